@@ -1,0 +1,92 @@
+"""``policytool inspect``."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from policytool import discovery, policy
+from policytool.cli import options
+from policytool.cli.exit_codes import Exit
+from policytool.cli.progress import counted
+from policytool.errors import PolicyNameError, UsageError
+from policytool.operations import inspection
+from policytool.reports import REPORTERS
+from policytool.reports._layout import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_ONLY = ("deprecated", "mixed")
+
+
+@click.command("inspect", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("paths", nargs=-1, metavar="[PATH]...")
+@click.option("--format", "format", type=click.Choice([reporter.name for reporter in REPORTERS]), default=REPORTERS[0].name, show_default=True, envvar="POLICYTOOL_FORMAT", help="What stdout carries.")
+@click.option("--layer", metavar="PATTERN", help="Show layers of this path, or whose path this regular expression matches in full.")
+@click.option("--only", metavar="deprecated|mixed|POLICY", help="Show layers with a deprecated spelling, a mixed policy, or this policy.")
+@click.option("--variables", is_flag=True, help="Show each layer's stored variables (JSON always has them).")
+@click.option("--depth", type=click.IntRange(min=0), metavar="N", help="Show N levels below the model.")
+@click.option("-0", "--null", is_flag=True, help="Paths on stdin end in NUL instead of newlines.")
+@options.common
+def command(
+    paths: tuple[str, ...],
+    format: str,  # noqa: A002  # the option's name
+    layer: str | None,
+    only: str | None,
+    *,
+    variables: bool,
+    depth: int | None,
+    null: bool,
+    verbose: bool,
+    quiet: bool,
+    debug: bool,  # noqa: ARG001  # main() looks for it
+    color: str,
+    progress: str,
+) -> int:
+    """
+    Report what each layer of saved models computes in, stores in, and why.
+
+    PATH is an HDF5 file, a .keras file, a SavedModel directory, architecture JSON, a directory with models below it, a quoted glob, or - for
+    a list of paths on stdin. Without one, every model below the working directory is reported.
+    """
+    if only is not None and only not in _ONLY:
+        _check_policy(only)
+    selection = inspection.Selection(layer=layer, only=only, depth=depth)
+    found = list(discovery.inputs(_listed(paths, null=null)))
+    inspected = inspection.gathered(counted(inspection.inspect_all(found), len(found), progress, "inspect"))
+    selected = inspection.narrowed(inspected, selection)
+    reporter = next(reporter for reporter in REPORTERS if reporter.name == format)
+    click.echo(reporter.render(selected, options.view(color, variables=variables)), nl=False, color=color != "never")
+    for failure in inspected.failures:
+        click.echo(f"policytool: {clean(failure.path)} {clean(failure.message)} [{failure.code}]", err=True)
+    if inspected.passed_over and not quiet:
+        click.echo(f"policytool: {inspected.passed_over} files that are no models were passed over", err=True)
+    if verbose:
+        click.echo(f"policytool: {len(inspected.models)} models, {len(inspected.failures)} failures", err=True)
+    if inspected.failures:
+        return Exit.FAILURE
+    if not inspected.models:
+        click.echo("policytool: no model found", err=True)
+        return Exit.NO_MODEL
+    return Exit.CLEAN
+
+
+def _check_policy(only: str) -> None:
+    try:
+        policy.named(only)
+    except PolicyNameError as error:
+        raise UsageError(f"--only takes deprecated, mixed, or a policy: {error}") from error
+
+
+def _listed(paths: tuple[str, ...], *, null: bool) -> Iterator[str]:
+    """Yield the paths, with ``-`` replaced by the list on stdin."""
+    for path in paths:
+        if path == "-":
+            text = sys.stdin.buffer.read().decode("utf-8", "surrogateescape")
+            yield from (item for item in text.split("\0" if null else "\n") if item)
+        else:
+            yield path
+

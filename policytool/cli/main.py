@@ -1,0 +1,85 @@
+"""The ``policytool`` command and how it ends."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any, Final, NoReturn
+
+import click
+
+from policytool.cli.exit_codes import Exit
+from policytool.errors import PolicytoolError, UsageError
+
+COMMANDS: Final = {
+    "inspect": ("policytool.cli.inspect_command", "Report what each layer of saved models computes in, stores in, and why."),
+    "policies": ("policytool.cli.policies_command", "Explain dtype policies and how each generation of Keras spells them."),
+}
+"""Name to module and summary, in the order of ``--help``; a command's module is imported when it is called."""
+
+
+class Commands(click.Group):
+    """A group whose commands are imported when they are called, so that ``--help`` and ``--version`` start at once."""
+
+    def list_commands(self, _context: click.Context) -> list[str]:
+        """Return the commands in the order of their use."""
+        return list(COMMANDS)
+
+    def get_command(self, _context: click.Context, name: str) -> click.Command | None:
+        """Return the command of this name."""
+        if name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(COMMANDS[name][0]).command
+        return command
+
+    def format_commands(self, _context: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands with their summaries, importing none of them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+
+
+def _print_version(context: click.Context, _parameter: click.Parameter, value: bool) -> None:  # noqa: FBT001  # Click's callback signature
+    if value:
+        from policytool.version import version  # noqa: PLC0415
+
+        click.echo(f"policytool {version()}")
+        context.exit()
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_print_version, help="Show the version and exit.")
+def cli() -> None:
+    """Audit and convert the dtype policies of saved Keras and TensorFlow models, without importing TensorFlow."""
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run the command line and exit the process with its code."""
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def run(arguments: list[str]) -> int:
+    """Run the command line and return its exit code; no traceback reaches a user."""
+    try:
+        result: Any = cli.main(args=arguments, prog_name="policytool", standalone_mode=False)
+        sys.stdout.flush()
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("policytool: interrupted", err=True)
+        return Exit.INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return Exit.USAGE
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter's own flush at exit must not fail again
+        return Exit.CLEAN
+    except PolicytoolError as error:
+        click.echo(f"policytool: {error}", err=True)
+        return Exit.USAGE if isinstance(error, UsageError) else Exit.FAILURE
+    except Exception as error:  # noqa: BLE001  # the last line of defence: a bug of ours is one sentence, and --debug shows the rest
+        if "--debug" in arguments:
+            raise
+        click.echo(f"policytool: this is a bug in policytool ({type(error).__name__}: {error}); run with --debug and report what it prints", err=True)
+        return Exit.BUG
+    return int(result) if isinstance(result, int) else Exit.CLEAN

@@ -1,0 +1,109 @@
+"""
+From what stands on the command line to the models that are meant.
+
+A path that is named exactly must be a model. What is found in a directory or by a glob may be something else and is then passed over.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from policytool.formats import keras_directory, savedmodel
+from policytool.recognition import is_model
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_SAVEDMODEL_FILE: Final = savedmodel.GRAPH
+_BACKUP: Final = ".bak"
+_GLOB: Final = frozenset("*?[")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Input:
+    """One path to read."""
+
+    path: Path
+    exact: bool
+    """Whether it was named, and so must be a model."""
+
+    @property
+    def shown(self) -> str:
+        """The path as reports show it: POSIX, relative where it lies below the working directory."""
+        return shown(self.path)
+
+
+def shown(path: Path) -> str:
+    """Return a path in POSIX form, relative to the working directory where it lies below it."""
+    absolute = Path(os.path.abspath(path))  # noqa: PTH100  # resolve() would follow links, and reports name what was given
+    try:
+        return absolute.relative_to(Path.cwd()).as_posix()
+    except ValueError:
+        return absolute.as_posix()
+
+
+def inputs(arguments: Iterable[str]) -> Iterator[Input]:
+    """
+    Yield the inputs that the arguments mean, each once, in their order; without arguments all below the working directory.
+
+    A part of a SavedModel or of an unpacked ``.keras`` stands for its directory.
+    """
+    seen: set[Path] = set()
+    for found in _expanded(list(arguments) or ["."]):
+        whole = Input(path=_whole(found.path), exact=found.exact)
+        identity = Path(os.path.realpath(whole.path))
+        if identity not in seen:
+            seen.add(identity)
+            yield whole
+
+
+def _expanded(arguments: list[str]) -> Iterator[Input]:
+    for argument in arguments:
+        path = Path(argument)
+        if path.is_dir() and not is_model(path):
+            yield from _below(path)
+        elif _GLOB & set(argument) and not path.exists():
+            for match in sorted(glob.glob(argument, recursive=True)):  # noqa: PTH207  # Path.glob takes no absolute patterns
+                matched = Path(match)
+                if matched.is_dir() and not is_model(matched):
+                    yield from _below(matched)
+                elif not _is_skipped(matched.name):
+                    yield Input(path=matched, exact=False)
+        else:
+            yield Input(path=path, exact=True)
+
+
+def _below(directory: Path) -> Iterator[Input]:
+    """Yield what lies below a directory, in name order, a model's directory as one; hidden directories and backups are skipped."""
+    for root, directories, files in os.walk(directory):
+        directories[:] = sorted(name for name in directories if not _is_skipped(name))
+        for name in list(directories):
+            child = Path(root, name)
+            if is_model(child):
+                directories.remove(name)
+                yield Input(path=child, exact=False)
+        for name in sorted(files):
+            if not _is_skipped(name):
+                yield Input(path=Path(root, name), exact=False)
+
+
+def _is_skipped(name: str) -> bool:
+    return name.startswith(".") or name.endswith(_BACKUP)
+
+
+def _whole(path: Path) -> Path:
+    """Return the directory that a path is a part of, or the path itself."""
+    parent = path.parent
+    if path.name in savedmodel.OWN_FILES and (parent / _SAVEDMODEL_FILE).is_file():
+        return parent
+    if parent.name in savedmodel.OWN_DIRECTORIES and (parent.parent / _SAVEDMODEL_FILE).is_file():
+        return parent.parent
+    if all((parent / name).is_file() for name in keras_directory.OWN_FILES) and (
+        path.name in keras_directory.OWN_FILES or path.name.endswith(".weights.h5")
+    ):
+        return parent
+    return path

@@ -1,0 +1,123 @@
+"""
+A model file as a format hands it over: named JSON parts, stored tensors, signatures, and what was odd about the file.
+
+A document knows nothing of Keras generations; a generation knows nothing of files.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from policytool.jsontext import Json
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Observation:
+    """Something about the file that its reader should know: a link that was not followed, a key that stands twice."""
+
+    code: str
+    """Stable and machine-readable, such as ``external-link``."""
+
+    message: str
+    where: str | None = None
+    """The layer path, group or member it is about."""
+
+
+class Layout(StrEnum):
+    """The convention by which stored tensors are named."""
+
+    LEGACY_H5 = "legacy-h5"
+    """A group per layer, tensors named ``dense/kernel:0`` in it (Keras 1 to 3, whole-model HDF5)."""
+
+    OBJECT_PATHS = "object-paths"
+    """Paths through the object tree, ``layers/dense_1/vars/0`` (Keras 2.12 on, ``.keras`` and ``.weights.h5``)."""
+
+    GRAPH = "graph"
+    """Variables are nodes of the object graph (SavedModel)."""
+
+    SCOPES = "scopes"
+    """Graph-mode variable names, ``dense/kernel`` (TF 1 SavedModels)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tensor:
+    """A stored variable, not its values."""
+
+    path: tuple[str, ...]
+    """Where it is stored, e.g. ``("dense_a", "dense_a", "kernel:0")`` or ``("layers", "dense", "vars", "0")``."""
+
+    shape: tuple[int, ...] | None
+    dtype: str
+    """A Keras dtype name; ``opaque16`` for two bytes that no type describes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Node:
+    """One object of a SavedModel's object graph that matters here: a Keras object, a variable, or a container of them."""
+
+    id: int
+    identifier: str
+    """``_tf_keras_layer`` and the like, ``variable``, or a trackable container's identifier."""
+
+    children: tuple[tuple[str, int], ...]
+    """Edges: local name and node id, in the file's order."""
+
+    part: str | None = None
+    """The key of the node's metadata in :attr:`Document.parts`."""
+
+    variable: Tensor | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Signature:
+    """One entry point of a SavedModel; argument names to dtype names."""
+
+    name: str
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+    compute_dtypes: tuple[str, ...] = ()
+    """The float dtypes that its ops compute in, where the graph was read."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Writer:
+    """Who wrote the file, as far as it says."""
+
+    keras: str | None = None
+    tensorflow: str | None = None
+    backend: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Document:
+    """What one file (or directory) holds."""
+
+    path: str
+    format: str
+    """One of the names in design section 4: ``h5``, ``keras``, ``savedmodel``, ``json``, ``weights``."""
+
+    parts: Mapping[str, Json] = field(default_factory=dict)
+    """JSON documents by name; the model's own config is :attr:`config_part`."""
+
+    config_part: str | None = None
+    """The part that describes the model; None where the file holds no config."""
+
+    training_part: str | None = None
+    """The part with the training configuration (H5: a part of its own; ``.keras``: inside ``config.json``)."""
+
+    layout: Layout | None = None
+    tensors: tuple[Tensor, ...] | None = None
+    """Stored variables; None where the format stores none (architecture JSON)."""
+
+    layer_names: Mapping[str, str] = field(default_factory=dict)
+    """Storage path of a layer to the layer's name: of weights alone, where the file records it (Keras 3.6 on)."""
+
+    nodes: Mapping[int, Node] = field(default_factory=dict)
+    signatures: tuple[Signature, ...] = ()
+    writer: Writer = Writer()
+    observations: tuple[Observation, ...] = ()

@@ -1,0 +1,43 @@
+"""
+Everything that can go wrong, as one tree.
+
+    PolicytoolError              one sentence for the user; never a traceback
+    ├── UsageError               the call is wrong (exit code 2)
+    │   └── PolicyNameError      a name that no release knows
+    ├── ModelFileError           a file could not be read (exit code 3); has a path and a stable code
+    └── SpellingError            a policy that a generation has no words for
+
+Each message says what was expected, what was found, where, and what to do.
+"""
+
+from __future__ import annotations
+
+
+class PolicytoolError(Exception):
+    """A failure that is told to the user in one sentence."""
+
+
+class UsageError(PolicytoolError):
+    """The call asks for something that does not exist."""
+
+
+class PolicyNameError(UsageError):
+    """A policy name that no Keras release ever accepted."""
+
+
+class SpellingError(PolicytoolError):
+    """A policy that cannot be written in, or read from, the spelling of a generation."""
+
+
+class ModelFileError(PolicytoolError):
+    """
+    A file that is not a readable model.
+
+    ``code`` is stable and machine-readable (``lfs-pointer``, ``truncated``, ...); it stands in the JSON report's ``failures``.
+    """
+
+    def __init__(self, path: str, code: str, message: str) -> None:
+        super().__init__(message)
+        self.path = path
+        self.code = code
+        self.message = message

@@ -1,0 +1,87 @@
+"""What a model's config shows of the release that wrote it, gathered in one pass over its JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from policytool.jsontext import Json
+
+
+_CONTAINERS: Final = frozenset({dict, list})
+
+
+@dataclass
+class Features:
+    """The marks of a config; filled while walking, read by :mod:`policytool.provenance` and :mod:`policytool.loaders`."""
+
+    class_names: set[str] = field(default_factory=set)
+    keys: dict[str, set[str]] = field(default_factory=dict)
+    """Class name to the config keys that some object of the class has."""
+
+    common_keys: dict[str, set[str]] = field(default_factory=dict)
+    """Class name to the config keys that every object of the class has."""
+
+    policy_classes: set[str] = field(default_factory=set)
+    """How dtypes are spelled: class names of dicts, ``name`` for a bare float dtype, ``mixed-name`` and ``quantized-name`` for bare policies."""
+
+    policy_keys: set[str] = field(default_factory=set)
+    """``Class.key`` for each config key of a policy dict, and ``Class.module`` where such a dict has a module."""
+
+    modules: set[str] = field(default_factory=set)
+    root_keys: frozenset[str] = frozenset()
+    flat_outputs: bool = False
+    """Whether a functional model writes its single output as ``["x", 0, 0]`` and not as a list of such."""
+
+
+def of(config: Json, training: Json = None) -> Features:
+    """Return the features of a model's config and of its training configuration."""
+    found = Features(root_keys=frozenset(config) if isinstance(config, dict) else frozenset())
+    pending: list[Json] = [config, training]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, dict):
+            _note(value, found)
+            pending += [item for item in value.values() if type(item) in _CONTAINERS]
+        elif isinstance(value, list):
+            pending += [item for item in value if type(item) in _CONTAINERS]
+    return found
+
+
+def _note(value: dict[str, Json], found: Features) -> None:
+    class_name, config = value.get("class_name"), value.get("config")
+    if isinstance(class_name, str):
+        found.class_names.add(class_name)
+        if isinstance(config, dict):
+            if class_name in found.keys:
+                found.keys[class_name].update(config)
+                found.common_keys[class_name].intersection_update(config)
+            else:
+                found.keys[class_name] = set(config)
+                found.common_keys[class_name] = set(config)
+            if "output_layers" in config:
+                _note_outputs(config, found)
+        module = value.get("module")
+        if isinstance(module, str):
+            found.modules.add(module)
+    if "dtype" in value:
+        _note_dtype(value["dtype"], found)
+
+
+def _note_outputs(config: dict[str, Json], found: Features) -> None:
+    outputs = config.get("output_layers")
+    if isinstance(outputs, list) and outputs and isinstance(outputs[0], str):
+        found.flat_outputs = True
+
+
+def _note_dtype(dtype: Json, found: Features) -> None:
+    if isinstance(dtype, str):
+        found.policy_classes.add("quantized-name" if "_from_" in dtype else "mixed-name" if dtype.startswith("mixed_") else "name")
+    elif isinstance(dtype, dict):
+        class_name, config = str(dtype.get("class_name")), dtype.get("config")
+        found.policy_classes.add(class_name)
+        if "module" in dtype:
+            found.policy_keys.add(f"{class_name}.module")
+        if isinstance(config, dict):
+            found.policy_keys.update(f"{class_name}.{key}" for key in config)

@@ -1,0 +1,83 @@
+"""What a format is, and what all of them are asked with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from policytool import jsontext
+from policytool.document import Observation
+from policytool.errors import ModelFileError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from policytool.document import Document
+    from policytool.jsontext import Json
+
+HEAD_BYTES: Final = 4096
+"""Enough for every signature, for a git-lfs pointer whole, and for HDF5's first three signature offsets."""
+
+
+class Probe:
+    """A path, and the little that is read of it to recognise its format."""
+
+    def __init__(self, path: Path, shown: str) -> None:
+        self.path = path
+        self.shown = shown
+        """How reports name the path."""
+
+    @cached_property
+    def is_directory(self) -> bool:
+        """Whether the path is a directory."""
+        return self.path.is_dir()
+
+    @cached_property
+    def head(self) -> bytes:
+        """The first :data:`HEAD_BYTES` bytes; none of a directory."""
+        if self.is_directory:
+            return b""
+        with self.path.open("rb") as stream:
+            return stream.read(HEAD_BYTES)
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The names directly in the directory; none for a file."""
+        return frozenset(entry.name for entry in self.path.iterdir()) if self.is_directory else frozenset()
+
+    def failure(self, code: str, message: str) -> ModelFileError:
+        """Return the error for this path."""
+        return ModelFileError(self.shown, code, message)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Format:
+    """A way in which models are stored."""
+
+    name: str
+    title: str
+    recognise: Callable[[Probe], bool]
+    """By content; exactly one format recognises a file."""
+
+    read: Callable[[Probe], Document]
+    """
+    Read without executing anything, following no link out of the file.
+
+    :raises ModelFileError: with a sentence and a code of its own for each way in which the file can be wrong.
+    """
+
+
+def parse_json(probe: Probe, text: str | bytes, part: str, observations: list[Observation]) -> Json:
+    """Return the JSON ``text`` of ``part``; duplicate keys become observations, anything else that is wrong a failure."""
+    try:
+        value, repeated = jsontext.parse(text)
+    except jsontext.JsonError as error:
+        raise probe.failure(error.code, f"{part} {error}") from error
+    if repeated:
+        keys = ", ".join(repr(key) for key in repeated[:5])
+        observations.append(
+            Observation(code="duplicate-key", message=f"{part} has a key twice in one object ({keys}); Keras reads the last one", where=part)
+        )
+    return value

@@ -1,0 +1,286 @@
+"""
+HDF5, read with h5py's low-level interface: names, shapes and dtypes of datasets, never their values.
+
+Soft, external and user-defined links, external storage and virtual datasets are reported and not followed.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import h5py
+import numpy
+from h5py import h5a, h5d, h5g, h5l, h5o, h5t
+
+from policytool import limits
+from policytool.document import Observation, Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.formats._base import Probe
+
+_TRUNCATED: Final = re.compile(r"truncated file: eof = (\d+), sblock->base_addr = \d+, stored_eof = (\d+)")
+_BLOCK: Final = 2048
+"""Bytes read at once: HDF5 places metadata in blocks of this size (``H5Pset_meta_block_size``)."""
+
+_LINKS: Final = {h5l.TYPE_SOFT: "soft", h5l.TYPE_EXTERNAL: "external"}
+
+
+class Window(io.RawIOBase):
+    """
+    A part of a file as a read-only file of its own, for HDF5 inside an uncompressed zip member.
+
+    h5py over ``zipfile``'s own file object reads from the member's start again at each backward seek.
+    """
+
+    def __init__(self, descriptor: int, offset: int, size: int) -> None:
+        self._descriptor = descriptor
+        self._offset = offset
+        self._size = size
+        self._position = 0
+        self._block = b""
+        self._block_start = 0
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        """Move within the window."""
+        if whence == os.SEEK_CUR:
+            offset += self._position
+        elif whence == os.SEEK_END:
+            offset += self._size
+        self._position = offset
+        return offset
+
+    def tell(self) -> int:
+        """Return the position in the window."""
+        return self._position
+
+    def readinto(self, buffer: memoryview, /) -> int:  # type: ignore[override]
+        """
+        Fill ``buffer`` from the window, never beyond its end.
+
+        HDF5 reads metadata in many small pieces that lie close together, so one block is kept.
+        """
+        start = self._position - self._block_start
+        end = start + len(buffer)
+        if start < 0 or end > len(self._block):
+            self._block_start = self._position
+            wanted = min(max(len(buffer), _BLOCK), max(0, self._size - self._position))
+            self._block = os.pread(self._descriptor, wanted, self._offset + self._position)
+            start, end = 0, len(buffer)
+        piece = self._block[start:end]
+        buffer[: len(piece)] = piece
+        self._position += len(piece)
+        return len(piece)
+
+
+@dataclass
+class Contents:
+    """What a walk through a file found; filled while walking."""
+
+    tensors: list[Tensor] = field(default_factory=list)
+    observations: list[Observation] = field(default_factory=list)
+    names: dict[str, str] = field(default_factory=dict)
+    """Path of a ``vars`` group's parent to its attribute ``name``: the layer's own name (Keras 3.6 on)."""
+
+    orders: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
+    """Path of a layer's group to its attribute ``weight_names``: its weights in the layer's order (legacy layout)."""
+
+
+@contextmanager
+def opened(probe: Probe, source: str | Window, what: str = "the file") -> Iterator[h5py.File]:
+    """
+    Open HDF5 for reading, without file locks.
+
+    :raises ModelFileError: where it is truncated or damaged.
+    """
+    try:
+        file = h5py.File(source, "r", locking=False) if isinstance(source, str) else h5py.File(source, "r")
+    except OSError as error:
+        if match := _TRUNCATED.search(str(error)):
+            message = f"{what} is truncated: it has {match[1]} bytes, and its header says {match[2]}; copy or download it again"
+            raise probe.failure("truncated", message) from error
+        raise probe.failure("damaged-h5", f"{what} begins like HDF5 and cannot be opened ({_reason(error)}); copy or download it again") from error
+    try:
+        yield file
+    except (RuntimeError, OSError, KeyError, ValueError) as error:
+        raise probe.failure("damaged-h5", f"{what} is damaged HDF5 ({_reason(error)}); copy or download it again") from error
+    finally:
+        file.close()
+
+
+def attribute_text(probe: Probe, group: h5py.Group, name: str) -> str | None:
+    """Return a text attribute, None where there is none, whatever string type it was written with."""
+    if name not in group.attrs:
+        return None
+    if group.attrs.get_id(name).get_storage_size() > limits.MAX_JSON_BYTES:
+        raise probe.failure("h5-limit", f"attribute {name} is larger than {limits.MAX_JSON_BYTES} bytes, which no model needs")
+    value = group.attrs[name]
+    value = value.item() if hasattr(value, "item") else value
+    if isinstance(value, bytes):
+        try:
+            return value.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise probe.failure("invalid-json", f"attribute {name} is not UTF-8 text (byte {error.start})") from error
+    if not isinstance(value, str):
+        raise probe.failure("h5-not-keras", f"attribute {name} should be text and is {type(value).__name__}")
+    return value
+
+
+def attribute_names(group: h5g.GroupID, name: str) -> tuple[str, ...]:
+    """Return an attribute that is an array of names; Keras splits one beyond 64 kB into ``name0``, ``name1``, ..."""
+    found: list[str] = []
+    for key in _chunks(group, name):
+        attribute = h5a.open(group, key)
+        if attribute.shape and attribute.shape[0]:
+            array = numpy.zeros(attribute.shape, dtype=attribute.dtype)
+            attribute.read(array)
+            found += [value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value) for value in array.ravel().tolist()]
+    return tuple(found)
+
+
+def walk(probe: Probe, group: h5py.Group, *, names: bool = False) -> Contents:
+    """
+    Return every dataset below ``group`` with its shape and dtype; with ``names`` also the layers' names that Keras 3.6 on records.
+
+    :raises ModelFileError: beyond the bounds on objects, depth and rank.
+    """
+    contents = Contents()
+    pending: list[tuple[h5g.GroupID, tuple[str, ...]]] = [(group.id, ())]
+    count = 0
+    while pending:
+        parent, path = pending.pop()
+        links: list[tuple[bytes, int]] = []
+        parent.links.iterate(lambda name, info, links=links: links.append((name, info.type)), info=True)
+        count += len(links)
+        if count > limits.MAX_H5_OBJECTS or len(path) > limits.MAX_H5_DEPTH:
+            raise probe.failure(
+                "h5-limit", f"holds more than {limits.MAX_H5_OBJECTS} objects or nests deeper than {limits.MAX_H5_DEPTH} groups, which no model needs"
+            )
+        below: list[tuple[h5g.GroupID, tuple[str, ...]]] = []
+        for raw, kind in links:
+            child = (*path, raw.decode("utf-8", "replace"))
+            if kind != h5l.TYPE_HARD:
+                contents.observations.append(_link(parent, raw, kind, child))
+                continue
+            item = h5o.open(parent, raw)
+            if isinstance(item, h5g.GroupID):
+                below.append((item, child))
+                _remember_attributes(item, child, contents, names=names)
+            elif isinstance(item, h5d.DatasetID):
+                contents.tensors.append(_tensor(probe, item, child, contents))
+        pending.extend(reversed(below))
+    return contents
+
+
+def _chunks(group: h5g.GroupID, name: str) -> Iterator[bytes]:
+    if h5a.exists(group, name.encode()):
+        yield name.encode()
+        return
+    index = 0
+    while h5a.exists(group, f"{name}{index}".encode()):
+        yield f"{name}{index}".encode()
+        index += 1
+
+
+def _remember_attributes(group: h5g.GroupID, path: tuple[str, ...], contents: Contents, *, names: bool) -> None:
+    if not h5a.get_num_attrs(group):
+        return
+    if path[-1] == "vars":
+        if names and h5a.exists(group, b"name"):
+            name = h5py.Group(group).attrs["name"]
+            contents.names["/".join(path[:-1])] = name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name)
+    elif order := attribute_names(group, "weight_names"):
+        contents.orders[path] = order
+
+
+def _link(parent: h5g.GroupID, name: bytes, kind: int, path: tuple[str, ...]) -> Observation:
+    where = "/".join(path)
+    word = _LINKS.get(kind, "user-defined")
+    target = ""
+    if kind in _LINKS:
+        value = parent.links.get_val(name)
+        target = " to " + ":".join(part.decode("utf-8", "replace") for part in (value if isinstance(value, tuple) else (value,)))
+    return Observation(code=f"{word}-link", message=f"{where} is a {word} link{target}; it was not followed", where=where)
+
+
+def _tensor(probe: Probe, dataset: h5d.DatasetID, path: tuple[str, ...], contents: Contents) -> Tensor:
+    shape = dataset.shape
+    if shape is not None and len(shape) > limits.MAX_H5_RANK:
+        raise probe.failure("h5-limit", f"{'/'.join(path)} has {len(shape)} dimensions; at most {limits.MAX_H5_RANK} are read")
+    if dataset.get_offset() is None:  # not one contiguous block of this file, and only then the layout can lead elsewhere
+        _observe_layout(dataset, path, contents)
+    return Tensor(path=path, shape=shape, dtype=_dtype(dataset))
+
+
+def _observe_layout(dataset: h5d.DatasetID, path: tuple[str, ...], contents: Contents) -> None:
+    where = "/".join(path)
+    plist = dataset.get_create_plist()
+    if plist.get_layout() == h5d.VIRTUAL:
+        contents.observations.append(
+            Observation(code="virtual-dataset", message=f"{where} is a virtual dataset, whose values lie elsewhere; it was not followed", where=where)
+        )
+    elif plist.get_external_count():
+        target = os.fsdecode(plist.get_external(0)[0])
+        contents.observations.append(
+            Observation(code="external-storage", message=f"{where} keeps its values in another file, {target}; it was not opened", where=where)
+        )
+
+
+def _dtype(dataset: h5d.DatasetID) -> str:
+    """
+    Return the Keras name of a dataset's stored type.
+
+    Two opaque bytes are bfloat16: h5py writes NumPy's ``|V2`` that ml_dtypes' bfloat16 reduces to, and Keras reads it back so
+    (keras/src/saving/saving_lib.py, ``H5Entry``).
+    """
+    stored = dataset.get_type()
+    size = stored.get_size()
+    match stored.get_class():
+        case h5t.FLOAT:
+            return _float(stored, size)
+        case h5t.INTEGER:
+            return f"{'int' if stored.get_sign() == h5t.SGN_2 else 'uint'}{8 * size}"
+        case h5t.STRING:
+            return "string"
+        case h5t.ENUM if size == 1:
+            return "bool"
+        case h5t.COMPOUND if stored.get_nmembers() == 2:  # noqa: PLR2004  # NumPy's complex: a real and an imaginary part
+            return f"complex{8 * size}"
+        case h5t.OPAQUE:
+            return _opaque(dataset, size)
+    return "unknown"
+
+
+def _float(stored: h5t.TypeFloatID, size: int) -> str:
+    exponent_bits = stored.get_fields()[2]
+    if size == 1:
+        return {4: "float8_e4m3fn", 5: "float8_e5m2"}.get(exponent_bits, "unknown")
+    bfloat16_exponent_bits = 8
+    return "bfloat16" if (size, exponent_bits) == (2, bfloat16_exponent_bits) else f"float{8 * size}"
+
+
+def _opaque(dataset: h5d.DatasetID, size: int) -> str:
+    if h5a.exists(dataset, b"dtype"):  # Keras 3.4 on
+        name = h5py.Dataset(dataset).attrs["dtype"]
+        return name.decode("ascii", "replace") if isinstance(name, bytes) else str(name)
+    bfloat16_bytes = 2
+    return "bfloat16" if size == bfloat16_bytes else f"opaque{8 * size}"
+
+
+def _reason(error: Exception) -> str:
+    return str(error).strip("'\" ").splitlines()[0] if str(error) else type(error).__name__
+

@@ -1,0 +1,38 @@
+"""An unpacked ``.keras`` model: the directory that Keras 3.4's ``save(path, zipped=False)`` writes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from policytool import limits
+from policytool.document import Document
+from policytool.formats import _keras
+from policytool.formats._base import Format, Probe
+
+OWN_FILES: Final = frozenset({_keras.CONFIG, _keras.METADATA})
+"""Files that make a directory an unpacked model; a path to one of them stands for the directory."""
+
+
+def recognise(probe: Probe) -> bool:
+    """Return whether the directory holds the JSON files of an unpacked model."""
+    return probe.names >= OWN_FILES
+
+
+def read(probe: Probe) -> Document:
+    """Return the document of the directory."""
+    from policytool.formats import _hdf5  # noqa: PLC0415  # h5py costs 80 ms at start
+
+    texts = {}
+    for name in (_keras.CONFIG, _keras.METADATA):
+        file = probe.path / name
+        if file.stat().st_size > limits.MAX_JSON_BYTES:
+            raise probe.failure("json-limit", f"{name} holds {file.stat().st_size} bytes; at most {limits.MAX_JSON_BYTES} are read")
+        texts[name] = file.read_bytes()
+    weights = []
+    for name in sorted(name for name in probe.names if name.endswith(_keras.WEIGHTS_SUFFIX)):
+        with _hdf5.opened(probe, str(probe.path / name), name) as file:
+            weights.append(_hdf5.walk(probe, file))
+    return _keras.document(probe, texts, weights, [])
+
+
+FORMAT: Final = Format(name="keras-directory", title="unpacked .keras model", recognise=recognise, read=read)

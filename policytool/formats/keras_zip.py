@@ -1,0 +1,119 @@
+"""
+``.keras`` archives of Keras 2.12 to 3.x: a zip with ``config.json``, ``metadata.json`` and ``model.weights.h5``.
+
+Nothing is unpacked: Keras stores members uncompressed, so the weights are a window on the archive. A member that someone compressed is
+inflated into a temporary file, within bounds.
+"""
+
+from __future__ import annotations
+
+import struct
+import tempfile
+import zipfile
+from collections import Counter
+from typing import TYPE_CHECKING, BinaryIO, Final
+
+from policytool import limits
+from policytool.document import Document, Observation
+from policytool.formats import _keras
+from policytool.formats._base import Format, Probe
+
+if TYPE_CHECKING:
+    from policytool.formats._hdf5 import Contents
+
+SIGNATURES: Final = (b"PK\x03\x04", b"PK\x05\x06")
+_LOCAL_HEADER: Final = struct.Struct("<4s22xHH")
+"""A member's local file header up to its two variable lengths (PKWARE APPNOTE 4.3.7)."""
+
+_ENCRYPTED: Final = 0x1
+_FOREIGN: Final = {"data.pkl": "a PyTorch archive", "[Content_Types].xml": "an Office document", "META-INF/MANIFEST.MF": "a Java archive"}
+
+
+def recognise(probe: Probe) -> bool:
+    """Return whether the file begins as a zip archive does."""
+    return probe.head.startswith(SIGNATURES)
+
+
+def read(probe: Probe) -> Document:
+    """Return the document of a ``.keras`` archive."""
+    observations: list[Observation] = []
+    with probe.path.open("rb") as stream:
+        try:
+            with zipfile.ZipFile(stream) as archive:
+                members = _members(probe, archive, observations)
+                texts = {name: archive.read(members[name]) for name in (_keras.CONFIG, _keras.METADATA) if name in members}
+                weights = [
+                    _weights(probe, archive, members[name], stream) for name in sorted(members) if name.endswith(_keras.WEIGHTS_SUFFIX) and "/" not in name
+                ]
+        except zipfile.BadZipFile as error:
+            raise probe.failure("truncated", f"begins like a zip archive and is truncated or damaged ({error}); copy or download it again") from error
+        except (NotImplementedError, RuntimeError) as error:
+            raise probe.failure("zip-unsupported", f"is a zip archive that cannot be read: {error}") from error
+    return _keras.document(probe, texts, weights, observations)
+
+
+def _members(probe: Probe, archive: zipfile.ZipFile, observations: list[Observation]) -> dict[str, zipfile.ZipInfo]:
+    """Return the members by name, the last one where a name stands twice, as Python reads them."""
+    infos = archive.infolist()
+    if len(infos) > limits.MAX_ZIP_MEMBERS:
+        raise probe.failure("zip-limit", f"has {len(infos)} members; at most {limits.MAX_ZIP_MEMBERS} are read")
+    members = {info.filename: info for info in infos}
+    if _keras.CONFIG not in members:
+        known = next((what for end, what in _FOREIGN.items() if any(name.endswith(end) for name in members)), "a zip archive")
+        some = ", ".join(list(members)[:4]) or "nothing"
+        raise probe.failure("no-config", f"is {known} without {_keras.CONFIG} (it holds {some}); expected a .keras model")
+    for name, count in Counter(info.filename for info in infos).items():
+        if count > 1:
+            observations.append(
+                Observation(code="duplicate-member", message=f"the archive has {name} {count} times; Keras reads the last one", where=name)
+            )
+    for name in members:
+        if name.startswith(("/", "\\")) or ".." in name.replace("\\", "/").split("/"):
+            observations.append(Observation(code="escaping-member", message=f"the member {name} points out of the archive; it was not unpacked", where=name))
+    for name in (_keras.CONFIG, _keras.METADATA):
+        if name in members:
+            _check_size(probe, members[name], limits.MAX_JSON_BYTES)
+    return members
+
+
+def _check_size(probe: Probe, info: zipfile.ZipInfo, largest: int) -> None:
+    if info.flag_bits & _ENCRYPTED:
+        raise probe.failure("zip-encrypted", f"has an encrypted {info.filename}; Keras writes none")
+    if info.file_size > largest or info.file_size > limits.MAX_ZIP_RATIO * max(info.compress_size, 1):
+        raise probe.failure(
+            "zip-limit",
+            f"{info.filename} would inflate from {info.compress_size} to {info.file_size} bytes; "
+            f"at most {largest} bytes and {limits.MAX_ZIP_RATIO} times its stored size are read",
+        )
+
+
+def _weights(probe: Probe, archive: zipfile.ZipFile, info: zipfile.ZipInfo, stream: BinaryIO) -> Contents:
+    from policytool.formats import _hdf5  # noqa: PLC0415  # h5py costs 80 ms at start
+
+    if info.compress_type == zipfile.ZIP_STORED and not info.flag_bits & _ENCRYPTED:
+        window = _hdf5.Window(stream.fileno(), _data_offset(stream, info), info.file_size)
+        with _hdf5.opened(probe, window, info.filename) as file:
+            return _hdf5.walk(probe, file)
+    _check_size(probe, info, limits.MAX_INFLATED_BYTES)
+    with tempfile.NamedTemporaryFile() as inflated:
+        with archive.open(info) as member:
+            while block := member.read(2**20):
+                inflated.write(block)
+        inflated.flush()
+        with _hdf5.opened(probe, inflated.name, info.filename) as file:
+            return _hdf5.walk(probe, file)
+
+
+def _data_offset(stream: BinaryIO, info: zipfile.ZipInfo) -> int:
+    """Return where a member's bytes begin; only its local header knows."""
+    position = stream.tell()
+    stream.seek(info.header_offset)
+    header = stream.read(_LOCAL_HEADER.size)
+    stream.seek(position)
+    if len(header) < _LOCAL_HEADER.size or not header.startswith(SIGNATURES[0]):
+        raise zipfile.BadZipFile(f"no local header for {info.filename}")
+    _, name_length, extra_length = _LOCAL_HEADER.unpack(header)
+    return int(info.header_offset + _LOCAL_HEADER.size + name_length + extra_length)
+
+
+FORMAT: Final = Format(name="keras", title=".keras archive", recognise=recognise, read=read)

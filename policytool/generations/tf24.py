@@ -1,0 +1,41 @@
+"""
+TF 2.4 to 2.8: ``Policy`` without a loss scale, and ``PolicyV1`` for what the deprecated experimental namespace made.
+
+``PolicyV1`` is written even for ``float32``. Its loss scale is read by no loader from TF 2.4 on, the writer included.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.generations import _attention, _spelling
+from policytool.generations._base import RNN_CELLS, Generation, Release
+
+if TYPE_CHECKING:
+    from policytool.jsontext import Json
+    from policytool.policy import Policy, PolicyMap
+
+TITLE: Final = "TF 2.4 to 2.8"
+
+
+def parse(value: Json) -> Policy:
+    """Return the policy of a bare dtype name, of a ``Policy`` dict, or of a ``PolicyV1`` dict."""
+    return _spelling.parse_keras2(value, {"Policy": False, "PolicyV1": True})
+
+
+def render(policy: Policy | PolicyMap) -> Json:
+    """Return ``PolicyV1`` for a policy with a loss scale, else the bare dtype name, else ``Policy``."""
+    known = _spelling.plain(policy, TITLE)
+    if known.loss_scale is not None:
+        return {"class_name": "PolicyV1", "config": {"name": known.name, **_spelling.render_loss_scale(known.loss_scale)}}
+    return {"class_name": "Policy", "config": {"name": known.name}} if known.should_cast_variables else known.name
+
+
+GENERATION: Final = Generation(
+    id="tf2.4-2.8",
+    title=TITLE,
+    releases=tuple(Release(id=f"tf2.{minor}", keras_versions=(f"2.{minor}.",)) for minor in range(4, 9)),
+    parse=parse,
+    render=render,
+    composites={**RNN_CELLS, **_attention.WITH_GLOBAL_POLICY},
+)

@@ -1,0 +1,85 @@
+"""JSON from strangers: bounded in size and depth, with its duplicate keys told, and pointers into it (RFC 6901)."""
+
+from __future__ import annotations
+
+import json
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from policytool import limits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
+
+
+_STEPS: Final = bytes.maketrans(b"{[}]", b"\2\2\0\0")
+_NO_BRACKETS: Final = bytes(set(range(256)) - set(b"{[}]"))
+
+
+class JsonError(ValueError):
+    """Text that is not JSON, or JSON beyond the bounds; ``code`` tells which."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def parse(text: str | bytes) -> tuple[Json, tuple[str, ...]]:
+    """
+    Return the value and the names of keys that stand twice in one object (the last one counts, as in Python and so in Keras).
+
+    :raises JsonError: with code ``json-limit`` or ``invalid-json``.
+    """
+    if len(text) > limits.MAX_JSON_BYTES:
+        raise JsonError("json-limit", f"holds {len(text)} bytes of JSON; at most {limits.MAX_JSON_BYTES} are read")
+    repeated: list[str] = []
+
+    def unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+        value = dict(pairs)
+        if len(value) != len(pairs):
+            seen: set[str] = set()
+            repeated.extend(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        return value
+
+    try:
+        value: Json = json.loads(text, object_pairs_hook=unique)
+    except RecursionError:
+        raise JsonError("json-limit", f"nests JSON deeper than {limits.MAX_JSON_DEPTH} levels") from None
+    except UnicodeDecodeError as error:
+        raise JsonError("invalid-json", f"is not UTF-8 text (byte {error.start})") from error
+    except json.JSONDecodeError as error:
+        raise JsonError("invalid-json", f"is not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}") from error
+    except ValueError as error:  # an integer of more digits than Python converts
+        raise JsonError("invalid-json", f"is not valid JSON: {error}") from error
+    if _bracket_depth(text) > limits.MAX_JSON_DEPTH and _deeper_than(value, limits.MAX_JSON_DEPTH):
+        raise JsonError("json-limit", f"nests JSON deeper than {limits.MAX_JSON_DEPTH} levels")
+    return value, tuple(dict.fromkeys(repeated))
+
+
+def pointer(*steps: str | int) -> str:
+    """Return the JSON Pointer that leads through ``steps``: ``pointer("config", "layers", 0)`` is ``/config/layers/0``."""
+    return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in steps)
+
+
+def _bracket_depth(text: str | bytes) -> int:
+    """Return how deep the brackets of ``text`` nest; brackets inside strings count too, so it is never too small. Walking the value takes ten times as long."""
+    raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    brackets = raw.translate(_STEPS, _NO_BRACKETS)
+    return max(accumulate(brackets, lambda depth, step: depth + step - 1, initial=0))
+
+
+def _deeper_than(value: Json, depth: int) -> bool:
+    """Return whether containers nest more than ``depth`` levels; level by level, so it needs no recursion itself."""
+    level: list[Json] = [value]
+    for _ in range(depth):
+        level = [child for parent in level for child in _containers(parent)]
+        if not level:
+            return False
+    return True
+
+
+def _containers(value: Json) -> Iterable[Json]:
+    children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return (child for child in children if isinstance(child, dict | list))

@@ -1,0 +1,3 @@
+"""stub for now"""
+def verdicts(document, origins, marks): return ()
+def described(v): return []

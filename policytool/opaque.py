@@ -1,0 +1,43 @@
+"""
+Layers whose declared policy does not prove what they compute in.
+
+Custom code, Lambda, ops of a graph wrapped as layers, and other frameworks' modules compute as their code says, whatever their policy.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from policytool.tree import Site
+
+OPAQUE_CLASSES: Final = frozenset(
+    {
+        *("Lambda", "TFOpLambda", "SlicingOpLambda", "ClassMethod", "InstanceMethod", "InstanceProperty", "TensorFlowOpLayer"),
+        *("KerasLayer", "TFSMLayer", "TorchModuleWrapper", "JaxLayer", "FlaxLayer"),
+    }
+)
+"""Built-in classes that run code or graphs of someone else's; ``KerasLayer`` is TF Hub's."""
+
+_KERAS_MODULES: Final = ("keras.", "tf_keras.", "tensorflow.python.keras.", "tensorflow.keras.")
+
+
+def is_opaque(site: Site) -> bool:
+    """Return whether the class at ``site`` is not Keras' own, or is one that runs foreign code."""
+    if site.class_name in OPAQUE_CLASSES:
+        return True
+    if site.registered_name is not None and site.registered_name != site.class_name:
+        return True
+    if site.module is not None:
+        return not f"{site.module}.".startswith(_KERAS_MODULES)
+    return site.class_name not in builtin_classes()
+
+
+@cache
+def builtin_classes() -> frozenset[str]:
+    """Return the layer and model classes of every release, which ``fixtures/generate.py`` asks of the releases themselves."""
+    text = resources.files("policytool.data").joinpath("layer_classes.json").read_text(encoding="utf-8")
+    return frozenset(json.loads(text)["classes"])

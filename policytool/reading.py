@@ -1,0 +1,127 @@
+"""From a path to a model: recognise the format, read the document, find its generation, build the layers."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+from policytool import features, loaders, provenance, recognition, training, tree
+from policytool.document import Document, Layout, Observation, Tensor, Writer
+from policytool.errors import ModelFileError, SpellingError
+from policytool.model import Layer, Model, Source, Variable
+from policytool.resolving import Resolver, floatx
+from policytool.tree import path_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from policytool.provenance import Origin
+
+_LAST_UNMIXED: Final = "tf1.4-2.0"
+"""The last generation whose files cannot show a mixed policy."""
+
+
+def read(path: Path, shown: str) -> Model:
+    """
+    Return the model at ``path``, which reports call ``shown``.
+
+    :raises ModelFileError: for what is no model that can be read, with a code and a sentence.
+    """
+    return model_of(recognition.document(path, shown))
+
+
+def model_of(document: Document) -> Model:
+    """
+    Return what a document says as a model.
+
+    :raises ModelFileError: for a config that is no serialised model.
+    """
+    if document.config_part is None:
+        return _without_config(document)
+    training_config = document.parts.get(document.training_part or "")
+    marks = features.of(document.parts[document.config_part], training_config)
+    writer = _writer(document)
+    origins, contradiction = provenance.candidates(writer, marks)
+    try:
+        placed = tree.build(document, origins[-1])
+        variables = [variable for owned in placed.variables.values() for variable in owned]
+        resolver = Resolver(origins=origins, floatx=floatx(origins, placed.sites, variables))
+        layers = tuple(resolver.layer(site, placed, index) for index, site in enumerate(placed.sites))
+        optimizer = training.read(training.optimizer_config(document))
+    except SpellingError as error:
+        raise ModelFileError(document.path, "config-not-keras", str(error)) from error
+    return Model(
+        path=document.path,
+        format=document.format,
+        generation=provenance.label(origins),
+        writer=writer,
+        layers=layers,
+        optimizer=optimizer,
+        signatures=document.signatures,
+        observations=(*document.observations, *_about_origin(origins, writer, contradiction=contradiction), *resolver.observations),
+        loaders=loaders.verdicts(document, origins, marks),
+    )
+
+
+def _writer(document: Document) -> Writer:
+    """Return the writer; a SavedModel's Keras version stands in its root's metadata."""
+    root = document.parts.get(document.config_part or "")
+    if document.writer.keras is None and document.nodes and isinstance(root, dict):
+        version, backend = root.get("keras_version"), root.get("backend")
+        return Writer(
+            keras=version if isinstance(version, str) else None,
+            tensorflow=document.writer.tensorflow,
+            backend=backend if isinstance(backend, str) else document.writer.backend,
+        )
+    return document.writer
+
+
+def _about_origin(origins: tuple[Origin, ...], writer: Writer, *, contradiction: bool) -> Iterator[Observation]:
+    if contradiction:
+        yield Observation(code="mixed-generations", message=f"its config has marks of releases that do not write keras_version {writer.keras}: it was edited or converted")
+    if {origin.generation.id for origin in origins} == {_LAST_UNMIXED}:
+        yield Observation(
+            code="policy-not-stored",
+            message="TF 2.0 and older write the variable dtype alone: a mixed policy, if the model had one, is not in the file",
+        )
+
+
+def _without_config(document: Document) -> Model:
+    """Return a model of variables alone, grouped by the layer or scope that their names begin with."""
+    groups: dict[tuple[str, ...], list[Tensor]] = defaultdict(list)
+    for tensor in document.tensors or ():
+        groups[_group(tensor, document.layout)].append(tensor)
+    layers = tuple(
+        Layer(
+            path=path_of(names),
+            name=document.layer_names.get("/".join(names), names[-1]),
+            class_name=None,
+            source=Source.UNKNOWN,
+            variables=tuple(Variable(name=tensor.path[-1].removesuffix(":0"), shape=tensor.shape, dtype=tensor.dtype) for tensor in tensors),
+        )
+        for names, tensors in groups.items()
+    )
+    stored = sorted({tensor.dtype for tensor in document.tensors or ()})
+    held = f"its variables are stored as {', '.join(stored)}" if stored else "it holds no variables"
+    what = "a weights file holds no policy" if document.format == "weights" else "a SavedModel without Keras metadata holds no policy"
+    return Model(
+        path=document.path,
+        format=document.format,
+        generation=None,
+        writer=document.writer,
+        layers=layers,
+        signatures=document.signatures,
+        observations=(Observation(code="no-policy", message=f"{what}; {held}"), *document.observations),
+        loaders=(),
+    )
+
+
+def _group(tensor: Tensor, layout: Layout | None) -> tuple[str, ...]:
+    """Return the layer that a variable without a config belongs to, by its name alone."""
+    if layout is Layout.LEGACY_H5:
+        return tensor.path[:1]
+    path = tensor.path[:-1]
+    if path and path[-1] == "vars":
+        path = path[:-1]
+    return path or tensor.path[-1:]

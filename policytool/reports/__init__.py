@@ -1,0 +1,20 @@
+"""
+Every way in which an inspection is shown, one module each.
+
+To add a report, write its module and add one line to :data:`REPORTERS`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from policytool.reports import json_report, table
+from policytool.reports._base import Reporter
+from policytool.reports._layout import View
+
+REPORTERS: Final[tuple[Reporter, ...]] = (
+    table.REPORTER,  # first: the default
+    json_report.REPORTER,
+)
+
+__all__ = ["REPORTERS", "Reporter", "View"]

@@ -1,0 +1,119 @@
+"""The versioned JSON of ``inspect`` (design section 5); its schema is ``policytool/data/inspect.schema.json``."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+from policytool.policy import Dynamic, Fixed, Quantization
+from policytool.reports._base import Reporter
+from policytool.version import version
+
+if TYPE_CHECKING:
+    from policytool.model import Layer, Model
+    from policytool.operations.inspection import Inspection, Selected
+    from policytool.reports._layout import View
+
+VERSION: Final = 1
+"""Additive changes keep it; anything else raises it."""
+
+
+def render(selected: Selected, _view: View) -> str:
+    """Return the report as JSON text."""
+    return json.dumps(document(selected), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def document(selected: Selected) -> dict[str, Any]:
+    """Return the report as JSON values."""
+    inspection: Inspection = selected.inspection
+    return {
+        "version": VERSION,
+        "tool": {"name": "policytool", "version": version()},
+        "models": [_model(model, layers) for model, layers in zip(inspection.models, selected.layers, strict=True)],
+        "failures": [{"path": failure.path, "code": failure.code, "message": failure.message} for failure in inspection.failures],
+    }
+
+
+def _model(model: Model, layers: tuple[Layer, ...]) -> dict[str, Any]:
+    summary = model.summary
+    return {
+        "path": model.path,
+        "format": model.format,
+        "generation": model.generation,
+        "writer": {"keras": model.writer.keras, "tensorflow": model.writer.tensorflow, "backend": model.writer.backend},
+        "layers": [_layer(layer) for layer in layers],
+        "optimizer": (
+            {"class_name": model.optimizer.class_name, "loss_scale": _loss_scale(model.optimizer.loss_scale)} if model.optimizer is not None else None
+        ),
+        "signatures": [
+            {
+                "name": signature.name,
+                "inputs": dict(signature.inputs),
+                "outputs": dict(signature.outputs),
+                "compute_dtypes": list(signature.compute_dtypes),
+            }
+            for signature in model.signatures
+        ],
+        "summary": {"layers": summary.layers, "parameters": summary.parameters, "bytes": summary.bytes, "policies": dict(summary.policies)},
+        "observations": [{"code": item.code, "message": item.message, "where": item.where} for item in model.observations],
+    }
+
+
+def _layer(layer: Layer) -> dict[str, Any]:
+    return {
+        "path": layer.path,
+        "also_at": list(layer.also_at),
+        "name": layer.name,
+        "class_name": layer.class_name,
+        "registered_name": layer.registered_name,
+        "policy": layer.policy,
+        "compute_dtype": layer.compute_dtype,
+        "variable_dtype": layer.variable_dtype,
+        "source": layer.source.value,
+        "loss_scale": _loss_scale(layer.loss_scale, default=layer.loss_scale_default),
+        "quantization": _quantization(layer.quantization),
+        "deprecated": layer.deprecated,
+        "autocast": layer.autocast,
+        "opaque": layer.opaque,
+        "traced_dtypes": list(layer.traced_dtypes),
+        "variables": [
+            {"name": variable.name, "shape": None if variable.shape is None else list(variable.shape), "dtype": variable.dtype} for variable in layer.variables
+        ],
+        "address": {"part": layer.address.part, "pointer": layer.address.pointer} if layer.address else None,
+    }
+
+
+def _loss_scale(scale: Dynamic | Fixed | None, *, default: bool = False) -> dict[str, Any] | None:
+    match scale:
+        case None:
+            return None
+        case Fixed(value=value):
+            found: dict[str, Any] = {"kind": "fixed", "value": _number(value)}
+        case Dynamic():
+            found = {
+                "kind": "dynamic",
+                "initial": _number(scale.initial),
+                "growth_steps": scale.growth_steps,
+                "multiplier": _number(scale.multiplier),
+            }
+    return {**found, "default": True} if default else found
+
+
+def _quantization(quantization: Quantization | None) -> dict[str, Any] | None:
+    if quantization is None:
+        return None
+    found: dict[str, Any] = {"mode": quantization.mode, "source": quantization.source}
+    if quantization.amax_history_length is not None:
+        found["amax_history_length"] = quantization.amax_history_length
+    return found
+
+
+def _number(value: float) -> float | str:
+    """Return the number, or the name of one that JSON lacks."""
+    if math.isnan(value):
+        return "NaN"
+    return value if math.isfinite(value) else ("Infinity" if value > 0 else "-Infinity")
+
+
+REPORTER: Final = Reporter(name="json", render=render)

@@ -1,0 +1,32 @@
+"""The layers of a document, each once, with the variables that belong to it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from policytool.tree import configs, objects, storage
+from policytool.tree._site import INPUT_CLASS, Site, Unspelled, path_of
+
+if TYPE_CHECKING:
+    from policytool.document import Document
+    from policytool.provenance import Origin
+    from policytool.tree.storage import Placed
+
+
+def build(document: Document, origin: Origin) -> Placed:
+    """
+    Return the layers of a document that has a config, in model order, and their variables.
+
+    :raises SpellingError: for a config that is no serialised model.
+    """
+    if document.nodes:
+        sites = objects.sites(document)
+    else:
+        part = document.config_part or ""
+        composites = {**origin.generation.composites, **origin.release.composites}
+        keras3 = origin.release.id.startswith("keras3")
+        sites = configs.sites(part, document.parts.get(part), composites, keras3=keras3)
+    return storage.place(document, sites)
+
+
+__all__ = ["INPUT_CLASS", "Site", "Unspelled", "build", "path_of"]

@@ -1,0 +1,80 @@
+"""A place where a layer stands in a file, before its policy is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Final
+
+from policytool.generations import SubPolicy
+from policytool.model import Address
+
+if TYPE_CHECKING:
+    from policytool.jsontext import Json
+
+MODEL_CLASSES: Final = frozenset({"Model", "Functional", "Sequential", "Network"})
+"""Classes of Keras whose config lists layers. ``Network`` is the Functional of TF 1.13 to 2.2 where it is no ``Model``."""
+
+INPUT_CLASS: Final = "InputLayer"
+LAYERS: Final = "layers"
+
+
+class Unspelled(Enum):
+    """Told apart from JSON's null, which some releases write."""
+
+    ABSENT = auto()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Site:
+    """One layer, at its first place."""
+
+    names: tuple[str, ...]
+    """Names from the root down."""
+
+    also_at: tuple[tuple[str, ...], ...] = ()
+    class_name: str
+    registered_name: str | None = None
+    module: str | None = None
+    attribute: str
+    """What the parent holds it by: :data:`LAYERS` for a model's layers, else the attribute or config key."""
+
+    parent: int | None
+    """Index of the parent's site; None for the root."""
+
+    spelled: Json | Unspelled
+    """The value of the ``dtype`` key."""
+
+    address: Address | None
+    given_name: str | None = None
+    """The name in the file, where the built layer has another (directions of a Bidirectional)."""
+
+    sub_policy: SubPolicy | None = None
+    """For a layer that its parent makes by itself: whose policy it takes."""
+
+    numbered: bool = False
+    """Whether the true name may carry a number that only the weights' names tell."""
+
+    autocast: bool | None = None
+    is_model: bool = False
+    config: dict[str, Json] | None = None
+    node: int | None = None
+    """The node of a SavedModel's object graph."""
+
+    @property
+    def name(self) -> str:
+        """The layer's own name as it is built."""
+        return self.names[-1]
+
+
+def path_of(names: tuple[str, ...]) -> str:
+    """Return a layer path as reports show it: ``/`` inside a name becomes ``~1``."""
+    return "/".join(name.replace("/", "~1") for name in names)
+
+
+def split_class(class_name: str, registered_name: Json = None) -> tuple[str, str | None]:
+    """Return class name and registered name; H5 and SavedModels of Keras 2 write ``package>Class`` as the class name."""
+    registered = registered_name if isinstance(registered_name, str) else None
+    if ">" in class_name:
+        return class_name.rpartition(">")[2], registered or class_name
+    return class_name, registered

@@ -1,0 +1,203 @@
+"""
+The layers of a model's config, nested to any depth.
+
+Layers stand in a model's ``layers``, in wrappers (``layer``, ``backward_layer``), in RNNs (``cell``, ``cells``), as activations, and wherever a
+custom class puts them. What tells a layer from an initialiser, a metric, a quantiser or an optimizer is its config: ``Layer.get_config``
+writes ``name`` and ``trainable`` in every Keras from 1.0 to 3.15, the others never write ``trainable``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from policytool import limits
+from policytool.errors import SpellingError
+from policytool.jsontext import pointer
+from policytool.model import Address
+from policytool.tree._site import INPUT_CLASS, LAYERS, MODEL_CLASSES, Site, Unspelled, split_class
+from policytool.tree.names import snake_case
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from policytool.generations import SubLayer
+    from policytool.jsontext import Json
+
+_NOT_LAYERS: Final = frozenset({"inbound_nodes", "input_layers", "output_layers", "build_config", "compile_config", "dtype", "quantization_config"})
+"""Keys below which no layer's config stands."""
+
+_LAYER_SLOTS: Final = frozenset({LAYERS, "layer", "backward_layer", "cell", "cells"})
+"""Keys below which everything serialised is a layer, even a custom one whose config lacks ``name`` and ``trainable``."""
+
+_OPERATIONS: Final = ("keras.src.ops.", "keras.ops.")
+Steps = tuple[str | int, ...]
+
+
+@dataclass
+class _Walk:
+    """What one walk knows and gathers."""
+
+    part: str
+    composites: Mapping[str, tuple[SubLayer, ...]]
+    keras3: bool
+    sites: list[Site] = field(default_factory=list)
+    shared: dict[int, int] = field(default_factory=dict)
+    """Shared object id to the index of its first site."""
+
+
+def sites(part: str, config: Json, composites: Mapping[str, tuple[SubLayer, ...]], *, keras3: bool) -> tuple[Site, ...]:
+    """
+    Return every layer of a serialised model, the model itself first, in model order.
+
+    :raises SpellingError: for a config that is no serialised model, or beyond the bound on layers.
+    """
+    walk = _Walk(part=part, composites=composites, keras3=keras3)
+    if not isinstance(config, dict) or not isinstance(config.get("class_name"), str):
+        raise SpellingError(f"{part} holds no model: expected class_name and config")
+    _visit(walk, config, (), None, LAYERS)
+    return tuple(walk.sites)
+
+
+def _visit(walk: _Walk, value: dict[str, Json], steps: Steps, parent: int | None, attribute: str, rename: str = "") -> None:
+    """Add the layer ``value`` and all below it; ``rename`` is the prefix of a Bidirectional's direction."""
+    if len(walk.sites) > limits.MAX_LAYERS:
+        raise SpellingError(f"{walk.part} holds more than {limits.MAX_LAYERS} layers")
+    above = walk.sites[parent].names if parent is not None else ()
+    config = value.get("config")
+    class_name, registered = split_class(str(value["class_name"]), value.get("registered_name"))
+    name = _name(value, config, class_name)
+    built = name if not rename or (walk.keras3 and attribute == "backward_layer") or name.startswith(rename) else rename + name
+    names = (*above, built)
+    identity = value.get("shared_object_id")
+    if isinstance(identity, int) and not rename:
+        first = walk.shared.setdefault(identity, len(walk.sites))
+        if first != len(walk.sites):
+            walk.sites[first] = replace(walk.sites[first], also_at=(*walk.sites[first].also_at, names))
+            return
+    spelled: Json | Unspelled = config.get("dtype", Unspelled.ABSENT) if isinstance(config, dict) else Unspelled.ABSENT
+    if spelled is Unspelled.ABSENT and class_name == INPUT_CLASS and isinstance(config, dict):
+        spelled = config.get("input_dtype", Unspelled.ABSENT)
+    module = value.get("module")
+    index = len(walk.sites)
+    walk.sites.append(
+        Site(
+            names=names,
+            given_name=name if name != built else None,
+            class_name=class_name,
+            registered_name=registered,
+            module=module if isinstance(module, str) else None,
+            attribute=attribute,
+            parent=parent,
+            spelled=spelled,
+            address=Address(part=walk.part, pointer=pointer(*steps, "config", "dtype")),
+            is_model=class_name in MODEL_CLASSES or (parent is None and _layer_list(config) is not None),
+            config=config if isinstance(config, dict) else None,
+        )
+    )
+    if class_name == "Bidirectional" and isinstance(config, dict):
+        _visit_directions(walk, config, steps, index)
+    else:
+        _visit_children(walk, config, (*steps, "config"), index)
+    _add_sub_layers(walk, class_name, index)
+
+
+def _visit_children(walk: _Walk, config: Json, steps: Steps, index: int) -> None:
+    if isinstance(config, list):  # a Sequential of Keras 1 and of 2.0 to 2.2.2
+        for position, item in enumerate(config):
+            if isinstance(item, dict) and isinstance(item.get("class_name"), str):
+                _visit(walk, item, (*steps, position), index, LAYERS)
+        return
+    if not isinstance(config, dict):
+        return
+    for key, item in config.items():
+        if isinstance(item, dict | list) and key not in _NOT_LAYERS:
+            for found_steps, found in _layers_below(walk, item, (*steps, key), slot=key in _LAYER_SLOTS):
+                _visit(walk, found, found_steps, index, key)
+
+
+def _visit_directions(walk: _Walk, config: dict[str, Json], steps: Steps, index: int) -> None:
+    """Add both directions of a Bidirectional; without a ``backward_layer`` both are built from one config and share its address."""
+    forward, backward = config.get("layer"), config.get("backward_layer")
+    if isinstance(forward, dict) and isinstance(forward.get("class_name"), str):
+        _visit(walk, forward, (*steps, "config", "layer"), index, "forward_layer", "forward_")
+        if not isinstance(backward, dict):
+            _visit(walk, forward, (*steps, "config", "layer"), index, "backward_layer", "backward_")
+    if isinstance(backward, dict) and isinstance(backward.get("class_name"), str):
+        _visit(walk, backward, (*steps, "config", "backward_layer"), index, "backward_layer", "backward_")
+    rest: dict[str, Json] = {key: item for key, item in config.items() if key not in {"layer", "backward_layer"}}
+    _visit_children(walk, rest, (*steps, "config"), index)
+
+
+def _layers_below(walk: _Walk, value: Json, steps: Steps, *, slot: bool) -> Iterator[tuple[Steps, dict[str, Json]]]:
+    """Yield the layers directly in ``value``: itself, or in lists and plain dicts of it."""
+    if isinstance(value, list):
+        for position, item in enumerate(value):
+            if isinstance(item, dict | list):
+                yield from _layers_below(walk, item, (*steps, position), slot=slot)
+    elif isinstance(value, dict):
+        if not isinstance(value.get("class_name"), str) or "config" not in value:
+            for key, item in value.items():
+                if isinstance(item, dict | list) and key not in _NOT_LAYERS:
+                    yield from _layers_below(walk, item, (*steps, key), slot=False)
+        elif _is_layer(value) or (slot and not _is_operation(value)):
+            yield steps, value
+
+
+def _is_layer(value: dict[str, Json]) -> bool:
+    config = value["config"]
+    if isinstance(config, dict) and "name" in config and "trainable" in config:
+        return True
+    return value["class_name"] in MODEL_CLASSES and _layer_list(config) is not None
+
+
+def _is_operation(value: dict[str, Json]) -> bool:
+    """
+    Return whether an entry of a functional model is an operation of Keras 3 and not a layer.
+
+    Its module says so; HDF5 has none, and there an operation is told by its call arguments (``args``), which only Keras 3 writes, and by
+    a config without ``trainable``.
+    """
+    module = value.get("module")
+    if isinstance(module, str):
+        return module.startswith(_OPERATIONS)
+    nodes = value.get("inbound_nodes")
+    called_with_args = isinstance(nodes, list) and any(isinstance(node, dict) and "args" in node for node in nodes)
+    return called_with_args and ">" not in str(value["class_name"]) and value["class_name"] != INPUT_CLASS
+
+
+def _layer_list(config: Json) -> list[Json] | None:
+    if isinstance(config, list):
+        return config
+    if isinstance(config, dict):
+        listed = config.get(LAYERS)
+        return listed if isinstance(listed, list) else None
+    return None
+
+
+def _name(value: dict[str, Json], config: Json, class_name: str) -> str:
+    """Return the layer's name; where the file has none (a Sequential of Keras 1), the one that Keras would give."""
+    for holder in (value, config):  # an op layer's own name stands only in the entry
+        if isinstance(holder, dict) and isinstance(holder.get("name"), str) and holder["name"]:
+            return str(holder["name"])
+    return snake_case(class_name)
+
+
+def _add_sub_layers(walk: _Walk, class_name: str, index: int) -> None:
+    """Add the layers that a built-in layer makes by itself, as far as nothing below it has their name."""
+    owner = walk.sites[index]
+    taken = {site.name for site in walk.sites[index + 1 :] if site.parent == index}
+    for sub in walk.composites.get(class_name, ()):
+        if sub.name not in taken:
+            walk.sites.append(
+                Site(
+                    names=(*owner.names, sub.name),
+                    class_name=sub.class_name,
+                    attribute=sub.attribute,
+                    parent=index,
+                    spelled=owner.spelled,
+                    address=owner.address,
+                    sub_policy=sub.policy,
+                    numbered=sub.numbered,
+                )
+            )

@@ -1,0 +1,130 @@
+"""
+The layers of a SavedModel's object graph.
+
+Each Keras object is one node with metadata of its own; a model's config repeats its layers several times, and a custom layer's children stand
+nowhere else. So nodes are counted, along the edges by which one object holds another.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from policytool import limits
+from policytool.errors import SpellingError
+from policytool.model import Address
+from policytool.tree._site import LAYERS, MODEL_CLASSES, Site, Unspelled, split_class
+from policytool.tree.names import snake_case
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.document import Document, Node
+    from policytool.jsontext import Json
+
+_LAYER: Final = re.compile(r"_tf_keras_(?!metric)\w+")
+_LISTED: Final = re.compile(r"layer-(\d+)")
+_CONTAINERS: Final = frozenset({"trackable_list_wrapper", "trackable_dict_wrapper", "trackable_tuple_wrapper"})
+_BOOKKEEPING: Final = frozenset(
+    {
+        *("keras_api", "signatures", "optimizer", "loss", "metrics", "losses", "regularization_losses", "call_and_return_all_conditional_losses"),
+        *("variables", "trainable_variables", "non_trainable_variables", "weights", "trainable_weights", "non_trainable_weights"),
+        *("layers", "_self_tracked_trackables", "_layers", "layer_metrics", "layer_regularization_losses"),
+    }
+)
+"""Edges that lead to what other edges already lead to, under names that say nothing."""
+
+_MAX_DEPTH: Final = 60
+
+
+@dataclass
+class _Walk:
+    """What one walk knows and gathers."""
+
+    document: Document
+    sites: list[Site] = field(default_factory=list)
+    index_of: dict[int, int] = field(default_factory=dict)
+
+
+def sites(document: Document) -> tuple[Site, ...]:
+    """
+    Return every layer of the object graph once, the model itself first.
+
+    :raises SpellingError: for a graph beyond the bounds, or whose root is no Keras object.
+    """
+    walk = _Walk(document=document)
+    root = document.nodes.get(0)
+    if root is None or not _is_layer(root):
+        return ()
+    _visit(walk, root, None, LAYERS, 0)
+    return tuple(walk.sites)
+
+
+def _visit(walk: _Walk, node: Node, parent: int | None, attribute: str, depth: int) -> None:
+    if len(walk.sites) > limits.MAX_LAYERS or depth > _MAX_DEPTH:
+        raise SpellingError(f"the object graph holds more than {limits.MAX_LAYERS} layers or nests them deeper than {_MAX_DEPTH}")
+    metadata = _metadata(walk.document, node)
+    class_name, registered = split_class(str(metadata.get("class_name")), metadata.get("registered_name"))
+    config = metadata.get("config")
+    name = metadata.get("name")
+    above = walk.sites[parent].names if parent is not None else ()
+    names = (*above, name if isinstance(name, str) and name else snake_case(class_name))
+    known = walk.index_of.get(node.id)
+    if known is not None:
+        site = walk.sites[known]
+        if names not in {site.names, *site.also_at}:
+            walk.sites[known] = replace(site, also_at=(*site.also_at, names))
+        return
+    walk.index_of[node.id] = len(walk.sites)
+    index = len(walk.sites)
+    in_config = isinstance(config, dict) and "dtype" in config
+    spelled: Json | Unspelled = config["dtype"] if in_config and isinstance(config, dict) else metadata.get("dtype", Unspelled.ABSENT)
+    autocast = metadata.get("autocast")
+    walk.sites.append(
+        Site(
+            names=names,
+            class_name=class_name,
+            registered_name=registered,
+            attribute=attribute,
+            parent=parent,
+            spelled=spelled,
+            address=Address(part=node.part or "", pointer="/config/dtype" if in_config else "/dtype"),
+            autocast=autocast if isinstance(autocast, bool) else None,
+            is_model=class_name in MODEL_CLASSES or node.identifier in {"_tf_keras_model", "_tf_keras_network", "_tf_keras_sequential"},
+            config=config if isinstance(config, dict) else None,
+            node=node.id,
+        )
+    )
+    for label, child in _layer_edges(walk.document, node):
+        _visit(walk, child, index, label, depth + 1)
+
+
+def _layer_edges(document: Document, node: Node) -> Iterator[tuple[str, Node]]:
+    """Yield the layers that an object holds: a model's in their order, then those held by attributes, through lists and dicts."""
+    listed: dict[int, int] = {int(match[1]): child for label, child in node.children if (match := _LISTED.fullmatch(label))}
+    for position in sorted(listed):
+        child = document.nodes.get(listed[position])
+        if child is not None and _is_layer(child):
+            yield LAYERS, child
+    seen = {node.id, *listed.values()}
+    pending = [(label, child) for label, child in reversed(node.children) if label not in _BOOKKEEPING and child not in seen]
+    while pending:
+        label, number = pending.pop()
+        child = document.nodes.get(number)
+        if child is None or number in seen:
+            continue
+        seen.add(number)
+        if _is_layer(child):
+            yield label, child
+        elif child.identifier in _CONTAINERS:
+            pending += [(f"{label}/{inner}", grandchild) for inner, grandchild in reversed(child.children)]
+
+
+def _is_layer(node: Node) -> bool:
+    return node.part is not None and _LAYER.fullmatch(node.identifier) is not None
+
+
+def _metadata(document: Document, node: Node) -> dict[str, Json]:
+    metadata = document.parts.get(node.part or "")
+    return metadata if isinstance(metadata, dict) else {}
