@@ -28,8 +28,8 @@ def inspect(path: str | os.PathLike[str]) -> Model:
 
     :raises policytool.errors.ModelFileError: for what is no model that can be read, with a sentence and a stable ``code``.
     """
-    from os import fspath  # noqa: PLC0415
+    from os import fspath
 
-    from policytool.operations import inspection  # noqa: PLC0415  # keeps `import policytool` free of everything
+    from policytool.operations import inspection  # keeps `import policytool` free of everything
 
     return inspection.inspect(fspath(path))

@@ -39,7 +39,7 @@ class Input:
 
 def shown(path: Path) -> str:
     """Return a path in POSIX form, relative to the working directory where it lies below it."""
-    absolute = Path(os.path.abspath(path))  # noqa: PTH100  # resolve() would follow links, and reports name what was given
+    absolute = Path(os.path.abspath(path))  # resolve() would follow links, and reports name what was given
     try:
         return absolute.relative_to(Path.cwd()).as_posix()
     except ValueError:
@@ -64,10 +64,13 @@ def inputs(arguments: Iterable[str]) -> Iterator[Input]:
 def _expanded(arguments: list[str]) -> Iterator[Input]:
     for argument in arguments:
         path = Path(argument)
-        if path.is_dir() and not is_model(path):
+        if os.path.isdir(path) and not is_model(path):  # Path.is_dir raises where a parent may not be entered
             yield from _below(path)
-        elif _GLOB & set(argument) and not path.exists():
-            for match in sorted(glob.glob(argument, recursive=True)):  # noqa: PTH207  # Path.glob takes no absolute patterns
+        elif _GLOB & set(argument) and not os.path.exists(path):
+            matches = sorted(glob.glob(argument, recursive=True))  # Path.glob takes no absolute patterns
+            if not matches:
+                yield Input(path=path, exact=True)  # nothing matches: read as a name, it does not exist, and that is said
+            for match in matches:
                 matched = Path(match)
                 if matched.is_dir() and not is_model(matched):
                     yield from _below(matched)
@@ -79,7 +82,8 @@ def _expanded(arguments: list[str]) -> Iterator[Input]:
 
 def _below(directory: Path) -> Iterator[Input]:
     """Yield what lies below a directory, in name order, a model's directory as one; hidden directories and backups are skipped."""
-    for root, directories, files in os.walk(directory):
+    closed: list[OSError] = []
+    for root, directories, files in os.walk(directory, onerror=closed.append):
         directories[:] = sorted(name for name in directories if not _is_skipped(name))
         for name in list(directories):
             child = Path(root, name)
@@ -89,6 +93,8 @@ def _below(directory: Path) -> Iterator[Input]:
         for name in sorted(files):
             if not _is_skipped(name):
                 yield Input(path=Path(root, name), exact=False)
+    for error in closed:  # a directory that may not be entered is told, not passed over
+        yield Input(path=Path(error.filename), exact=True)
 
 
 def _is_skipped(name: str) -> bool:
@@ -102,8 +108,6 @@ def _whole(path: Path) -> Path:
         return parent
     if parent.name in savedmodel.OWN_DIRECTORIES and (parent.parent / _SAVEDMODEL_FILE).is_file():
         return parent.parent
-    if all((parent / name).is_file() for name in keras_directory.OWN_FILES) and (
-        path.name in keras_directory.OWN_FILES or path.name.endswith(".weights.h5")
-    ):
+    if all((parent / name).is_file() for name in keras_directory.OWN_FILES) and (path.name in keras_directory.OWN_FILES or path.name.endswith(".weights.h5")):
         return parent
     return path

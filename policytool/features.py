@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
 
 _CONTAINERS: Final = frozenset({dict, list})
+_NO_OPERATIONS: Final = frozenset({"InputLayer", "Functional", "Model", "Sequential"})
+_MODELS: Final = frozenset({"Functional", "Model", "Sequential"})
 
 
 @dataclass
@@ -31,13 +33,36 @@ class Features:
 
     modules: set[str] = field(default_factory=set)
     root_keys: frozenset[str] = frozenset()
+    root_class: str | None = None
+    operations: set[str] = field(default_factory=set)
+    """Class names of graph entries of Keras 3 that are operations and no layers."""
+
+    bare_nested: bool = False
+    """Whether a layer inside another's config is serialised without its ``module``."""
+
+    activation_layers: bool = False
+    """Whether some activation is itself a layer."""
+
+    nested_models: bool = False
+    shapeless: bool = False
+    """Whether a Sequential holds nothing of its input's shape."""
+
+    half_ops: bool = False
+    """Whether an op layer of TF 1.15 to 2.3 has the type float16 written into its op."""
+
+    functional_modules: set[str] = field(default_factory=set)
+    """Modules of functional models, the root and nested ones."""
+
     flat_outputs: bool = False
     """Whether a functional model writes its single output as ``["x", 0, 0]`` and not as a list of such."""
 
 
 def of(config: Json, training: Json = None) -> Features:
     """Return the features of a model's config and of its training configuration."""
-    found = Features(root_keys=frozenset(config) if isinstance(config, dict) else frozenset())
+    found = Features()
+    if isinstance(config, dict):
+        found.root_keys = frozenset(config)
+        found.root_class = str(config.get("class_name"))
     pending: list[Json] = [config, training]
     while pending:
         value = pending.pop()
@@ -62,11 +87,42 @@ def _note(value: dict[str, Json], found: Features) -> None:
                 found.common_keys[class_name] = set(config)
             if "output_layers" in config:
                 _note_outputs(config, found)
+            if "inbound_nodes" in value and "trainable" not in config and class_name not in _NO_OPERATIONS:
+                _note_operation(class_name, value["inbound_nodes"], found)
+            if "trainable" in config:
+                _note_nested(config, found)
+            if "node_def" in config and "DT_HALF" in str(config["node_def"]):
+                found.half_ops = True
+            if isinstance(config.get("layers"), list):
+                _note_model(class_name, config, found)
         module = value.get("module")
         if isinstance(module, str):
             found.modules.add(module)
+            if class_name == "Functional":
+                found.functional_modules.add(module)
     if "dtype" in value:
         _note_dtype(value["dtype"], found)
+
+
+def _note_operation(class_name: str, nodes: Json, found: Features) -> None:
+    if isinstance(nodes, list) and any(isinstance(node, dict) and "args" in node for node in nodes):
+        found.operations.add(class_name)
+
+
+def _note_nested(config: dict[str, Json], found: Features) -> None:
+    for key, value in config.items():
+        first = value[0] if isinstance(value, list) and value and key == "cells" else value
+        if isinstance(first, dict) and isinstance(first.get("config"), dict) and "trainable" in first["config"]:
+            found.bare_nested |= "module" not in first
+            found.activation_layers |= key == "activation"
+
+
+def _note_model(class_name: str, config: dict[str, Json], found: Features) -> None:
+    layers = [layer for layer in config["layers"] if isinstance(layer, dict)] if isinstance(config["layers"], list) else []
+    found.nested_models |= any(layer.get("class_name") in _MODELS for layer in layers)
+    if class_name == "Sequential" and layers and "build_input_shape" not in config:
+        first = layers[0].get("config")
+        found.shapeless |= isinstance(first, dict) and not {"batch_input_shape", "batch_shape"} & set(first) and "layers" not in first
 
 
 def _note_outputs(config: dict[str, Json], found: Features) -> None:

@@ -114,17 +114,17 @@ class Lifecycle:
     replacement: str | None = None
 
 
-_FLOAT_LIFE: Final = Lifecycle(introduced="TF 1.14")
-_FLOAT8_LIFE: Final = Lifecycle(introduced="Keras 3.0")
+_FLOAT_LIFE: Final = Lifecycle(introduced="TF 1.15")
+_FLOAT8_LIFE: Final = Lifecycle(introduced="TF 2.12", removed="Keras 3.0", replacement="float8_from_<policy>")
 _MIXED_LIFE: Final = Lifecycle(introduced="TF 1.15")
 _WITH_VARS: Final = "_with_float32_vars"
 _LIVES: Final = {
     "infer": Lifecycle(introduced="TF 1.14", removed="TF 2.3", replacement="the dtype that the first input has"),
     "_infer": Lifecycle(introduced="TF 2.3", removed="Keras 3.0", replacement="the dtype that the first input has"),
-    "infer_float32_vars": Lifecycle(introduced="TF 1.14", removed="TF 1.15", replacement="mixed_float16 or mixed_bfloat16, by the first input"),
-    "infer_with_float32_vars": Lifecycle(
-        introduced="TF 1.15", removed="TF 2.1", replacement="mixed_float16 or mixed_bfloat16, by the first input"
+    "infer_float32_vars": Lifecycle(
+        introduced="TF 1.14", deprecated="TF 1.15", removed="TF 2.1", replacement="mixed_float16 or mixed_bfloat16, by the first input"
     ),
+    "infer_with_float32_vars": Lifecycle(introduced="TF 1.15", removed="TF 2.1", replacement="mixed_float16 or mixed_bfloat16, by the first input"),
 }
 _VARIABLE_DTYPES: Final = {"infer_float32_vars": "float32", "infer_with_float32_vars": "float32"}
 _WITH_VARS_SOURCES: Final = ("float16", "bfloat16", "float32", "float64")

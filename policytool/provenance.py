@@ -92,14 +92,15 @@ MARKS: Final[tuple[Mark, ...]] = (
     Mark(shows=_policy_key("Policy.module"), first="tf2.13", last=_NEWEST_KERAS2),
     # Keras 3, where to_json() has no version
     Mark(shows=_key("InputLayer", "batch_shape"), first="keras3.0", last=_NEWEST),
-    Mark(shows=_policy("DTypePolicy", "FloatDTypePolicy", "QuantizedDTypePolicy", "QuantizedFloat8DTypePolicy", "DTypePolicyMap"), first="keras3.4", last=_NEWEST),
+    Mark(
+        shows=_policy("DTypePolicy", "FloatDTypePolicy", "QuantizedDTypePolicy", "QuantizedFloat8DTypePolicy", "DTypePolicyMap"), first="keras3.4", last=_NEWEST
+    ),
     Mark(shows=_policy("GPTQDTypePolicy"), first="keras3.12", last=_NEWEST),
     Mark(shows=_policy("Int4DTypePolicy", "AWQDTypePolicy"), first="keras3.14", last=_NEWEST),
     Mark(shows=_keras3(_policy("mixed-name", "quantized-name")), first="keras3.0", last="keras3.3"),
     Mark(shows=_keras3(lambda features: features.policy_classes == {"name"} and "Dense" in features.class_names), first="keras3.0", last="keras3.3"),
     Mark(shows=_keras3(_policy("quantized-name")), first="keras3.1", last="keras3.3"),
     Mark(shows=_key("LayerNormalization", "rms_scaling"), first="keras3.4", last=_NEWEST),
-    Mark(shows=_keras3(_class("Cast")), first="keras3.5", last="keras3.9"),
     Mark(shows=_keras3(_class("OrthogonalInitializer")), first="keras3.0", last="keras3.6"),
     Mark(shows=_keras3(_class("Orthogonal")), first="keras3.7", last=_NEWEST),
     Mark(shows=_keras3(_without("InputLayer", "ragged")), first="keras3.0", last="keras3.8"),
@@ -122,8 +123,6 @@ def candidates(writer: Writer, seen: Features) -> tuple[tuple[Origin, ...], bool
     A file whose marks contradict each other was edited or converted; its version counts then.
     """
     found = _of_version(writer)
-    if len(found) == 1:
-        return found, False
     narrowed = found
     for mark in MARKS:
         if mark.shows(seen):
@@ -161,9 +160,7 @@ def _of_version(writer: Writer) -> tuple[Origin, ...]:
 def _of_keras(version: str) -> tuple[Origin, ...]:
     """Return the releases that write this ``keras_version``: whole strings (``2.2.4-tf``) before beginnings (``2.2.``)."""
     whole = tuple(origin for origin in ORIGINS if version in origin.release.keras_versions)
-    begun = tuple(
-        origin for origin in ORIGINS if any(version.startswith(prefix) for prefix in origin.release.keras_versions if prefix.endswith("."))
-    )
+    begun = tuple(origin for origin in ORIGINS if any(version.startswith(prefix) for prefix in origin.release.keras_versions if prefix.endswith(".")))
     return whole or begun or _unknown(version)
 
 

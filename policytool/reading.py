@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from policytool import features, loaders, provenance, recognition, training, tree
 from policytool.document import Document, Layout, Observation, Tensor, Writer
 from policytool.errors import ModelFileError, SpellingError
-from policytool.model import Layer, Model, Source, Variable
+from policytool.model import Layer, Model, Optimizer, Source, Variable
 from policytool.resolving import Resolver, floatx
 from policytool.tree import path_of
 
@@ -48,9 +48,9 @@ def model_of(document: Document) -> Model:
         variables = [variable for owned in placed.variables.values() for variable in owned]
         resolver = Resolver(origins=origins, floatx=floatx(origins, placed.sites, variables))
         layers = tuple(resolver.layer(site, placed, index) for index, site in enumerate(placed.sites))
-        optimizer = training.read(training.optimizer_config(document))
     except SpellingError as error:
         raise ModelFileError(document.path, "config-not-keras", str(error)) from error
+    optimizer, about_optimizer = _optimizer(document)
     return Model(
         path=document.path,
         format=document.format,
@@ -59,7 +59,7 @@ def model_of(document: Document) -> Model:
         layers=layers,
         optimizer=optimizer,
         signatures=document.signatures,
-        observations=(*document.observations, *_about_origin(origins, writer, contradiction=contradiction), *resolver.observations),
+        observations=(*document.observations, *_about_origin(origins, writer, contradiction=contradiction), *resolver.observations, *about_optimizer),
         loaders=loaders.verdicts(document, origins, marks),
     )
 
@@ -77,9 +77,19 @@ def _writer(document: Document) -> Writer:
     return document.writer
 
 
+def _optimizer(document: Document) -> tuple[Optimizer | None, tuple[Observation, ...]]:
+    """Return the optimizer; one that no release writes is told, and the layers are reported all the same."""
+    try:
+        return training.read(training.optimizer_config(document)), ()
+    except SpellingError as error:
+        return None, (Observation(code="unknown-optimizer", message=f"the saved optimizer is not understood: {error}"),)
+
+
 def _about_origin(origins: tuple[Origin, ...], writer: Writer, *, contradiction: bool) -> Iterator[Observation]:
     if contradiction:
-        yield Observation(code="mixed-generations", message=f"its config has marks of releases that do not write keras_version {writer.keras}: it was edited or converted")
+        yield Observation(
+            code="mixed-generations", message=f"its config has marks of releases that do not write keras_version {writer.keras}: it was edited or converted"
+        )
     if {origin.generation.id for origin in origins} == {_LAST_UNMIXED}:
         yield Observation(
             code="policy-not-stored",

@@ -101,7 +101,7 @@ class Resolver:
         return self.origins[-1]
 
     def _read_input(self, site: Site) -> _Reading:
-        """An input layer's dtype is its tensor's; float32 where it is unsaid."""
+        """Return the dtype of an input layer's tensor; float32 where it is unsaid."""
         declared = isinstance(site.spelled, str) and site.spelled in dtypes.NAMES
         name = str(site.spelled) if declared else self.floatx or "float32"
         return _Reading(policy=policy.named(name), source=Source.DECLARED if declared else Source.DEFAULT)

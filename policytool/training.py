@@ -64,4 +64,4 @@ def _scale(config: dict[str, Json]) -> Dynamic | Fixed | None:
     initial = _spelling.number(config, "initial_scale", Dynamic().initial)
     if config.get("dynamic", True) is False:
         return Fixed(value=initial)
-    return Dynamic(initial=initial, growth_steps=int(_spelling.number(config, "dynamic_growth_steps", Dynamic().growth_steps)))
+    return Dynamic(initial=initial, growth_steps=_spelling.whole(config, "dynamic_growth_steps", Dynamic().growth_steps))

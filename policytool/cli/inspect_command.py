@@ -24,7 +24,15 @@ _ONLY = ("deprecated", "mixed")
 
 @click.command("inspect", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
-@click.option("--format", "format", type=click.Choice([reporter.name for reporter in REPORTERS]), default=REPORTERS[0].name, show_default=True, envvar="POLICYTOOL_FORMAT", help="What stdout carries.")
+@click.option(
+    "--format",
+    "format",
+    type=click.Choice([reporter.name for reporter in REPORTERS]),
+    default=REPORTERS[0].name,
+    show_default=True,
+    envvar="POLICYTOOL_FORMAT",
+    help="What stdout carries.",
+)
 @click.option("--layer", metavar="PATTERN", help="Show layers of this path, or whose path this regular expression matches in full.")
 @click.option("--only", metavar="deprecated|mixed|POLICY", help="Show layers with a deprecated spelling, a mixed policy, or this policy.")
 @click.option("--variables", is_flag=True, help="Show each layer's stored variables (JSON always has them).")
@@ -33,7 +41,7 @@ _ONLY = ("deprecated", "mixed")
 @options.common
 def command(
     paths: tuple[str, ...],
-    format: str,  # noqa: A002  # the option's name
+    format: str,  # the option's name
     layer: str | None,
     only: str | None,
     *,
@@ -42,7 +50,7 @@ def command(
     null: bool,
     verbose: bool,
     quiet: bool,
-    debug: bool,  # noqa: ARG001  # main() looks for it
+    debug: bool,  # main() looks for it
     color: str,
     progress: str,
 ) -> int:
@@ -89,4 +97,3 @@ def _listed(paths: tuple[str, ...], *, null: bool) -> Iterator[str]:
             yield from (item for item in text.split("\0" if null else "\n") if item)
         else:
             yield path
-

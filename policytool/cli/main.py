@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 from typing import Any, Final, NoReturn
@@ -39,9 +40,9 @@ class Commands(click.Group):
             formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
 
 
-def _print_version(context: click.Context, _parameter: click.Parameter, value: bool) -> None:  # noqa: FBT001  # Click's callback signature
+def _print_version(context: click.Context, _parameter: click.Parameter, value: bool) -> None:  # Click's callback signature
     if value:
-        from policytool.version import version  # noqa: PLC0415
+        from policytool.version import version
 
         click.echo(f"policytool {version()}")
         context.exit()
@@ -60,6 +61,9 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
 def run(arguments: list[str]) -> int:
     """Run the command line and return its exit code; no traceback reaches a user."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a name that the terminal's encoding lacks must not end the report
     try:
         result: Any = cli.main(args=arguments, prog_name="policytool", standalone_mode=False)
         sys.stdout.flush()
@@ -77,7 +81,7 @@ def run(arguments: list[str]) -> int:
     except PolicytoolError as error:
         click.echo(f"policytool: {error}", err=True)
         return Exit.USAGE if isinstance(error, UsageError) else Exit.FAILURE
-    except Exception as error:  # noqa: BLE001  # the last line of defence: a bug of ours is one sentence, and --debug shows the rest
+    except Exception as error:  # the last line of defence: a bug of ours is one sentence, and --debug shows the rest
         if "--debug" in arguments:
             raise
         click.echo(f"policytool: this is a bug in policytool ({type(error).__name__}: {error}); run with --debug and report what it prints", err=True)

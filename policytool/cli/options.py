@@ -2,39 +2,66 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import sys
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
 from policytool.cli import settings
+from policytool.cli.exit_codes import Exit
 from policytool.reports._layout import View
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Command = TypeVar("Command", bound="Callable[..., Any]")
-PIPE_WIDTH = 120
+PIPE_WIDTH: Final = 120
 """What a report that goes to no terminal is laid out for, unless COLUMNS says otherwise."""
 
 
-def common(function: Command) -> Command:
+def common(function: Callable[..., int]) -> Callable[..., int]:
     """Add the options that mean the same in every command."""
-    for option in reversed(
-        (
-            click.option("-v", "--verbose", is_flag=True, help="Say more on stderr."),
-            click.option("-q", "--quiet", is_flag=True, help="Say nothing on stderr but failures."),
-            click.option("--debug", is_flag=True, help="Show the traceback of an unexpected error."),
-            click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True, envvar="POLICYTOOL_COLOR", help="When to colour; NO_COLOR is obeyed."),
-            click.option("--progress", type=click.Choice(["auto", "on", "off"]), default="auto", show_default=True, envvar="POLICYTOOL_PROGRESS", help="When to show progress."),
-            click.option("--config", type=click.Path(), is_eager=True, expose_value=False, callback=settings.load, envvar="POLICYTOOL_CONFIG", help="Settings file instead of the nearest policytool.toml."),
-            click.option("--show-settings", is_flag=True, expose_value=False, callback=settings.show, help="Print what applies, and from where, and exit."),
-        )
-    ):
-        function = option(function)
-    return function
+
+    @functools.wraps(function)
+    def command(*, show_settings: bool, **arguments: Any) -> int:  # noqa: ANN401  # a command's own arguments
+        if show_settings:
+            settings.print_all(click.get_current_context())
+            return Exit.CLEAN
+        return function(**arguments)
+
+    for option in reversed(_COMMON):
+        command = option(command)
+    return command
+
+
+_COMMON: Final = (
+    click.option("-v", "--verbose", is_flag=True, help="Say more on stderr."),
+    click.option("-q", "--quiet", is_flag=True, help="Say nothing on stderr but failures."),
+    click.option("--debug", is_flag=True, help="Show the traceback of an unexpected error."),
+    click.option(
+        "--color",
+        type=click.Choice(["auto", "always", "never"]),
+        default="auto",
+        show_default=True,
+        envvar="POLICYTOOL_COLOR",
+        help="When to colour; NO_COLOR is obeyed.",
+    ),
+    click.option(
+        "--progress", type=click.Choice(["auto", "on", "off"]), default="auto", show_default=True, envvar="POLICYTOOL_PROGRESS", help="When to show progress."
+    ),
+    click.option(
+        "--config",
+        type=click.Path(),
+        is_eager=True,
+        expose_value=False,
+        callback=settings.load,
+        envvar="POLICYTOOL_CONFIG",
+        help="Settings file instead of the nearest policytool.toml.",
+    ),
+    click.option("--show-settings", is_flag=True, help="Print what applies, and from where, and exit."),
+)
 
 
 def view(color: str, *, variables: bool = False) -> View:
@@ -47,14 +74,14 @@ def width() -> int:
     return shutil.get_terminal_size((PIPE_WIDTH, 24)).columns if sys.stdout.isatty() or os.environ.get("COLUMNS") else PIPE_WIDTH
 
 
-def wants_colour(color: str, stream: IO[str]) -> bool:
+def wants_colour(color: str, stream: TextIO) -> bool:
     """Return whether to colour what goes to ``stream``; NO_COLOR (no-color.org) counts when it is not empty."""
     if color != "auto":
         return color == "always"
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def can_draw(stream: IO[str]) -> bool:
+def can_draw(stream: TextIO) -> bool:
     """Return whether the stream's encoding has box characters."""
     try:
         "─…·→".encode(stream.encoding or "ascii")

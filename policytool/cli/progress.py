@@ -18,7 +18,7 @@ def counted(items: Iterable[Item], total: int, progress: str, what: str) -> Iter
     if progress == "off" or (progress == "auto" and (total < MANY or not sys.stderr.isatty())):
         yield from items
         return
-    from rich.console import Console  # noqa: PLC0415  # 30 ms, only where a bar is shown
-    from rich.progress import track  # noqa: PLC0415
+    from rich.console import Console  # 30 ms, only where a bar is shown
+    from rich.progress import track
 
     yield from track(items, description=what, total=total, console=Console(stderr=True), transient=True)

@@ -32,53 +32,64 @@ def load(context: click.Context, _parameter: click.Parameter, value: str | None)
     if found is None:
         return
     file, values = found
-    options = {parameter.name: parameter for parameter in context.command.params if isinstance(parameter, click.Option)}
+    known = _option_names(context)
+    own = {parameter.name for parameter in context.command.params}
     defaults = {}
     for key, item in values.items():
         name = key.replace("-", "_")
-        if name not in options or name in _HIDDEN:
-            known = ", ".join(sorted(name.replace("_", "-") for name in options if name not in _HIDDEN and name))
-            raise click.UsageError(f"{file} has the unknown key {key!r}; known keys are {known}")
+        if name not in known:
+            raise click.UsageError(f"{file} has the unknown key {key!r}; known keys are {', '.join(sorted(name.replace('_', '-') for name in known))}")
         if not isinstance(item, str | int | float | bool):
             raise click.UsageError(f"{file} has the key {key!r} with a value that is no text, number or boolean")
-        defaults[name] = item
+        if name in own:
+            defaults[name] = item
     context.default_map = {**(context.default_map or {}), **defaults}
     context.meta[_SOURCE] = file
 
 
-def show(context: click.Context, _parameter: click.Parameter, value: bool) -> None:  # noqa: FBT001  # Click's callback signature
-    """Print each setting with its value and where it comes from, and exit."""
-    if not value or context.resilient_parsing:
-        return
+def print_all(context: click.Context) -> None:
+    """Print each setting of the command with its value and where it comes from."""
+    sources = {
+        click.core.ParameterSource.DEFAULT_MAP: str(context.meta.get(_SOURCE)),
+        click.core.ParameterSource.COMMANDLINE: "command line",
+        click.core.ParameterSource.DEFAULT: "default",
+    }
     for parameter in context.command.params:
         if isinstance(parameter, click.Option) and parameter.name and parameter.name not in _HIDDEN:
-            setting, source = parameter.consume_value(context, {})
-            where = source.name.lower().replace("_", " ")
-            if where == "default map":
-                where = str(context.meta.get(_SOURCE))
-            if where == "environment":
-                where = f"${parameter.envvar}"
-            if parameter.name in context.params and context.get_parameter_source(parameter.name) is click.core.ParameterSource.COMMANDLINE:
-                setting, where = context.params[parameter.name], "command line"
-            click.echo(f"{parameter.name.replace('_', '-')} = {_shown(setting)}  # {where}")
-    context.exit()
+            source = context.get_parameter_source(parameter.name)
+            where = sources.get(source, f"${parameter.envvar}") if source else "default"
+            click.echo(f"{parameter.name.replace('_', '-')} = {_shown(context.params.get(parameter.name))}  # {where}")
+
+
+def _option_names(context: click.Context) -> set[str]:
+    """Return the names of the options of all commands: a file serves them all."""
+    group = context.find_root().command
+    commands = [group.get_command(context, name) for name in group.list_commands(context)] if isinstance(group, click.Group) else [context.command]
+    return {
+        parameter.name
+        for command in commands
+        if command
+        for parameter in command.params
+        if isinstance(parameter, click.Option) and parameter.name and parameter.name not in _HIDDEN
+    }
 
 
 def _shown(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    return '""' if value is None else str(value) if isinstance(value, int) else f'"{value}"'
+    if isinstance(value, int | float):
+        return str(value)
+    return f'"{value}"' if isinstance(value, str) else '""'  # Click has a value of its own for "not given"
 
 
 def _named(file: Path) -> tuple[Path, Mapping[str, Any]]:
-    values = _parsed(file)
-    return file, values.get("tool", {}).get("policytool", {}) if file.name == _PYPROJECT else values
+    return file, (_tool_table(file) or {}) if file.name == _PYPROJECT else _parsed(file)
 
 
 def _nearest(directory: Path) -> tuple[Path, Mapping[str, Any]] | None:
     for folder in (directory, *directory.parents):
         own, shared = folder / FILE, folder / _PYPROJECT
-        table = _parsed(shared).get("tool", {}).get("policytool") if shared.is_file() else None
+        table = _tool_table(shared) if shared.is_file() else None
         if own.is_file() and table is not None:
             raise click.UsageError(f"{own} and [tool.policytool] in {shared} both hold settings; keep one of them")
         if own.is_file():
@@ -86,6 +97,15 @@ def _nearest(directory: Path) -> tuple[Path, Mapping[str, Any]] | None:
         if table is not None:
             return shared, table
     return None
+
+
+def _tool_table(file: Path) -> Mapping[str, Any] | None:
+    """Return ``[tool.policytool]`` of a pyproject.toml, None where it has none."""
+    tool = _parsed(file).get("tool")
+    table = tool.get("policytool") if isinstance(tool, dict) else None
+    if table is not None and not isinstance(table, dict):
+        raise click.UsageError(f"[tool.policytool] in {file} should be a table")
+    return table
 
 
 def _parsed(file: Path) -> dict[str, Any]:

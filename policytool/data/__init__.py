@@ -1,0 +1,1 @@
+"""Facts as data, each file with its source; read by the module that needs it."""

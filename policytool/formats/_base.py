@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from policytool import jsontext
@@ -13,6 +12,7 @@ from policytool.errors import ModelFileError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from policytool.document import Document
     from policytool.jsontext import Json
@@ -77,7 +77,5 @@ def parse_json(probe: Probe, text: str | bytes, part: str, observations: list[Ob
         raise probe.failure(error.code, f"{part} {error}") from error
     if repeated:
         keys = ", ".join(repr(key) for key in repeated[:5])
-        observations.append(
-            Observation(code="duplicate-key", message=f"{part} has a key twice in one object ({keys}); Keras reads the last one", where=part)
-        )
+        observations.append(Observation(code="duplicate-key", message=f"{part} has a key twice in one object ({keys}); Keras reads the last one", where=part))
     return value

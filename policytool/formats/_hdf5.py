@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import h5py
-import numpy
+import numpy as np
 from h5py import h5a, h5d, h5g, h5l, h5o, h5t
 
 from policytool import limits
@@ -113,7 +113,7 @@ def opened(probe: Probe, source: str | Window, what: str = "the file") -> Iterat
         if match := _TRUNCATED.search(str(error)):
             message = f"{what} is truncated: it has {match[1]} bytes, and its header says {match[2]}; copy or download it again"
             raise probe.failure("truncated", message) from error
-        raise probe.failure("damaged-h5", f"{what} begins like HDF5 and cannot be opened ({_reason(error)}); copy or download it again") from error
+        raise probe.failure("damaged-h5", f"{what} cannot be opened as HDF5 ({_reason(error)}); copy or download it again") from error
     try:
         yield file
     except (RuntimeError, OSError, KeyError, ValueError) as error:
@@ -126,10 +126,13 @@ def attribute_text(probe: Probe, group: h5py.Group, name: str) -> str | None:
     """Return a text attribute, None where there is none, whatever string type it was written with."""
     if name not in group.attrs:
         return None
-    if group.attrs.get_id(name).get_storage_size() > limits.MAX_JSON_BYTES:
+    attribute = group.attrs.get_id(name)
+    if attribute.shape != ():
+        raise probe.failure("h5-not-keras", f"attribute {name} should be text and is an array of shape {attribute.shape}")
+    if attribute.get_storage_size() > limits.MAX_JSON_BYTES:
         raise probe.failure("h5-limit", f"attribute {name} is larger than {limits.MAX_JSON_BYTES} bytes, which no model needs")
     value = group.attrs[name]
-    value = value.item() if hasattr(value, "item") else value
+    value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, bytes):
         try:
             return value.decode("utf-8")
@@ -146,7 +149,7 @@ def attribute_names(group: h5g.GroupID, name: str) -> tuple[str, ...]:
     for key in _chunks(group, name):
         attribute = h5a.open(group, key)
         if attribute.shape and attribute.shape[0]:
-            array = numpy.zeros(attribute.shape, dtype=attribute.dtype)
+            array = np.zeros(attribute.shape, dtype=attribute.dtype)
             attribute.read(array)
             found += [value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value) for value in array.ravel().tolist()]
     return tuple(found)
@@ -283,4 +286,3 @@ def _opaque(dataset: h5d.DatasetID, size: int) -> str:
 
 def _reason(error: Exception) -> str:
     return str(error).strip("'\" ").splitlines()[0] if str(error) else type(error).__name__
-

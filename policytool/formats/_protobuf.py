@@ -60,7 +60,7 @@ _SCALARS: Final = {
 }
 
 
-def parse(name: str, data: bytes) -> Any:  # noqa: ANN401  # message classes made at run time have no static type
+def parse(name: str, data: bytes) -> Any:  # message classes made at run time have no static type
     """
     Return the message ``name`` that ``data`` holds.
 
@@ -73,11 +73,11 @@ def parse(name: str, data: bytes) -> Any:  # noqa: ANN401  # message classes mad
 
 
 @cache
-def _message_class(name: str) -> Any:  # noqa: ANN401
+def _message_class(name: str) -> Any:
     descriptor = _pool().FindMessageTypeByName(f"{PACKAGE}.{name}")
     if hasattr(message_factory, "GetMessageClass"):  # protobuf 4.22 on
         return message_factory.GetMessageClass(descriptor)
-    return message_factory.MessageFactory().GetPrototype(descriptor)
+    return message_factory.MessageFactory().GetPrototype(descriptor)  # type: ignore[attr-defined]  # until 4.22
 
 
 @cache

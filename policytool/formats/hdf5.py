@@ -35,7 +35,7 @@ def recognise(probe: Probe) -> bool:
 
 def read(probe: Probe) -> Document:
     """Return a whole model, or a document without a config for weights alone."""
-    from policytool.formats import _hdf5  # noqa: PLC0415  # h5py costs 80 ms at start
+    from policytool.formats import _hdf5  # h5py costs 80 ms at start
 
     with _hdf5.opened(probe, str(probe.path)) as file:
         config = _hdf5.attribute_text(probe, file, CONFIG)
@@ -65,9 +65,7 @@ def read(probe: Probe) -> Document:
 def legacy_tensors(contents: Contents, prefix: tuple[str, ...]) -> tuple[Tensor, ...]:
     """Return the tensors below ``prefix`` without it, each layer's in the order of its ``weight_names``."""
     start = len(prefix)
-    places = {
-        (*group, *name.split("/")): index for group, names in contents.orders.items() for index, name in enumerate(names)
-    }
+    places = {(*group, *name.split("/")): index for group, names in contents.orders.items() for index, name in enumerate(names)}
     below = [tensor for tensor in contents.tensors if tensor.path[:start] == prefix]
     below.sort(key=lambda tensor: (tensor.path[start], places.get(tensor.path, len(places))))
     return tuple(Tensor(path=tensor.path[start:], shape=tensor.shape, dtype=tensor.dtype) for tensor in below)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from policytool import limits
-from policytool.document import Document
 from policytool.formats import _keras
 from policytool.formats._base import Format, Probe
+
+if TYPE_CHECKING:
+    from policytool.document import Document
 
 OWN_FILES: Final = frozenset({_keras.CONFIG, _keras.METADATA})
 """Files that make a directory an unpacked model; a path to one of them stands for the directory."""
@@ -20,7 +22,7 @@ def recognise(probe: Probe) -> bool:
 
 def read(probe: Probe) -> Document:
     """Return the document of the directory."""
-    from policytool.formats import _hdf5  # noqa: PLC0415  # h5py costs 80 ms at start
+    from policytool.formats import _hdf5  # h5py costs 80 ms at start
 
     texts = {}
     for name in (_keras.CONFIG, _keras.METADATA):

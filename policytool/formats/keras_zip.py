@@ -41,7 +41,7 @@ def read(probe: Probe) -> Document:
         try:
             with zipfile.ZipFile(stream) as archive:
                 members = _members(probe, archive, observations)
-                texts = {name: archive.read(members[name]) for name in (_keras.CONFIG, _keras.METADATA) if name in members}
+                texts: dict[str, bytes] = {name: archive.read(members[name]) for name in (_keras.CONFIG, _keras.METADATA) if name in members}
                 weights = [
                     _weights(probe, archive, members[name], stream) for name in sorted(members) if name.endswith(_keras.WEIGHTS_SUFFIX) and "/" not in name
                 ]
@@ -64,12 +64,12 @@ def _members(probe: Probe, archive: zipfile.ZipFile, observations: list[Observat
         raise probe.failure("no-config", f"is {known} without {_keras.CONFIG} (it holds {some}); expected a .keras model")
     for name, count in Counter(info.filename for info in infos).items():
         if count > 1:
-            observations.append(
-                Observation(code="duplicate-member", message=f"the archive has {name} {count} times; Keras reads the last one", where=name)
-            )
-    for name in members:
-        if name.startswith(("/", "\\")) or ".." in name.replace("\\", "/").split("/"):
-            observations.append(Observation(code="escaping-member", message=f"the member {name} points out of the archive; it was not unpacked", where=name))
+            observations.append(Observation(code="duplicate-member", message=f"the archive has {name} {count} times; Keras reads the last one", where=name))
+    observations += [
+        Observation(code="escaping-member", message=f"the member {name} points out of the archive; it was not unpacked", where=name)
+        for name in members
+        if name.startswith(("/", "\\")) or ".." in name.replace("\\", "/").split("/")
+    ]
     for name in (_keras.CONFIG, _keras.METADATA):
         if name in members:
             _check_size(probe, members[name], limits.MAX_JSON_BYTES)
@@ -88,7 +88,7 @@ def _check_size(probe: Probe, info: zipfile.ZipInfo, largest: int) -> None:
 
 
 def _weights(probe: Probe, archive: zipfile.ZipFile, info: zipfile.ZipInfo, stream: BinaryIO) -> Contents:
-    from policytool.formats import _hdf5  # noqa: PLC0415  # h5py costs 80 ms at start
+    from policytool.formats import _hdf5  # h5py costs 80 ms at start
 
     if info.compress_type == zipfile.ZIP_STORED and not info.flag_bits & _ENCRYPTED:
         window = _hdf5.Window(stream.fileno(), _data_offset(stream, info), info.file_size)

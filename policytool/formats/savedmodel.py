@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool import dtypes, limits
+from policytool import dtypes, limits, mistaken
 from policytool.document import Document, Layout, Node, Observation, Signature, Tensor, Writer
 from policytool.formats._base import Format, Probe, parse_json
 
@@ -39,7 +39,9 @@ def recognise(probe: Probe) -> bool:
 def read(probe: Probe) -> Document:
     """Return the document of a SavedModel."""
     if GRAPH not in probe.names:
-        raise probe.failure("savedmodel-text", f"is a SavedModel in protobuf's text form; expected {GRAPH}, which TensorFlow's SavedModel builder writes by default")
+        raise probe.failure(
+            "savedmodel-text", f"is a SavedModel in protobuf's text form; expected {GRAPH}, which TensorFlow's SavedModel builder writes by default"
+        )
     saved = _message(probe, GRAPH, "SavedModel")
     if not saved.meta_graphs:
         raise probe.failure("savedmodel-empty", f"{GRAPH} holds no graph; expected what tf.saved_model.save or model.save writes")
@@ -50,31 +52,31 @@ def read(probe: Probe) -> Document:
             Observation(code="several-graphs", message=f"{GRAPH} holds {len(saved.meta_graphs)} graphs; the first one is reported", where=GRAPH)
         )
     parts, places = _metadata(probe, graph.object_graph, observations)
-    has_keras = bool(places)
+    has_keras = any(isinstance(part, dict) and isinstance(part.get("class_name"), str) for part in parts.values())
     return Document(
         path=probe.shown,
         format="savedmodel",
         parts=parts,
-        config_part=places.get(0),
+        config_part=places.get(0, next(iter(parts))) if has_keras else None,
         layout=Layout.GRAPH if has_keras else Layout.SCOPES,
         tensors=() if has_keras else tuple(_scoped_tensors(probe, graph)),
-        nodes=_nodes(graph.object_graph, places),
+        nodes=_nodes(graph.object_graph, places) if has_keras else {},
         signatures=tuple(_signatures(graph)),
         writer=Writer(tensorflow=graph.meta_info.tensorflow_version or None, backend="tensorflow"),
         observations=tuple(observations),
     )
 
 
-def _message(probe: Probe, file: str, kind: str) -> Any:  # noqa: ANN401  # message classes made at run time have no static type
-    from policytool.formats import _protobuf  # noqa: PLC0415  # protobuf is only for SavedModels
+def _message(probe: Probe, file: str, kind: str) -> Any:  # message classes made at run time have no static type
+    from policytool.formats import _protobuf  # protobuf is only for SavedModels
 
     path = probe.path / file
     size = path.stat().st_size
-    if size == 0:
-        raise probe.failure("empty", f"{file} is empty; copy or download the model again")
     if size > limits.MAX_PROTO_BYTES:
         raise probe.failure("proto-limit", f"{file} has {size} bytes; protobuf allows {limits.MAX_PROTO_BYTES}")
     data = path.read_bytes()
+    if found := mistaken.download(data[:4096]):
+        raise probe.failure(found[0], f"{file} {found[1]}")
     try:
         return _protobuf.parse(kind, data)
     except ValueError as error:
@@ -84,7 +86,7 @@ def _message(probe: Probe, file: str, kind: str) -> Any:  # noqa: ANN401  # mess
         raise probe.failure("truncated", f"{file} is no protobuf message of a SavedModel: truncated or foreign; copy or download it again") from error
 
 
-def _metadata(probe: Probe, graph: Any, observations: list[Observation]) -> tuple[Mapping[str, Json], dict[int, str]]:  # noqa: ANN401
+def _metadata(probe: Probe, graph: Any, observations: list[Observation]) -> tuple[Mapping[str, Json], dict[int, str]]:
     """Return the JSON metadata by part, and the part of each Keras node."""
     if len(graph.nodes) > limits.MAX_OBJECT_NODES:
         raise probe.failure("proto-limit", f"{GRAPH} holds {len(graph.nodes)} objects; at most {limits.MAX_OBJECT_NODES} are read")
@@ -113,9 +115,7 @@ def _metadata(probe: Probe, graph: Any, observations: list[Observation]) -> tupl
     return parts, {index: f"{file}#{index}" for index, (file, _) in texts.items()}
 
 
-def _nodes(graph: Any, places: Mapping[int, str]) -> dict[int, Node]:  # noqa: ANN401
-    if not places:
-        return {}
+def _nodes(graph: Any, places: Mapping[int, str]) -> dict[int, Node]:
     return {
         index: Node(
             id=index,
@@ -128,7 +128,7 @@ def _nodes(graph: Any, places: Mapping[int, str]) -> dict[int, Node]:  # noqa: A
     }
 
 
-def _variable(variable: Any) -> Tensor:  # noqa: ANN401
+def _variable(variable: Any) -> Tensor:
     return Tensor(
         path=tuple(variable.name.split("/")),
         shape=_shape(variable.shape),
@@ -136,7 +136,7 @@ def _variable(variable: Any) -> Tensor:  # noqa: ANN401
     )
 
 
-def _shape(shape: Any) -> tuple[int, ...] | None:  # noqa: ANN401
+def _shape(shape: Any) -> tuple[int, ...] | None:
     return None if shape.unknown_rank else tuple(dimension.size for dimension in shape.dims)
 
 
@@ -144,9 +144,9 @@ def _dtype(number: int) -> str:
     return dtypes.OF_TENSORFLOW_ENUM.get(number % 100, "unknown")  # numbers above 100 are references (types.proto)
 
 
-def _scoped_tensors(probe: Probe, graph: Any) -> Iterator[Tensor]:  # noqa: ANN401
+def _scoped_tensors(probe: Probe, graph: Any) -> Iterator[Tensor]:
     """Yield the variables of a model without Keras metadata: from the object graph, else from the graph's variable ops (TF 1)."""
-    from policytool.formats import _protobuf  # noqa: PLC0415
+    from policytool.formats import _protobuf
 
     if graph.object_graph.nodes:
         local_names = {edge.node_id: edge.local_name for node in graph.object_graph.nodes for edge in node.children}
@@ -166,7 +166,7 @@ def _scoped_tensors(probe: Probe, graph: Any) -> Iterator[Tensor]:  # noqa: ANN4
             yield Tensor(path=tuple(node.name.split("/")), shape=_shape(attributes["shape"].shape) if "shape" in attributes else None, dtype=dtype)
 
 
-def _signatures(graph: Any) -> Iterator[Signature]:  # noqa: ANN401
+def _signatures(graph: Any) -> Iterator[Signature]:
     for entry in sorted(graph.signatures, key=lambda entry: entry.key):
         if entry.key == _INIT_SIGNATURE:  # an initialisation op, which nobody calls by name
             continue

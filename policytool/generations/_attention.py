@@ -20,9 +20,7 @@ _PROJECTIONS: Final = {"query_dense": "query", "key_dense": "key", "value_dense"
 
 
 def _projections(prefix: str, policy: SubPolicy) -> tuple[SubLayer, ...]:
-    return tuple(
-        SubLayer(attribute=f"{prefix}{attribute}", class_name="EinsumDense", name=name, policy=policy) for attribute, name in _PROJECTIONS.items()
-    )
+    return tuple(SubLayer(attribute=f"{prefix}{attribute}", class_name="EinsumDense", name=name, policy=policy) for attribute, name in _PROJECTIONS.items())
 
 
 WITH_GLOBAL_POLICY: Final[Mapping[str, tuple[SubLayer, ...]]] = MappingProxyType({"MultiHeadAttention": _projections("_", SubPolicy.GLOBAL)})

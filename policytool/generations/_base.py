@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -88,18 +88,3 @@ class Generation:
     unsaid: Unsaid = Unsaid.LOADER
     composites: Mapping[str, tuple[SubLayer, ...]] = field(default_factory=lambda: MappingProxyType({}))
     """Class name to the sub-layers that its instances make by themselves."""
-
-
-RNN_CELLS: Final = MappingProxyType(
-    {
-        layer: (SubLayer(attribute="cell", class_name=f"{layer}Cell", name=cell, numbered=True),)
-        for layer, cell in {
-            "SimpleRNN": "simple_rnn_cell",
-            "GRU": "gru_cell",
-            "LSTM": "lstm_cell",
-            "ConvLSTM1D": "conv_lstm_cell",
-            "ConvLSTM2D": "conv_lstm_cell",
-            "ConvLSTM3D": "conv_lstm_cell",
-        }.items()
-    }
-)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -84,7 +85,7 @@ def parse_loss_scale(config: dict[str, Json]) -> LossScale:
         case "DynamicLossScale":
             return Dynamic(
                 initial=number(inner, "initial_loss_scale", Dynamic().initial),
-                growth_steps=int(number(inner, "increment_period", Dynamic().growth_steps)),
+                growth_steps=whole(inner, "increment_period", Dynamic().growth_steps),
                 multiplier=number(inner, "multiplier", Dynamic().multiplier),
             )
     raise SpellingError(f"expected a loss scale of class FixedLossScale or DynamicLossScale, found {class_name}")
@@ -151,6 +152,18 @@ def number(config: dict[str, Json], key: str, default: float | None = None) -> f
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise SpellingError(f"expected a number for {key}, found {_shown(value)}")
     return float(value)
+
+
+def whole(config: dict[str, Json], key: str, default: int) -> int:
+    """
+    Return a whole number of a config.
+
+    :raises SpellingError: where it is no number, or not a finite one.
+    """
+    value = number(config, key, default)
+    if not math.isfinite(value):
+        raise SpellingError(f"expected a whole number for {key}, found {value}")
+    return int(value)
 
 
 def _shown(value: Json) -> str:

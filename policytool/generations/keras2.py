@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.generations import _spelling, keras1
-from policytool.generations._base import RNN_CELLS, Generation, Release, Unsaid
+from policytool.generations import _recurrent, _spelling, keras1
+from policytool.generations._base import Generation, Release, Unsaid
 
 if TYPE_CHECKING:
     from policytool.policy import Policy, PolicyMap
@@ -29,5 +29,5 @@ GENERATION: Final = Generation(
     parse=_spelling.parse_name,
     render=render,
     unsaid=Unsaid.FLOATX,
-    composites=RNN_CELLS,
+    composites=_recurrent.CELLS_TO_TF25,
 )

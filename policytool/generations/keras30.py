@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.errors import SpellingError
-from policytool.generations import _attention, _spelling
-from policytool.generations._base import RNN_CELLS, Generation, Release
+from policytool.generations import _attention, _recurrent, _spelling
+from policytool.generations._base import Generation, Release
 from policytool.policy import PolicyMap
 
 if TYPE_CHECKING:
@@ -35,5 +35,5 @@ GENERATION: Final = Generation(
     releases=tuple(Release(id=f"keras3.{minor}", keras_versions=(f"3.{minor}.",)) for minor in range(4)),
     parse=_spelling.parse_name,
     render=render,
-    composites={**RNN_CELLS, **_attention.KERAS3},
+    composites={**_recurrent.CELLS, **_attention.KERAS3},
 )

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from policytool import policy as policies
 from policytool.errors import PolicyNameError, SpellingError
-from policytool.generations import _attention, _spelling
-from policytool.generations._base import RNN_CELLS, Generation, Release
+from policytool.generations import _attention, _recurrent, _spelling
+from policytool.generations._base import Generation, Release
 from policytool.policy import Policy, PolicyMap
 
 if TYPE_CHECKING:
@@ -106,5 +106,5 @@ GENERATION: Final = Generation(
     releases=tuple(Release(id=f"keras3.{minor}", keras_versions=(f"3.{minor}.",)) for minor in range(4, NEWEST_MINOR + 1)),
     parse=parse,
     render=render,
-    composites={**RNN_CELLS, **_attention.KERAS3},
+    composites={**_recurrent.CELLS, **_attention.KERAS3},
 )

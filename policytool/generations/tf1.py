@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.generations import _spelling, keras1
-from policytool.generations._base import RNN_CELLS, Generation, Release
+from policytool.generations import _recurrent, _spelling, keras1
+from policytool.generations._base import Generation, Release
 
 if TYPE_CHECKING:
     from policytool.policy import Policy, PolicyMap
@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 TITLE: Final = "TF 1.4 to 2.0"
 
 _KERAS_VERSIONS: Final = {
-    **{"1.4": "2.0.8-tf", "1.5": "2.1.2-tf", "1.6": "2.1.3-tf", "1.7": "2.1.4-tf", "1.8": "2.1.5-tf"},
+    "1.4": "2.0.8-tf",
+    "1.5": "2.1.2-tf",
+    "1.6": "2.1.3-tf",
+    "1.7": "2.1.4-tf",
+    "1.8": "2.1.5-tf",
     **dict.fromkeys(("1.9", "1.10", "1.11", "1.12"), "2.1.6-tf"),
     **dict.fromkeys(("1.13", "1.14", "1.15", "2.0"), "2.2.4-tf"),
 }
@@ -35,5 +39,5 @@ GENERATION: Final = Generation(
     releases=tuple(Release(id=f"tf{minor}", keras_versions=(version,)) for minor, version in _KERAS_VERSIONS.items()),
     parse=_spelling.parse_name,
     render=render,
-    composites=RNN_CELLS,
+    composites=_recurrent.CELLS_TO_TF25,
 )

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.generations import _spelling
-from policytool.generations._base import RNN_CELLS, Generation, Release
+from policytool.generations import _recurrent, _spelling
+from policytool.generations._base import Generation, Release
 from policytool.policy import Auto
 
 if TYPE_CHECKING:
@@ -42,5 +42,5 @@ GENERATION: Final = Generation(
     ),
     parse=parse,
     render=render,
-    composites=RNN_CELLS,
+    composites=_recurrent.CELLS_TO_TF25,
 )

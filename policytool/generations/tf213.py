@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.generations import _attention, _spelling
-from policytool.generations._base import RNN_CELLS, Generation, Release
+from policytool.generations import _attention, _recurrent, _spelling
+from policytool.generations._base import Generation, Release
 
 if TYPE_CHECKING:
     from policytool.jsontext import Json
@@ -38,5 +38,5 @@ GENERATION: Final = Generation(
     ),
     parse=parse,
     render=render,
-    composites={**RNN_CELLS, **_attention.WITH_OWN_POLICY},
+    composites={**_recurrent.CELLS, **_attention.WITH_OWN_POLICY},
 )

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.generations import _attention, _spelling
-from policytool.generations._base import RNN_CELLS, Generation, Release
+from policytool.generations import _attention, _recurrent, _spelling
+from policytool.generations._base import Generation, Release
 
 if TYPE_CHECKING:
     from policytool.jsontext import Json
@@ -34,8 +34,11 @@ def render(policy: Policy | PolicyMap) -> Json:
 GENERATION: Final = Generation(
     id="tf2.4-2.8",
     title=TITLE,
-    releases=tuple(Release(id=f"tf2.{minor}", keras_versions=(f"2.{minor}.",)) for minor in range(4, 9)),
+    releases=(
+        *(Release(id=f"tf2.{minor}", keras_versions=(f"2.{minor}.",), composites=_recurrent.CELLS_TO_TF25) for minor in (4, 5)),
+        *(Release(id=f"tf2.{minor}", keras_versions=(f"2.{minor}.",)) for minor in range(6, 9)),
+    ),
     parse=parse,
     render=render,
-    composites={**RNN_CELLS, **_attention.WITH_GLOBAL_POLICY},
+    composites={**_recurrent.CELLS, **_attention.WITH_GLOBAL_POLICY},
 )

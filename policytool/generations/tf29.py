@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.generations import _attention, _spelling
-from policytool.generations._base import RNN_CELLS, Generation, Release
+from policytool.generations import _attention, _recurrent, _spelling
+from policytool.generations._base import Generation, Release
 
 if TYPE_CHECKING:
     from policytool.jsontext import Json
@@ -31,5 +31,5 @@ GENERATION: Final = Generation(
     releases=tuple(Release(id=f"tf2.{minor}", keras_versions=(f"2.{minor}.",)) for minor in range(9, 13)),
     parse=parse,
     render=render,
-    composites={**RNN_CELLS, **_attention.WITH_GLOBAL_POLICY},
+    composites={**_recurrent.CELLS, **_attention.WITH_GLOBAL_POLICY},
 )

@@ -24,7 +24,6 @@ STYLES: Final = {
 }
 """Style name to the parameters of an ANSI "select graphic rendition" sequence."""
 
-_CONTROL: Final = {code: f"\\x{code:02x}" for code in (*range(32), 127, *range(0x80, 0xA0))}
 _GAPS: Final = (2, 1)
 """Spaces between columns; the second where the table does not fit otherwise."""
 
@@ -73,15 +72,17 @@ class Cell:
 
 
 def clean(text: str) -> str:
-    """Return text from a file with its control characters escaped."""
-    return text if text.isprintable() else text.translate(_CONTROL)
+    """Return text from a file with what is not printable escaped: controls, direction overrides, lone surrogates."""
+    if text.isprintable():
+        return text
+    return "".join(character if character.isprintable() else character.encode("unicode_escape").decode("ascii") for character in text)
 
 
 def width_of(text: str) -> int:
     """Return how many columns of a terminal the text takes."""
     if text.isascii():
         return len(text)
-    from rich.cells import cell_len  # noqa: PLC0415  # only for names beyond ASCII
+    from rich.cells import cell_len  # only for names beyond ASCII
 
     return cell_len(text)
 

@@ -21,7 +21,11 @@ VERSION: Final = 1
 
 def render(selected: Selected, _view: View) -> str:
     """Return the report as JSON text."""
-    return json.dumps(document(selected), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    values = document(selected)
+    text = json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False)
+    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):  # lone surrogates, which UTF-8 has no bytes for
+        text = json.dumps(values, indent=2, allow_nan=False)
+    return text + "\n"
 
 
 def document(selected: Selected) -> dict[str, Any]:

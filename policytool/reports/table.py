@@ -62,7 +62,11 @@ def _model(model: Model, layers: tuple[Layer, ...], view: View) -> list[str]:
 def _header(model: Model, view: View) -> list[str]:
     separator = " · " if view.unicode else " - "
     facts = [_FORMATS.get(model.format, model.format), generation_words(model.generation)]
-    written = [text for text in (f"Keras {model.writer.keras}" if model.writer.keras else "", f"TensorFlow {model.writer.tensorflow}" if model.writer.tensorflow else "") if text]
+    written = [
+        text
+        for text in (f"Keras {model.writer.keras}" if model.writer.keras else "", f"TensorFlow {model.writer.tensorflow}" if model.writer.tensorflow else "")
+        if text
+    ]
     if written:
         facts.append("written by " + ", ".join(clean(text) for text in written))
     if model.writer.backend and model.writer.backend != "tensorflow":
@@ -173,7 +177,9 @@ def _footer(model: Model, layers: Sequence[Layer], view: View) -> list[str]:
     summary = model.summary
     counts = ", ".join(f"{count} {name}" for name, count in sorted(summary.policies.items(), key=lambda item: (-item[1], item[0])))
     without = summary.layers - sum(summary.policies.values())
-    parts = [f"{summary.layers} layer{'s' if summary.layers != 1 else ''}: {counts or 'no policy'}{f', {without} without a policy' if counts and without else ''}"]
+    parts = [
+        f"{summary.layers} layer{'s' if summary.layers != 1 else ''}: {counts or 'no policy'}{f', {without} without a policy' if counts and without else ''}"
+    ]
     parts.append(f"{summary.parameters:,} parameters, {bytes_words(summary.bytes)} stored")
     separator = "; " if view.width < _WIDE else " · " if view.unicode else " - "
     lines = wrapped("", separator.join(parts), view)
@@ -193,7 +199,9 @@ def attention(model: Model) -> list[str]:
         found.append(f"{deprecated} layer{'s are' if deprecated != 1 else ' is'} spelled in a way that Keras 3 refuses; `policytool migrate` rewrites them")
     scaled = sum(layer.deprecated and layer.loss_scale is not None and not layer.loss_scale_default for layer in model.layers)
     if scaled:
-        found.append(f"{scaled} polic{'ies have loss scales of their own' if scaled != 1 else 'y has a loss scale of its own'}, which loaders from TF 2.4 on drop without a word")
+        found.append(
+            f"{scaled} polic{'ies have loss scales of their own' if scaled != 1 else 'y has a loss scale of its own'}, which loaders from TF 2.4 on drop without a word"
+        )
     return found + [observation.message for observation in model.observations]
 
 

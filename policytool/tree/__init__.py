@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from policytool.tree import configs, objects, storage
-from policytool.tree._site import INPUT_CLASS, Site, Unspelled, path_of
+from policytool.tree._site import INPUT_CLASS, MODEL_CLASSES, Site, Unspelled, path_of
 
 if TYPE_CHECKING:
     from policytool.document import Document
@@ -29,4 +29,4 @@ def build(document: Document, origin: Origin) -> Placed:
     return storage.place(document, sites)
 
 
-__all__ = ["INPUT_CLASS", "Site", "Unspelled", "build", "path_of"]
+__all__ = ["INPUT_CLASS", "MODEL_CLASSES", "Site", "Unspelled", "build", "path_of"]

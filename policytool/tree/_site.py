@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
-from policytool.generations import SubPolicy
-from policytool.model import Address
-
 if TYPE_CHECKING:
+    from policytool.generations import SubPolicy
     from policytool.jsontext import Json
+    from policytool.model import Address
 
 MODEL_CLASSES: Final = frozenset({"Model", "Functional", "Sequential", "Network"})
 """Classes of Keras whose config lists layers. ``Network`` is the Functional of TF 1.13 to 2.2 where it is no ``Model``."""

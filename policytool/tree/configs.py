@@ -46,6 +46,19 @@ class _Walk:
     """Shared object id to the index of its first site."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Place:
+    """Where a layer was found."""
+
+    steps: Steps
+    """The way to it through the JSON document."""
+
+    parent: int | None
+    attribute: str
+    prefix: str = ""
+    """What a Bidirectional puts before the name of the layer that it builds."""
+
+
 def sites(part: str, config: Json, composites: Mapping[str, tuple[SubLayer, ...]], *, keras3: bool) -> tuple[Site, ...]:
     """
     Return every layer of a serialised model, the model itself first, in model order.
@@ -53,93 +66,99 @@ def sites(part: str, config: Json, composites: Mapping[str, tuple[SubLayer, ...]
     :raises SpellingError: for a config that is no serialised model, or beyond the bound on layers.
     """
     walk = _Walk(part=part, composites=composites, keras3=keras3)
-    if not isinstance(config, dict) or not isinstance(config.get("class_name"), str):
-        raise SpellingError(f"{part} holds no model: expected class_name and config")
-    _visit(walk, config, (), None, LAYERS)
+    if not isinstance(config, dict) or not isinstance(config.get("class_name"), str) or not isinstance(config.get("config"), dict | list):
+        raise SpellingError(f"{part} holds no serialised model: expected an object with class_name and config")
+    _visit(walk, config, _Place(steps=(), parent=None, attribute=LAYERS))
     return tuple(walk.sites)
 
 
-def _visit(walk: _Walk, value: dict[str, Json], steps: Steps, parent: int | None, attribute: str, rename: str = "") -> None:
-    """Add the layer ``value`` and all below it; ``rename`` is the prefix of a Bidirectional's direction."""
+def _visit(walk: _Walk, value: dict[str, Json], place: _Place) -> None:
+    """Add the layer ``value`` and all below it; a layer that was already met gets a further place."""
     if len(walk.sites) > limits.MAX_LAYERS:
         raise SpellingError(f"{walk.part} holds more than {limits.MAX_LAYERS} layers")
-    above = walk.sites[parent].names if parent is not None else ()
+    site = _site(walk, value, place)
+    identity = value.get("shared_object_id")
+    if isinstance(identity, int) and not place.prefix:
+        first = walk.shared.setdefault(identity, len(walk.sites))
+        if first != len(walk.sites):
+            walk.sites[first] = replace(walk.sites[first], also_at=(*walk.sites[first].also_at, site.names))
+            return
+    index = len(walk.sites)
+    walk.sites.append(site)
+    steps = (*place.steps, "config")
+    if site.class_name == "Bidirectional" and site.config is not None:
+        _visit_directions(walk, site.config, steps, index)
+    else:
+        _visit_children(walk, value.get("config"), steps, index)
+    _add_sub_layers(walk, site.class_name, index)
+
+
+def _site(walk: _Walk, value: dict[str, Json], place: _Place) -> Site:
+    """Return the site of the layer ``value`` alone."""
     config = value.get("config")
     class_name, registered = split_class(str(value["class_name"]), value.get("registered_name"))
     name = _name(value, config, class_name)
-    built = name if not rename or (walk.keras3 and attribute == "backward_layer") or name.startswith(rename) else rename + name
-    names = (*above, built)
-    identity = value.get("shared_object_id")
-    if isinstance(identity, int) and not rename:
-        first = walk.shared.setdefault(identity, len(walk.sites))
-        if first != len(walk.sites):
-            walk.sites[first] = replace(walk.sites[first], also_at=(*walk.sites[first].also_at, names))
-            return
-    spelled: Json | Unspelled = config.get("dtype", Unspelled.ABSENT) if isinstance(config, dict) else Unspelled.ABSENT
-    if spelled is Unspelled.ABSENT and class_name == INPUT_CLASS and isinstance(config, dict):
-        spelled = config.get("input_dtype", Unspelled.ABSENT)
+    built = name if name.startswith(place.prefix) or (walk.keras3 and place.attribute == "backward_layer") else place.prefix + name
+    above = walk.sites[place.parent].names if place.parent is not None else ()
+    spelled: Json | Unspelled = Unspelled.ABSENT
+    if isinstance(config, dict):
+        spelled = config.get("dtype", config.get("input_dtype", Unspelled.ABSENT) if class_name == INPUT_CLASS else Unspelled.ABSENT)
     module = value.get("module")
-    index = len(walk.sites)
-    walk.sites.append(
-        Site(
-            names=names,
-            given_name=name if name != built else None,
-            class_name=class_name,
-            registered_name=registered,
-            module=module if isinstance(module, str) else None,
-            attribute=attribute,
-            parent=parent,
-            spelled=spelled,
-            address=Address(part=walk.part, pointer=pointer(*steps, "config", "dtype")),
-            is_model=class_name in MODEL_CLASSES or (parent is None and _layer_list(config) is not None),
-            config=config if isinstance(config, dict) else None,
-        )
+    return Site(
+        names=(*above, built),
+        given_name=name if name != built else None,
+        class_name=class_name,
+        registered_name=registered,
+        module=module if isinstance(module, str) else None,
+        attribute=place.attribute,
+        parent=place.parent,
+        spelled=spelled,
+        address=Address(part=walk.part, pointer=pointer(*place.steps, "config", "dtype")),
+        is_model=class_name in MODEL_CLASSES or (place.parent is None and _layer_list(config) is not None),
+        config=config if isinstance(config, dict) else None,
     )
-    if class_name == "Bidirectional" and isinstance(config, dict):
-        _visit_directions(walk, config, steps, index)
-    else:
-        _visit_children(walk, config, (*steps, "config"), index)
-    _add_sub_layers(walk, class_name, index)
 
 
 def _visit_children(walk: _Walk, config: Json, steps: Steps, index: int) -> None:
+    """Add the layers in the config of the layer at ``index``."""
     if isinstance(config, list):  # a Sequential of Keras 1 and of 2.0 to 2.2.2
-        for position, item in enumerate(config):
-            if isinstance(item, dict) and isinstance(item.get("class_name"), str):
-                _visit(walk, item, (*steps, position), index, LAYERS)
-        return
+        config = {LAYERS: config}
+        steps = steps[:-1]
     if not isinstance(config, dict):
         return
     for key, item in config.items():
         if isinstance(item, dict | list) and key not in _NOT_LAYERS:
-            for found_steps, found in _layers_below(walk, item, (*steps, key), slot=key in _LAYER_SLOTS):
-                _visit(walk, found, found_steps, index, key)
+            below = (*steps, key) if steps[-1:] == ("config",) else (*steps, "config")
+            for found_steps, found in _layers_below(item, below, slot=key in _LAYER_SLOTS):
+                _visit(walk, found, _Place(steps=found_steps, parent=index, attribute=key))
 
 
 def _visit_directions(walk: _Walk, config: dict[str, Json], steps: Steps, index: int) -> None:
     """Add both directions of a Bidirectional; without a ``backward_layer`` both are built from one config and share its address."""
     forward, backward = config.get("layer"), config.get("backward_layer")
-    if isinstance(forward, dict) and isinstance(forward.get("class_name"), str):
-        _visit(walk, forward, (*steps, "config", "layer"), index, "forward_layer", "forward_")
-        if not isinstance(backward, dict):
-            _visit(walk, forward, (*steps, "config", "layer"), index, "backward_layer", "backward_")
-    if isinstance(backward, dict) and isinstance(backward.get("class_name"), str):
-        _visit(walk, backward, (*steps, "config", "backward_layer"), index, "backward_layer", "backward_")
+    own_backward = isinstance(backward, dict) and isinstance(backward.get("class_name"), str)
+    directions = (
+        ("forward_layer", "forward_", "layer", forward),
+        ("backward_layer", "backward_", "backward_layer" if own_backward else "layer", backward if own_backward else forward),
+    )
+    for attribute, prefix, key, value in directions:
+        if isinstance(value, dict) and isinstance(value.get("class_name"), str):
+            _visit(walk, value, _Place(steps=(*steps, key), parent=index, attribute=attribute, prefix=prefix))
     rest: dict[str, Json] = {key: item for key, item in config.items() if key not in {"layer", "backward_layer"}}
-    _visit_children(walk, rest, (*steps, "config"), index)
+    _visit_children(walk, rest, steps, index)
 
 
-def _layers_below(walk: _Walk, value: Json, steps: Steps, *, slot: bool) -> Iterator[tuple[Steps, dict[str, Json]]]:
+def _layers_below(value: Json, steps: Steps, *, slot: bool) -> Iterator[tuple[Steps, dict[str, Json]]]:
     """Yield the layers directly in ``value``: itself, or in lists and plain dicts of it."""
     if isinstance(value, list):
         for position, item in enumerate(value):
             if isinstance(item, dict | list):
-                yield from _layers_below(walk, item, (*steps, position), slot=slot)
+                yield from _layers_below(item, (*steps, position), slot=slot)
     elif isinstance(value, dict):
         if not isinstance(value.get("class_name"), str) or "config" not in value:
             for key, item in value.items():
                 if isinstance(item, dict | list) and key not in _NOT_LAYERS:
-                    yield from _layers_below(walk, item, (*steps, key), slot=False)
+                    yield from _layers_below(item, (*steps, key), slot=False)
         elif _is_layer(value) or (slot and not _is_operation(value)):
             yield steps, value
 

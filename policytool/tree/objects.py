@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from policytool.jsontext import Json
 
 _LAYER: Final = re.compile(r"_tf_keras_(?!metric)\w+")
-_LISTED: Final = re.compile(r"layer-(\d+)")
-_CONTAINERS: Final = frozenset({"trackable_list_wrapper", "trackable_dict_wrapper", "trackable_tuple_wrapper"})
+_LISTED: Final = re.compile(r"layer-(\d{1,9})")
+_CONTAINERS: Final = frozenset({"trackable_list_wrapper", "trackable_dict_wrapper", "trackable_tuple_wrapper", "_generic_user_object"})
 _BOOKKEEPING: Final = frozenset(
     {
         *("keras_api", "signatures", "optimizer", "loss", "metrics", "losses", "regularization_losses", "call_and_return_all_conditional_losses"),
@@ -49,15 +49,17 @@ class _Walk:
 
 def sites(document: Document) -> tuple[Site, ...]:
     """
-    Return every layer of the object graph once, the model itself first.
+    Return every layer of the object graph once, the model itself first; those that a ``tf.Module`` holds, where the root is one.
 
-    :raises SpellingError: for a graph beyond the bounds, or whose root is no Keras object.
+    :raises SpellingError: for a graph beyond the bounds.
     """
     walk = _Walk(document=document)
     root = document.nodes.get(0)
-    if root is None or not _is_layer(root):
-        return ()
-    _visit(walk, root, None, LAYERS, 0)
+    if root is not None and _is_layer(document, root):
+        _visit(walk, root, None, LAYERS, 0)
+    elif root is not None:
+        for label, node in _layer_edges(document, root):
+            _visit(walk, node, None, label, 1)
     return tuple(walk.sites)
 
 
@@ -105,7 +107,7 @@ def _layer_edges(document: Document, node: Node) -> Iterator[tuple[str, Node]]:
     listed: dict[int, int] = {int(match[1]): child for label, child in node.children if (match := _LISTED.fullmatch(label))}
     for position in sorted(listed):
         child = document.nodes.get(listed[position])
-        if child is not None and _is_layer(child):
+        if child is not None and _is_layer(document, child):
             yield LAYERS, child
     seen = {node.id, *listed.values()}
     pending = [(label, child) for label, child in reversed(node.children) if label not in _BOOKKEEPING and child not in seen]
@@ -115,14 +117,14 @@ def _layer_edges(document: Document, node: Node) -> Iterator[tuple[str, Node]]:
         if child is None or number in seen:
             continue
         seen.add(number)
-        if _is_layer(child):
+        if _is_layer(document, child):
             yield label, child
         elif child.identifier in _CONTAINERS:
             pending += [(f"{label}/{inner}", grandchild) for inner, grandchild in reversed(child.children)]
 
 
-def _is_layer(node: Node) -> bool:
-    return node.part is not None and _LAYER.fullmatch(node.identifier) is not None
+def _is_layer(document: Document, node: Node) -> bool:
+    return _LAYER.fullmatch(node.identifier) is not None and isinstance(_metadata(document, node).get("class_name"), str)
 
 
 def _metadata(document: Document, node: Node) -> dict[str, Json]:

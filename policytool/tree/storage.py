@@ -199,4 +199,3 @@ def _by_edges(document: Document, sites: tuple[Site, ...]) -> Owned:
 
 def _variable(tensor: Tensor, name: str) -> Variable:
     return Variable(name=name, shape=tensor.shape, dtype=tensor.dtype)
-

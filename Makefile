@@ -1,0 +1,65 @@
+# What there is to do here. `make help` lists it.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+FIXTURE := fixtures/tf2.3/exp_mf16_fixed128.h5
+# Where the environments of the TensorFlow and Keras releases are kept.
+VENVS ?= $(HOME)/.cache/policytool/venvs
+
+.PHONY: help demo test check lint types golden test-compat test-min bench fixtures docs clean
+.DEFAULT_GOAL := help
+
+help:  ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+$(VENV)/.user: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable .
+	touch $@
+
+$(VENV)/.dev: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@ $(VENV)/.user
+
+demo: $(VENV)/.user  ## Set up without TensorFlow and inspect a real model
+	$(BIN)/policytool inspect $(FIXTURE)
+
+test: $(VENV)/.dev  ## Set up and run the fast tests
+	$(BIN)/python -m pytest -n auto
+
+check: $(VENV)/.dev lint types test  ## Lint, types and the fast tests
+
+lint: $(VENV)/.dev  ## Check style
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.dev  ## Check types
+	$(BIN)/mypy
+
+golden: $(VENV)/.dev  ## Rewrite the golden files; read the difference before committing it
+	POLICYTOOL_GOLDEN=1 $(BIN)/python -m pytest tests/reports -p no:randomly
+	git diff --stat tests/golden
+
+test-compat: $(VENV)/.dev  ## Ask the newest tf_keras and Keras what they load, and compare
+	$(PYTHON) tests/compat/environment.py $(VENV)/compat
+	POLICYTOOL_COMPAT=$(VENV)/compat/bin/python $(BIN)/python -m pytest -m compat tests/compat
+
+test-min:  ## Run the fast tests with the lowest versions of every dependency
+	$(PYTHON) -m venv --clear $(VENV)-min
+	$(VENV)-min/bin/python -m pip install --quiet uv
+	$(VENV)-min/bin/uv pip install --quiet --python $(VENV)-min/bin/python --resolution lowest-direct --editable '.[dev]'
+	$(VENV)-min/bin/python -m pytest -n auto
+
+bench: $(VENV)/.dev  ## Measure speed and memory against Keras' own loader
+	$(PYTHON) tests/compat/environment.py $(VENV)/compat
+	$(BIN)/python tests/bench/run.py --keras $(VENV)/compat/bin/python --write docs/benchmarks.md
+
+fixtures:  ## Write every fixture again with its own release and compare the recorded truth
+	$(PYTHON) fixtures/generate.py --venvs $(VENVS) --check
+
+docs: $(VENV)/.dev  ## Rewrite the generated parts of the documentation
+	$(BIN)/python docs/generate.py
+
+clean:  ## Remove what was built
+	rm -rf $(VENV) $(VENV)-min build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,139 @@
+"""``policytool policies``."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from policytool import policy
+from policytool.cli import options
+from policytool.cli.exit_codes import Exit
+from policytool.errors import SpellingError
+from policytool.generations import GENERATIONS, Generation
+from policytool.reports._layout import Cell, Column, View, table, wrapped
+
+if TYPE_CHECKING:
+    from policytool.policy import Policy
+
+
+@click.command("policies", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("name", required=False)
+@click.option(
+    "--format", "format", type=click.Choice(["table", "json"]), default="table", show_default=True, envvar="POLICYTOOL_FORMAT", help="What stdout carries."
+)
+@options.common
+def command(
+    name: str | None,
+    format: str,  # the option's name
+    *,
+    verbose: bool,  # there is no more to say
+    quiet: bool,
+    debug: bool,
+    color: str,
+    progress: str,
+) -> int:
+    """Explain dtype policies: all of them, or NAME with its spelling in every generation of Keras."""
+    found = [policy.named(name)] if name else [policy.named(listed) for listed in policy.LISTED]
+    view = options.view(color)
+    if format == "json":
+        text = json.dumps({"version": 1, "policies": [_facts(one, spellings=name is not None) for one in found]}, indent=2)
+    else:
+        text = "\n".join(_one(found[0], view) if name else _all(found, view))
+    click.echo(text, color=color != "never")
+    return Exit.CLEAN
+
+
+def _all(found: list[Policy], view: View) -> list[str]:
+    columns = [
+        Column(title="policy", minimum=26),
+        Column(title="compute", minimum=8),
+        Column(title="variable", minimum=8),
+        Column(title="since", minimum=10),
+        Column(title="until", minimum=9),
+        Column(title="instead", minimum=8),
+    ]
+    rows = []
+    for one in found:
+        life = policy.lifecycle(one)
+        rows.append(
+            [
+                Cell(text=one.name),
+                Cell(text=one.compute_dtype or "input's"),
+                Cell(text=one.variable_dtype or "input's"),
+                Cell(text=life.introduced),
+                Cell(text=life.removed or "", style="bad"),
+                Cell(text=life.replacement or ""),
+            ]
+        )
+    return [
+        *table(columns, rows, view),
+        "",
+        *wrapped(
+            "",
+            "Any dtype name is a policy. Quantised names are <mode>_from_<policy>. `policytool policies NAME` shows how each generation spells one.",
+            view,
+            "dim",
+        ),
+    ]
+
+
+def _one(found: Policy, view: View) -> list[str]:
+    life = policy.lifecycle(found)
+    facts = [
+        f"computes in {found.compute_dtype or 'the dtype of its first input'}, stores variables in {found.variable_dtype or 'the dtype of its first input'}"
+        + (", and casts them before use" if found.should_cast_variables and found.compute_dtype else ""),
+        f"since {life.introduced}"
+        + (f", deprecated in {life.deprecated}" if life.deprecated else "")
+        + (f", raises from {life.removed} on" if life.removed else ""),
+    ]
+    if found.quantization:
+        facts.append(f"quantised in mode {found.quantization.mode} from {found.quantization.source}")
+    if life.replacement:
+        facts.append(f"write instead: {life.replacement}")
+    if found.name == "mixed_float16":
+        facts.append(
+            "losses are scaled dynamically: by the policy itself in TF 2.0 to 2.3 and in the experimental namespace until TF 2.8, by the optimizer from TF 2.4 on"
+        )
+    lines = [view.paint(found.name, "title")]
+    for fact in facts:
+        lines += wrapped("", fact, view)
+    lines.append("")
+    longest = max(len(generation.title) for generation in GENERATIONS) + 2
+    for generation in GENERATIONS:
+        spelled, style = _spelling(generation, found)
+        lines += wrapped(f"{generation.title:{longest}}", spelled, view, style)
+    return lines
+
+
+def _spelling(generation: Generation, found: Policy) -> tuple[str, str]:
+    try:
+        return json.dumps(generation.render(found)), ""
+    except SpellingError as error:
+        return f"not writable: {error}", "dim"
+
+
+def _facts(found: Policy, *, spellings: bool) -> dict[str, Any]:
+    life = policy.lifecycle(found)
+    facts: dict[str, Any] = {
+        "name": found.name,
+        "compute_dtype": found.compute_dtype,
+        "variable_dtype": found.variable_dtype,
+        "should_cast_variables": found.should_cast_variables,
+        "quantization": {"mode": found.quantization.mode, "source": found.quantization.source} if found.quantization else None,
+        "introduced": life.introduced,
+        "deprecated": life.deprecated,
+        "removed": life.removed,
+        "replacement": life.replacement,
+    }
+    if spellings:
+        facts["spellings"] = {generation.id: _rendered(generation, found) for generation in GENERATIONS}
+    return facts
+
+
+def _rendered(generation: Generation, found: Policy) -> dict[str, Any]:
+    try:
+        return {"value": generation.render(found)}
+    except SpellingError as error:
+        return {"error": str(error)}

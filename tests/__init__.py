@@ -1,0 +1,1 @@
+"""Tests of policytool; they mirror the package."""

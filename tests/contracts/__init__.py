@@ -1,0 +1,1 @@
+"""What every member of a kind has to hold, stated once."""
