@@ -26,7 +26,7 @@ demo: $(VENV)/.user  ## Set up without TensorFlow and inspect a real model
 	$(BIN)/policytool inspect $(FIXTURE)
 
 test: $(VENV)/.dev  ## Set up and run the fast tests
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest
 
 check: $(VENV)/.dev lint types test  ## Lint, types and the fast tests
 
@@ -49,7 +49,7 @@ test-min:  ## Run the fast tests with the lowest versions of every dependency
 	$(PYTHON) -m venv --clear $(VENV)-min
 	$(VENV)-min/bin/python -m pip install --quiet uv
 	$(VENV)-min/bin/uv pip install --quiet --python $(VENV)-min/bin/python --resolution lowest-direct --editable '.[dev]'
-	$(VENV)-min/bin/python -m pytest -n auto
+	$(VENV)-min/bin/python -m pytest
 
 bench: $(VENV)/.dev  ## Measure speed and memory against Keras' own loader
 	$(PYTHON) tests/compat/environment.py $(VENV)/compat

@@ -104,10 +104,12 @@ def _is_skipped(name: str) -> bool:
 def _whole(path: Path) -> Path:
     """Return the directory that a path is a part of, or the path itself."""
     parent = path.parent
-    if path.name in savedmodel.OWN_FILES and (parent / _SAVEDMODEL_FILE).is_file():
+    if path.name in savedmodel.OWN_FILES and os.path.isfile(parent / _SAVEDMODEL_FILE):
         return parent
-    if parent.name in savedmodel.OWN_DIRECTORIES and (parent.parent / _SAVEDMODEL_FILE).is_file():
+    if parent.name in savedmodel.OWN_DIRECTORIES and os.path.isfile(parent.parent / _SAVEDMODEL_FILE):
         return parent.parent
-    if all((parent / name).is_file() for name in keras_directory.OWN_FILES) and (path.name in keras_directory.OWN_FILES or path.name.endswith(".weights.h5")):
+    if all(os.path.isfile(parent / name) for name in keras_directory.OWN_FILES) and (
+        path.name in keras_directory.OWN_FILES or path.name.endswith(".weights.h5")
+    ):
         return parent
     return path

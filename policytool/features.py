@@ -75,33 +75,36 @@ def of(config: Json, training: Json = None) -> Features:
 
 
 def _note(value: dict[str, Json], found: Features) -> None:
-    class_name, config = value.get("class_name"), value.get("config")
+    class_name, config, module = value.get("class_name"), value.get("config"), value.get("module")
     if isinstance(class_name, str):
         found.class_names.add(class_name)
         if isinstance(config, dict):
-            if class_name in found.keys:
-                found.keys[class_name].update(config)
-                found.common_keys[class_name].intersection_update(config)
-            else:
-                found.keys[class_name] = set(config)
-                found.common_keys[class_name] = set(config)
-            if "output_layers" in config:
-                _note_outputs(config, found)
+            _note_config(class_name, config, found)
             if "inbound_nodes" in value and "trainable" not in config and class_name not in _NO_OPERATIONS:
                 _note_operation(class_name, value["inbound_nodes"], found)
-            if "trainable" in config:
-                _note_nested(config, found)
-            if "node_def" in config and "DT_HALF" in str(config["node_def"]):
-                found.half_ops = True
-            if isinstance(config.get("layers"), list):
-                _note_model(class_name, config, found)
-        module = value.get("module")
         if isinstance(module, str):
             found.modules.add(module)
             if class_name == "Functional":
                 found.functional_modules.add(module)
     if "dtype" in value:
         _note_dtype(value["dtype"], found)
+
+
+def _note_config(class_name: str, config: dict[str, Json], found: Features) -> None:
+    if class_name in found.keys:
+        found.keys[class_name].update(config)
+        found.common_keys[class_name].intersection_update(config)
+    else:
+        found.keys[class_name] = set(config)
+        found.common_keys[class_name] = set(config)
+    if "trainable" in config:
+        _note_nested(config, found)
+    if "output_layers" in config:
+        _note_outputs(config, found)
+    if "node_def" in config and "DT_HALF" in str(config["node_def"]):
+        found.half_ops = True
+    if "layers" in config:
+        _note_model(class_name, config, found)
 
 
 def _note_operation(class_name: str, nodes: Json, found: Features) -> None:
@@ -112,13 +115,15 @@ def _note_operation(class_name: str, nodes: Json, found: Features) -> None:
 def _note_nested(config: dict[str, Json], found: Features) -> None:
     for key, value in config.items():
         first = value[0] if isinstance(value, list) and value and key == "cells" else value
-        if isinstance(first, dict) and isinstance(first.get("config"), dict) and "trainable" in first["config"]:
+        inner = first.get("config") if isinstance(first, dict) else None
+        if isinstance(first, dict) and isinstance(inner, dict) and "trainable" in inner:
             found.bare_nested |= "module" not in first
             found.activation_layers |= key == "activation"
 
 
 def _note_model(class_name: str, config: dict[str, Json], found: Features) -> None:
-    layers = [layer for layer in config["layers"] if isinstance(layer, dict)] if isinstance(config["layers"], list) else []
+    listed = config["layers"]
+    layers = [layer for layer in listed if isinstance(layer, dict)] if isinstance(listed, list) else []
     found.nested_models |= any(layer.get("class_name") in _MODELS for layer in layers)
     if class_name == "Sequential" and layers and "build_input_shape" not in config:
         first = layers[0].get("config")

@@ -26,6 +26,9 @@ LOADERS: Final = (
 )
 """The loaders that were asked, oldest first within a family."""
 
+UNTRIED: Final = frozenset({"keras1"})
+"""Generations that no fixture stands for: of their files nothing is said."""
+
 _NAMES: Final = {
     loader: loader.replace("tf_keras", "tf_keras ").replace("keras3", "Keras 3").replace("tf2", "TF 2").replace("tf1", "TF 1") for loader in LOADERS
 }
@@ -283,7 +286,9 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
 
 
 def verdicts(document: Document, origins: Sequence[Origin], features: Features) -> tuple[Verdict, ...]:
-    """Return what each loader makes of the document, in the order of :data:`LOADERS`."""
+    """Return what each loader makes of the document, in the order of :data:`LOADERS`; nothing for generations whose files were not tried."""
+    if any(origin.generation.id in UNTRIED for origin in origins):
+        return ()
     evidence = Evidence(document=document, features=features, releases=frozenset(origin.release.id for origin in origins))
     showing = [row for row in REFUSALS if document.format in row.formats and row.shows(evidence)]
     return tuple(Verdict(loader=loader, reason=next((row.reason for row in showing if _reaches(row, loader)), None)) for loader in LOADERS)
@@ -294,10 +299,11 @@ def described(found: Sequence[Verdict]) -> list[tuple[str, str]]:
     if not found:
         return []
     taking = [verdict.loader for verdict in found if verdict.reason is None]
-    lines = [("loads in", _ranges(taking) or "none of the loaders that were tried")]
-    for reason in dict.fromkeys(verdict.reason for verdict in found if verdict.reason):
-        lines.append(("refused by", f"{_ranges([verdict.loader for verdict in found if verdict.reason == reason])}: {reason}"))
-    return lines
+    reasons = dict.fromkeys(verdict.reason for verdict in found if verdict.reason)
+    return [
+        ("loads in", _ranges(taking) or "none of the loaders that were tried"),
+        *(("refused by", f"{_ranges([verdict.loader for verdict in found if verdict.reason == reason])}: {reason}") for reason in reasons),
+    ]
 
 
 def _reaches(row: Refusal, loader: str) -> bool:

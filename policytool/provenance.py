@@ -43,6 +43,8 @@ class Mark:
     shows: Callable[[Features], bool]
     first: str
     last: str
+    but: str | None = None
+    """A release between them that does not write it."""
 
 
 def _class(*names: str) -> Callable[[Features], bool]:
@@ -70,13 +72,19 @@ def _keras3(test: Callable[[Features], bool]) -> Callable[[Features], bool]:
     return lambda features: "batch_shape" in features.keys.get("InputLayer", ()) and test(features)
 
 
+def _keras2(test: Callable[[Features], bool]) -> Callable[[Features], bool]:
+    """Return a test that holds for configs before Keras 3 alone, whose input layers have a ``batch_input_shape``."""
+    return lambda features: "batch_input_shape" in features.keys.get("InputLayer", ()) and test(features)
+
+
 _NEWEST: Final = ORIGINS[-1].release.id
 _NEWEST_KERAS2: Final = next(origin.release.id for origin in reversed(ORIGINS) if origin.release.id.startswith("tf_keras"))
 
 MARKS: Final[tuple[Mark, ...]] = (
     # TF 1.13 to 2.0, which share "2.2.4-tf"
     Mark(shows=_class("BatchNormalizationV1", "BatchNormalizationV2"), first="tf1.13", last="tf1.13"),
-    Mark(shows=_key("InputLayer", "ragged"), first="tf1.15", last=_NEWEST),
+    Mark(shows=_key("InputLayer", "ragged"), first="tf1.15", last=_NEWEST, but="tf2.0"),
+    Mark(shows=_keras2(_without("InputLayer", "ragged")), first="keras1.0", last="tf2.0", but="tf1.15"),
     # TF 2.0 to 2.4
     Mark(shows=_key("LossScaleOptimizer", "loss_scale"), first="tf2.0", last="tf2.3"),
     Mark(shows=_class("TensorFlowOpLayer"), first="tf1.15", last="tf2.3"),
@@ -127,20 +135,18 @@ def candidates(writer: Writer, seen: Features) -> tuple[tuple[Origin, ...], bool
     for mark in MARKS:
         if mark.shows(seen):
             first, last = _INDEX[mark.first], _INDEX[mark.last]
-            narrowed = tuple(origin for origin in narrowed if first <= _INDEX.get(origin.release.id, len(ORIGINS)) <= max(last, first))
+            narrowed = tuple(origin for origin in narrowed if first <= _INDEX.get(origin.release.id, last) <= last and origin.release.id != mark.but)
     return (narrowed, False) if narrowed else (found, True)
 
 
 def label(origins: tuple[Origin, ...]) -> str | None:
-    """Return the name of a set of releases: ``tf2.3-2.4``, ``keras3.4+``, ``tf2.4``; None where it spans families or gaps."""
+    """Return the name of a set of releases, from its first to its last: ``tf2.3-2.4``, ``keras3.4+``, ``tf2.4``; None where it spans families."""
     ids = [origin.release.id for origin in origins]
     if len(ids) == 1:
         return ids[0]
-    indices = [_INDEX[release] for release in ids]
-    if not indices or indices != list(range(indices[0], indices[-1] + 1)):
-        return None
-    families = {match["family"] for release in ids if (match := _ID.fullmatch(release))}
-    majors = {release.partition(".")[0] for release in ids}
+    between = [origin.release.id for origin in ORIGINS[_INDEX[ids[0]] : _INDEX[ids[-1]] + 1]]
+    families = {match["family"] for release in between if (match := _ID.fullmatch(release))}
+    majors = {release.partition(".")[0] for release in between}
     if ids[-1] in {_NEWEST, _NEWEST_KERAS2} and families <= {"tf", "tf_keras"} | ({"keras"} if majors == {"keras3"} else set()):
         return f"{ids[0]}+"
     match = _ID.fullmatch(ids[-1])

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
     from policytool.provenance import Origin
 
+OPTIMIZER_GROUPS: Final = frozenset({"optimizer", "optimizer_weights"})
+"""Groups of a weights file that hold no layer's variables."""
+
 _LAST_UNMIXED: Final = "tf1.4-2.0"
 """The last generation whose files cannot show a mixed policy."""
 
@@ -101,7 +104,8 @@ def _without_config(document: Document) -> Model:
     """Return a model of variables alone, grouped by the layer or scope that their names begin with."""
     groups: dict[tuple[str, ...], list[Tensor]] = defaultdict(list)
     for tensor in document.tensors or ():
-        groups[_group(tensor, document.layout)].append(tensor)
+        if not (document.format == "weights" and tensor.path[0] in OPTIMIZER_GROUPS):
+            groups[_group(tensor, document.layout)].append(tensor)
     layers = tuple(
         Layer(
             path=path_of(names),
@@ -112,7 +116,7 @@ def _without_config(document: Document) -> Model:
         )
         for names, tensors in groups.items()
     )
-    stored = sorted({tensor.dtype for tensor in document.tensors or ()})
+    stored = sorted({variable.dtype for layer in layers for variable in layer.variables})
     held = f"its variables are stored as {', '.join(stored)}" if stored else "it holds no variables"
     what = "a weights file holds no policy" if document.format == "weights" else "a SavedModel without Keras metadata holds no policy"
     return Model(

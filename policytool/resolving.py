@@ -142,7 +142,8 @@ class Resolver:
         if len(readings) > 1:
             self._observe(
                 "loss-scale-unknown",
-                "the file does not tell TF 2.3, whose mixed_float16 scales losses by itself, from TF 2.4, whose does not: the loss scale of its policies is unknown",
+                "the file does not tell TF 2.3, whose mixed_float16 scales losses by itself, from TF 2.4, whose does not: "
+                "the loss scale of its policies is unknown",
                 None,
             )
             return Policy(name=found.name, compute_dtype=found.compute_dtype, variable_dtype=found.variable_dtype)

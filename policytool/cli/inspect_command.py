@@ -63,7 +63,8 @@ def command(
     if only is not None and only not in _ONLY:
         _check_policy(only)
     selection = inspection.Selection(layer=layer, only=only, depth=depth)
-    found = list(discovery.inputs(_listed(paths, null=null)))
+    listed = list(_listed(paths, null=null))
+    found = list(discovery.inputs(listed)) if listed or not paths else []  # an empty list on stdin means no file, not every file
     inspected = inspection.gathered(counted(inspection.inspect_all(found), len(found), progress, "inspect"))
     selected = inspection.narrowed(inspected, selection)
     reporter = next(reporter for reporter in REPORTERS if reporter.name == format)
@@ -94,6 +95,6 @@ def _listed(paths: tuple[str, ...], *, null: bool) -> Iterator[str]:
     for path in paths:
         if path == "-":
             text = sys.stdin.buffer.read().decode("utf-8", "surrogateescape")
-            yield from (item for item in text.split("\0" if null else "\n") if item)
+            yield from (item for item in (text.split("\0") if null else text.splitlines()) if item)
         else:
             yield path

@@ -94,7 +94,8 @@ def _one(found: Policy, view: View) -> list[str]:
         facts.append(f"write instead: {life.replacement}")
     if found.name == "mixed_float16":
         facts.append(
-            "losses are scaled dynamically: by the policy itself in TF 2.0 to 2.3 and in the experimental namespace until TF 2.8, by the optimizer from TF 2.4 on"
+            "losses are scaled dynamically: by the policy itself in TF 2.0 to 2.3 and in the experimental namespace until TF 2.8, "
+            "by the optimizer from TF 2.4 on"
         )
     lines = [view.paint(found.name, "title")]
     for fact in facts:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool import dtypes
 from policytool.loaders import described
+from policytool.opaque import OPAQUE_CLASSES
 from policytool.policy import Dynamic, Fixed
 from policytool.reports._base import Reporter
 from policytool.reports._layout import Cell, Column, View, clean, table, wrapped
@@ -50,7 +51,7 @@ def render(selected: Selected, view: View) -> str:
 def _model(model: Model, layers: tuple[Layer, ...], view: View) -> list[str]:
     lines = [*_header(model, view), ""]
     if layers:
-        lines += table(_columns(view, layers), _rows(layers, view), view)
+        lines += _table(layers, view)
     elif model.layers:
         lines.append("  no layer is selected")
     else:
@@ -72,7 +73,7 @@ def _header(model: Model, view: View) -> list[str]:
     if model.writer.backend and model.writer.backend != "tensorflow":
         facts.append(f"backend {clean(model.writer.backend)}")
     lines = [view.paint(clean(model.path), "title"), *wrapped("", separator.join(facts), view)]
-    for label, text in described(model.loaders):
+    for label, text in _loader_lines(model):
         lines += wrapped(f"{label:{_LABEL}}", text, view, "good" if label == "loads in" else "bad" if label.startswith("refused") else "")
     if model.optimizer:
         scale = loss_scale_words(model.optimizer.loss_scale)
@@ -82,10 +83,44 @@ def _header(model: Model, view: View) -> list[str]:
     return lines
 
 
+def _loader_lines(model: Model) -> list[tuple[str, str]]:
+    """Return which loaders take the model, and on what condition."""
+    lines = described(model.loaders)
+    conditions = []
+    if any(layer.class_name == "Lambda" for layer in model.layers):
+        conditions.append("a Lambda holds byte code of the Python that wrote it")
+    if any(layer.opaque and layer.class_name not in OPAQUE_CLASSES for layer in model.layers):
+        conditions.append("with its custom classes")
+    if lines and conditions and any(verdict.reason is None for verdict in model.loaders):
+        lines[0] = (lines[0][0], f"{lines[0][1]} ({'; '.join(conditions)})")
+    return lines
+
+
 def _signature(name: str, inputs: object, outputs: object, view: View) -> str:
     arrow = "→" if view.unicode else "->"
     sides = [", ".join(f"{key}: {value}" for key, value in side.items()) for side in (inputs, outputs) if hasattr(side, "items")]
     return f"{name}({sides[0]}) {arrow} {sides[1]}"
+
+
+def _table(layers: Sequence[Layer], view: View) -> list[str]:
+    """Return the table of layers, or of what is stored where the file says no more of them."""
+    if all(layer.class_name is None for layer in layers):
+        return table(_STORED_COLUMNS, [row for layer in layers for row in _stored_rows(layer, view)], view)
+    return table(_columns(view, layers), _rows(layers, view), view)
+
+
+_STORED_COLUMNS: Final = (
+    Column(title="layer or scope", minimum=19, middle=True),
+    Column(title="stored", minimum=8),
+    Column(title="variables", minimum=9),
+    Column(title="parameters", minimum=10),
+)
+
+
+def _stored_rows(layer: Layer, view: View) -> list[list[Cell]]:
+    parameters = sum(variable.parameters for variable in layer.variables)
+    cells = [Cell(text=clean(layer.path)), Cell(text=_stored(layer)), Cell(text=str(len(layer.variables))), Cell(text=f"{parameters:,}")]
+    return [cells, *([_variable_row(variable, 4, 1) for variable in layer.variables] if view.variables else [])]
 
 
 def _columns(view: View, layers: Sequence[Layer]) -> list[Column]:
@@ -106,33 +141,39 @@ def _columns(view: View, layers: Sequence[Layer]) -> list[Column]:
 
 def _rows(layers: Sequence[Layer], view: View) -> list[list[Cell]]:
     rows: list[list[Cell]] = []
-    noted = any(_letters(layer) for layer in layers)
-    for layer in layers:
-        style = _style(layer)
-        letters = _letters(layer)
-        row = [
-            Cell(text=clean(layer.path)),
-            Cell(text=clean(layer.class_name or "")),
-            Cell(text=layer.policy or _unknown(layer), style=style if layer.policy else "dim"),
-            Cell(text=layer.compute_dtype or "?", style=style if layer.compute_dtype else "dim"),
-            Cell(text=layer.variable_dtype or "?", style="" if layer.variable_dtype else "dim"),
-        ]
-        if view.width >= _WIDE:
-            row.append(Cell(text=_stored(layer), style="bad" if "!" in letters else ""))
-        row.append(Cell(text=layer.source.value, style="dim"))
+    letters_of = [_letters(layer) for layer in layers]
+    noted = any(letters_of)
+    for layer, letters in zip(layers, letters_of, strict=True):
+        row = _row(layer, letters, view)
         if noted:
             text = _words(layer, letters) if view.width >= _WIDE else letters
             row.append(Cell(text=text, style="bad" if {"D", "!"} & set(letters) else "dim"))
         rows.append(row)
         if view.variables:
-            rows += [_variable_row(variable, len(row), view) for variable in layer.variables]
+            rows += [_variable_row(variable, len(row), 5 if view.width >= _WIDE else 4) for variable in layer.variables]
     return rows
 
 
-def _variable_row(variable: Variable, columns: int, view: View) -> list[Cell]:
+def _row(layer: Layer, letters: str, view: View) -> list[Cell]:
+    """Return the cells of a layer, without notes."""
+    style = _style(layer)
+    row = [
+        Cell(text=clean(layer.path)),
+        Cell(text=clean(layer.class_name or "")),
+        Cell(text=layer.policy or _unknown(layer), style=style if layer.policy else "dim"),
+        Cell(text=layer.compute_dtype or "?", style=style if layer.compute_dtype else "dim"),
+        Cell(text=layer.variable_dtype or "?", style="" if layer.variable_dtype else "dim"),
+    ]
+    if view.width >= _WIDE:
+        row.append(Cell(text=_stored(layer), style="bad" if "!" in letters else ""))
+    row.append(Cell(text=layer.source.value, style="dim"))
+    return row
+
+
+def _variable_row(variable: Variable, columns: int, dtype_column: int) -> list[Cell]:
     shape = "?" if variable.shape is None else f"({', '.join(str(size) for size in variable.shape)})"
     cells = [Cell(text=f"  {clean(variable.name)} {shape}", style="dim")] + [Cell(text="")] * (columns - 1)
-    cells[5 if view.width >= _WIDE else 4] = Cell(text=variable.dtype, style="dim")
+    cells[dtype_column] = Cell(text=variable.dtype, style="dim")
     return cells
 
 
@@ -180,7 +221,7 @@ def _footer(model: Model, layers: Sequence[Layer], view: View) -> list[str]:
     parts = [
         f"{summary.layers} layer{'s' if summary.layers != 1 else ''}: {counts or 'no policy'}{f', {without} without a policy' if counts and without else ''}"
     ]
-    parts.append(f"{summary.parameters:,} parameters, {bytes_words(summary.bytes)} stored")
+    parts.append(f"{summary.parameters:,} parameter{'s' if summary.parameters != 1 else ''}, {bytes_words(summary.bytes)} stored")
     separator = "; " if view.width < _WIDE else " · " if view.unicode else " - "
     lines = wrapped("", separator.join(parts), view)
     letters = dict.fromkeys(letter for layer in layers for letter in _letters(layer))
@@ -196,12 +237,13 @@ def attention(model: Model) -> list[str]:
     deprecated = sum(layer.deprecated for layer in model.layers)
     found = []
     if deprecated:
-        found.append(f"{deprecated} layer{'s are' if deprecated != 1 else ' is'} spelled in a way that Keras 3 refuses; `policytool migrate` rewrites them")
+        found.append(
+            f"{deprecated} layer{'s spell their policies' if deprecated != 1 else ' spells its policy'} as Keras 2 did; Keras 3 reads the bare name instead"
+        )
     scaled = sum(layer.deprecated and layer.loss_scale is not None and not layer.loss_scale_default for layer in model.layers)
     if scaled:
-        found.append(
-            f"{scaled} polic{'ies have loss scales of their own' if scaled != 1 else 'y has a loss scale of its own'}, which loaders from TF 2.4 on drop without a word"
-        )
+        scales = "policies have loss scales of their own" if scaled != 1 else "policy has a loss scale of its own"
+        found.append(f"{scaled} {scales}, which loaders from TF 2.4 on drop without a word")
     return found + [observation.message for observation in model.observations]
 
 

@@ -1,0 +1,93 @@
+"""
+Writes the generated parts of the documentation: the picture in the README, the reference of policies, and the table of loaders.
+
+Run by ``make docs``; ``tests/test_docs.py`` checks that what is committed is what this writes.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.text import Text
+
+from policytool import policy
+from policytool.errors import SpellingError
+from policytool.generations import GENERATIONS
+from policytool.loaders import LOADERS, REFUSALS
+from policytool.operations import inspection
+from policytool.reports import REPORTERS, View
+
+ROOT: Final = Path(__file__).parent.parent
+FIXTURE: Final = "fixtures/tf2.3/exp_mf16_fixed128.h5"
+WIDTH: Final = 110
+_FONT_FACE: Final = re.compile(r"\s*@font-face \{[^}]*\}")
+"""rich's fonts lie on somebody's server; the viewer's own monospace font does."""
+
+
+def picture() -> str:
+    """Return a real report as SVG."""
+    model = inspection.inspect(FIXTURE)
+    selected = inspection.narrowed(inspection.Inspection(models=(model,), failures=()), inspection.Selection())
+    report = REPORTERS[0].render(selected, View(width=WIDTH, colour=True))
+    console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor")
+    console.print(Text("$ policytool inspect model.h5"))
+    console.print(Text.from_ansi(report.replace(FIXTURE, "model.h5")))
+    svg = console.export_svg(title="policytool inspect", unique_id="policytool")
+    return _FONT_FACE.sub("", svg).replace("Fira Code", "monospace") + "\n"
+
+
+def policies_page() -> str:
+    """Return the reference of policies and their spellings as Markdown."""
+    lines = [
+        "# Dtype policies",
+        "",
+        "Written by `make docs` from the package's own data; `policytool policies` shows the same at the terminal.",
+        "",
+        "| policy | compute | variable | since | raises from | instead |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for name in policy.LISTED:
+        known = policy.named(name)
+        life = policy.lifecycle(known)
+        cells = (f"`{name}`", known.compute_dtype or "the first input's", known.variable_dtype or "the first input's", life.introduced, life.removed, life.replacement)
+        lines.append("| " + " | ".join(cell or "" for cell in cells) + " |")
+    lines += ["", "## How each generation spells them", ""]
+    for generation in GENERATIONS:
+        lines += [f"### {generation.title}", "", "| policy | in a config |", "| --- | --- |"]
+        for name in policy.LISTED:
+            try:
+                spelled = f"`{json.dumps(generation.render(policy.named(name)))}`"
+            except SpellingError:
+                continue
+            lines.append(f"| `{name}` | {spelled} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def loaders_page() -> str:
+    """Return the table of what refuses what as Markdown."""
+    lines = [
+        "# Which loader takes which file",
+        "",
+        "Written by `make docs` from `policytool/loaders.py`. Each row was measured by giving the fixtures to the real loaders",
+        "(`fixtures/loads.py`; results in `fixtures/loads.json`): `load_model(path, compile=False)` under a default global policy,",
+        "custom classes at hand. The loaders that were asked: " + ", ".join(LOADERS) + ".",
+        "",
+        "| formats | loaders | refused because |",
+        "| --- | --- | --- |",
+    ]
+    lines += [f"| {', '.join(sorted(row.formats))} | {row.first} to {row.last} | {row.reason} |" for row in REFUSALS]
+    return "\n".join(lines) + "\n"
+
+
+PAGES: Final = {"docs/inspect.svg": picture, "docs/policies.md": policies_page, "docs/loaders.md": loaders_page}
+"""File to the function that returns its text."""
+
+if __name__ == "__main__":
+    for name, text in PAGES.items():
+        (ROOT / name).write_text(text(), encoding="utf-8")
