@@ -54,7 +54,8 @@ def policies_page() -> str:
     for name in policy.LISTED:
         known = policy.named(name)
         life = policy.lifecycle(known)
-        cells = (f"`{name}`", known.compute_dtype or "the first input's", known.variable_dtype or "the first input's", life.introduced, life.removed, life.replacement)
+        dtypes = (known.compute_dtype or "the first input's", known.variable_dtype or "the first input's")
+        cells = (f"`{name}`", *dtypes, life.introduced, life.removed, life.replacement)
         lines.append("| " + " | ".join(cell or "" for cell in cells) + " |")
     lines += ["", "## How each generation spells them", ""]
     for generation in GENERATIONS:

@@ -143,6 +143,13 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "a subclassed model, whose config these loaders take for a functional one's",
         lambda found: found.features.root_class not in MODEL_CLASSES,
     ),
+    _rows(
+        "json",
+        "tf1.15",
+        "tf2.5",
+        "a subclassed model, whose config these loaders take for a functional one's",
+        lambda found: found.features.root_class not in MODEL_CLASSES,
+    ),
     # .keras archives between families
     _rows("keras", "tf2.12", "tf2.12", "its model class lies in another module than keras.engine", _foreign_module("keras.engine.functional")),
     _rows("keras", "tf2.15", "tf2.15", "its model class lies in another module than keras.src.engine", _foreign_module("keras.src.engine.functional")),
@@ -155,7 +162,13 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
     ),
     _rows("keras", "keras3.0", "keras3.15", "its model class lies in a module that Keras 3 lacks", _foreign_module("keras.src.models.functional")),
     # architectures that Keras 3 cannot place
-    _rows("json", "keras3.0", "keras3.15", "Keras 2's to_json() names no module for the model", _is_keras2),
+    _rows(
+        "json",
+        "keras3.0",
+        "keras3.15",
+        "Keras 2's to_json() names no module for the model",
+        lambda found: _is_keras2(found) and found.features.root_class in MODEL_CLASSES,
+    ),
     # models and inputs
     _rows(_ALL_CONFIGS, "tf1.15", "tf2.2", "the model class Functional came with TF 2.3", _class("Functional")),
     _rows(_ALL_CONFIGS, "tf1.15", "tf_keras2.21", "input layers have Keras 3's batch_shape", _key("InputLayer", "batch_shape")),
@@ -204,6 +217,13 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "op layers take float16, and the mixed policy that gave it was lost when TF 2.0 or older saved",
         lambda found: found.features.half_ops and not found.features.policy_classes & {"Policy", "PolicyV1"},
     ),
+    _rows(
+        _ALL_CONFIGS,
+        "tf2.5",
+        "tf_keras2.21",
+        "MultiHeadAttention lacks the keys query_shape, key_shape, value_shape",
+        lambda found: _class("MultiHeadAttention")(found) and not found.has_key("MultiHeadAttention", "query_shape"),
+    ),
     # models that a file cannot rebuild
     _rows("h5", "tf1.15", "keras3.15", "a subclassed model, which HDF5 cannot rebuild", lambda found: found.features.root_class not in MODEL_CLASSES),
     _rows(
@@ -243,6 +263,13 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
     ),
     _rows("h5", "keras3.0", "keras3.0", "Embedding has the key input_length", _key("Embedding", "input_length")),
     # keys of later Keras 3
+    _rows(
+        "json keras",
+        "keras3.0",
+        "keras3.3",
+        "MultiHeadAttention has the key seed of Keras 3.4",
+        lambda found: found.has_key("MultiHeadAttention", "seed") and _is_keras3(found),
+    ),
     _rows(
         _ALL_CONFIGS,
         "keras3.0",

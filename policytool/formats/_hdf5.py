@@ -74,6 +74,8 @@ class Window(io.RawIOBase):
 
         HDF5 reads metadata in many small pieces that lie close together, so one block is kept.
         """
+        if not 0 <= self._position < self._size:
+            return 0
         start = self._position - self._block_start
         end = start + len(buffer)
         if start < 0 or end > len(self._block):
@@ -116,7 +118,7 @@ def opened(probe: Probe, source: str | Window, what: str = "the file") -> Iterat
         raise probe.failure("damaged-h5", f"{what} cannot be opened as HDF5 ({_reason(error)}); copy or download it again") from error
     try:
         yield file
-    except (RuntimeError, OSError, KeyError, ValueError) as error:
+    except (RuntimeError, OSError, LookupError, ValueError, TypeError, OverflowError) as error:  # what h5py raises for damage, by where it meets it
         raise probe.failure("damaged-h5", f"{what} is damaged HDF5 ({_reason(error)}); copy or download it again") from error
     finally:
         file.close()

@@ -29,34 +29,33 @@ MESSAGES: Final[Mapping[str, tuple[tuple[int, str, str], ...]]] = {
         (5, "signatures", "repeated SignatureEntry"),
         (7, "object_graph", "ObjectGraph"),
     ),
-    "MetaInfo": ((4, "tags", "repeated string"), (5, "tensorflow_version", "string")),
-    "CollectionEntry": ((1, "key", "string"), (2, "value", "bytes")),
-    "SignatureEntry": ((1, "key", "string"), (2, "value", "Signature")),
+    "MetaInfo": ((4, "tags", "repeated bytes"), (5, "tensorflow_version", "bytes")),
+    "CollectionEntry": ((1, "key", "bytes"), (2, "value", "bytes")),
+    "SignatureEntry": ((1, "key", "bytes"), (2, "value", "Signature")),
     "Signature": ((1, "inputs", "repeated TensorEntry"), (2, "outputs", "repeated TensorEntry")),
-    "TensorEntry": ((1, "key", "string"), (2, "value", "TensorInfo")),
-    "TensorInfo": ((1, "name", "string"), (2, "dtype", "int32")),
+    "TensorEntry": ((1, "key", "bytes"), (2, "value", "TensorInfo")),
+    "TensorInfo": ((1, "name", "bytes"), (2, "dtype", "int32")),
     "ObjectGraph": ((1, "nodes", "repeated Object"),),
     "Object": ((1, "children", "repeated Edge"), (4, "user_object", "UserObject"), (7, "variable", "Variable")),
-    "Edge": ((1, "node_id", "int32"), (2, "local_name", "string")),
-    "UserObject": ((1, "identifier", "string"), (3, "metadata", "bytes")),
-    "Variable": ((1, "dtype", "int32"), (2, "shape", "Shape"), (6, "name", "string")),
+    "Edge": ((1, "node_id", "int32"), (2, "local_name", "bytes")),
+    "UserObject": ((1, "identifier", "bytes"), (3, "metadata", "bytes")),
+    "Variable": ((1, "dtype", "int32"), (2, "shape", "Shape"), (6, "name", "bytes")),
     "Shape": ((2, "dims", "repeated Dimension"), (3, "unknown_rank", "bool")),
     "Dimension": ((1, "size", "int64"),),
     "KerasMetadata": ((1, "nodes", "repeated KerasNode"),),
-    "KerasNode": ((2, "node_id", "int32"), (3, "node_path", "string"), (4, "identifier", "string"), (5, "metadata", "bytes")),
+    "KerasNode": ((2, "node_id", "int32"), (3, "node_path", "bytes"), (4, "identifier", "bytes"), (5, "metadata", "bytes")),
     "GraphDef": ((1, "nodes", "repeated GraphNode"),),
-    "GraphNode": ((1, "name", "string"), (2, "op", "string"), (5, "attributes", "repeated AttributeEntry")),
-    "AttributeEntry": ((1, "key", "string"), (2, "value", "Attribute")),
+    "GraphNode": ((1, "name", "bytes"), (2, "op", "bytes"), (5, "attributes", "repeated AttributeEntry")),
+    "AttributeEntry": ((1, "key", "bytes"), (2, "value", "Attribute")),
     "Attribute": ((2, "text", "bytes"), (6, "type", "int32"), (7, "shape", "Shape")),
 }
-"""Message to fields: number, name, type. Text that strangers wrote is declared as bytes, so that ill-formed UTF-8 is ours to report."""
+"""Message to fields: number, name, type. Text is declared as bytes, which are the same on the wire: ill-formed UTF-8 is then ours to deal with."""
 
 _SCALARS: Final = {
     "bool": descriptor_pb2.FieldDescriptorProto.TYPE_BOOL,
     "bytes": descriptor_pb2.FieldDescriptorProto.TYPE_BYTES,
     "int32": descriptor_pb2.FieldDescriptorProto.TYPE_INT32,
     "int64": descriptor_pb2.FieldDescriptorProto.TYPE_INT64,
-    "string": descriptor_pb2.FieldDescriptorProto.TYPE_STRING,
 }
 
 

@@ -62,7 +62,7 @@ def read(probe: Probe) -> Document:
         tensors=() if has_keras else tuple(_scoped_tensors(probe, graph)),
         nodes=_nodes(graph.object_graph, places) if has_keras else {},
         signatures=tuple(_signatures(graph)),
-        writer=Writer(tensorflow=graph.meta_info.tensorflow_version or None, backend="tensorflow"),
+        writer=Writer(tensorflow=_text(graph.meta_info.tensorflow_version) or None, backend="tensorflow"),
         observations=tuple(observations),
     )
 
@@ -93,7 +93,7 @@ def _metadata(probe: Probe, graph: Any, observations: list[Observation]) -> tupl
     texts = {
         index: (GRAPH, node.user_object.metadata)
         for index, node in enumerate(graph.nodes)
-        if node.user_object.identifier.startswith(KERAS_PREFIX) and node.user_object.metadata
+        if node.user_object.identifier.startswith(KERAS_PREFIX.encode()) and node.user_object.metadata
     }
     if KERAS in probe.names:
         for node in _message(probe, KERAS, "KerasMetadata").nodes:
@@ -119,8 +119,8 @@ def _nodes(graph: Any, places: Mapping[int, str]) -> dict[int, Node]:
     return {
         index: Node(
             id=index,
-            identifier=VARIABLE if node.HasField("variable") else node.user_object.identifier,
-            children=tuple((edge.local_name, edge.node_id) for edge in node.children if 0 <= edge.node_id < len(graph.nodes)),
+            identifier=VARIABLE if node.HasField("variable") else _text(node.user_object.identifier),
+            children=tuple((_text(edge.local_name), edge.node_id) for edge in node.children if 0 <= edge.node_id < len(graph.nodes)),
             part=places.get(index),
             variable=_variable(node.variable) if node.HasField("variable") else None,
         )
@@ -130,7 +130,7 @@ def _nodes(graph: Any, places: Mapping[int, str]) -> dict[int, Node]:
 
 def _variable(variable: Any) -> Tensor:
     return Tensor(
-        path=tuple(variable.name.split("/")),
+        path=tuple(_text(variable.name).split("/")),
         shape=_shape(variable.shape),
         dtype=_dtype(variable.dtype),
     )
@@ -138,6 +138,10 @@ def _variable(variable: Any) -> Tensor:
 
 def _shape(shape: Any) -> tuple[int, ...] | None:
     return None if shape.unknown_rank else tuple(dimension.size for dimension in shape.dims)
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")
 
 
 def _dtype(number: int) -> str:
@@ -149,10 +153,10 @@ def _scoped_tensors(probe: Probe, graph: Any) -> Iterator[Tensor]:
     from policytool.formats import _protobuf
 
     if graph.object_graph.nodes:
-        local_names = {edge.node_id: edge.local_name for node in graph.object_graph.nodes for edge in node.children}
+        local_names = {edge.node_id: _text(edge.local_name) for node in graph.object_graph.nodes for edge in node.children}
         for index, node in enumerate(graph.object_graph.nodes):
             if node.HasField("variable"):
-                name = node.variable.name or local_names.get(index, f"variable_{index}")
+                name = _text(node.variable.name) or local_names.get(index, f"variable_{index}")
                 yield Tensor(path=tuple(name.removesuffix(":0").split("/")), shape=_shape(node.variable.shape), dtype=_dtype(node.variable.dtype))
         return
     try:
@@ -160,19 +164,19 @@ def _scoped_tensors(probe: Probe, graph: Any) -> Iterator[Tensor]:
     except ValueError as error:
         raise probe.failure("truncated", f"the graph in {GRAPH} is damaged; copy or download it again") from error
     for node in definition.nodes:
-        if node.op in _VARIABLE_OPS:
-            attributes = {entry.key: entry.value for entry in node.attributes}
+        if _text(node.op) in _VARIABLE_OPS:
+            attributes = {_text(entry.key): entry.value for entry in node.attributes}
             dtype = _dtype(attributes["dtype"].type) if "dtype" in attributes else "unknown"
-            yield Tensor(path=tuple(node.name.split("/")), shape=_shape(attributes["shape"].shape) if "shape" in attributes else None, dtype=dtype)
+            yield Tensor(path=tuple(_text(node.name).split("/")), shape=_shape(attributes["shape"].shape) if "shape" in attributes else None, dtype=dtype)
 
 
 def _signatures(graph: Any) -> Iterator[Signature]:
     for entry in sorted(graph.signatures, key=lambda entry: entry.key):
-        if entry.key == _INIT_SIGNATURE:  # an initialisation op, which nobody calls by name
+        if _text(entry.key) == _INIT_SIGNATURE:  # an initialisation op, which nobody calls by name
             continue
-        inputs = {tensor.key: _dtype(tensor.value.dtype) for tensor in sorted(entry.value.inputs, key=lambda tensor: tensor.key)}
-        outputs = {tensor.key: _dtype(tensor.value.dtype) for tensor in sorted(entry.value.outputs, key=lambda tensor: tensor.key)}
-        yield Signature(name=entry.key, inputs=inputs, outputs=outputs)
+        inputs = {_text(tensor.key): _dtype(tensor.value.dtype) for tensor in sorted(entry.value.inputs, key=lambda tensor: tensor.key)}
+        outputs = {_text(tensor.key): _dtype(tensor.value.dtype) for tensor in sorted(entry.value.outputs, key=lambda tensor: tensor.key)}
+        yield Signature(name=_text(entry.key), inputs=inputs, outputs=outputs)
 
 
 FORMAT: Final = Format(name="savedmodel", title="SavedModel", recognise=recognise, read=read)
