@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from array import array
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -14,7 +15,9 @@ if TYPE_CHECKING:
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
 
 
-_STEPS: Final = bytes.maketrans(b"{[}]", b"\2\2\0\0")
+_STEPS: Final = bytes.maketrans(b"{[}]", b"\x01\x01\xff\xff")
+"""Opening brackets to 1, closing ones to -1 as a signed byte."""
+
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"{[}]"))
 
 
@@ -66,8 +69,7 @@ def pointer(*steps: str | int) -> str:
 def _bracket_depth(text: str | bytes) -> int:
     """Return how deep the brackets of ``text`` nest; brackets inside strings count too, so it is never too small. Walking the value takes ten times as long."""
     raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-    brackets = raw.translate(_STEPS, _NO_BRACKETS)
-    return max(accumulate(brackets, lambda depth, step: depth + step - 1, initial=0))
+    return max(accumulate(array("b", raw.translate(_STEPS, _NO_BRACKETS)), initial=0))
 
 
 def _deeper_than(value: Json, depth: int) -> bool:

@@ -7,7 +7,6 @@ that no command has is an error.
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -109,6 +108,8 @@ def _tool_table(file: Path) -> Mapping[str, Any] | None:
 
 
 def _parsed(file: Path) -> dict[str, Any]:
+    import tomllib
+
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:

@@ -17,7 +17,7 @@ import h5py
 import numpy as np
 from h5py import h5a, h5d, h5g, h5l, h5o, h5t
 
-from policytool import limits
+from policytool import dtypes, limits
 from policytool.document import Observation, Tensor
 
 if TYPE_CHECKING:
@@ -131,6 +131,8 @@ def attribute_text(probe: Probe, group: h5py.Group, name: str) -> str | None:
     attribute = group.attrs.get_id(name)
     if attribute.shape != ():
         raise probe.failure("h5-not-keras", f"attribute {name} should be text and is an array of shape {attribute.shape}")
+    if attribute.get_type().get_class() != h5t.STRING:
+        raise probe.failure("h5-not-keras", f"attribute {name} should be text and is of another type")
     if attribute.get_storage_size() > limits.MAX_JSON_BYTES:
         raise probe.failure("h5-limit", f"attribute {name} is larger than {limits.MAX_JSON_BYTES} bytes, which no model needs")
     value = group.attrs[name]
@@ -150,7 +152,7 @@ def attribute_names(group: h5g.GroupID, name: str) -> tuple[str, ...]:
     found: list[str] = []
     for key in _chunks(group, name):
         attribute = h5a.open(group, key)
-        if attribute.shape and attribute.shape[0]:
+        if attribute.shape and attribute.shape[0] and attribute.get_type().get_class() == h5t.STRING:
             array = np.zeros(attribute.shape, dtype=attribute.dtype)
             attribute.read(array)
             found += [value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value) for value in array.ravel().tolist()]
@@ -205,11 +207,23 @@ def _remember_attributes(group: h5g.GroupID, path: tuple[str, ...], contents: Co
     if not h5a.get_num_attrs(group):
         return
     if path[-1] == "vars":
-        if names and h5a.exists(group, b"name"):
-            name = h5py.Group(group).attrs["name"]
-            contents.names["/".join(path[:-1])] = name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name)
+        if names and (name := _scalar_text(group, b"name")) is not None:
+            contents.names["/".join(path[:-1])] = name
     elif order := attribute_names(group, "weight_names"):
         contents.orders[path] = order
+
+
+def _scalar_text(item: h5g.GroupID | h5d.DatasetID, name: bytes) -> str | None:
+    """Return a small text attribute; None where there is none, or one of another type, which libhdf5 must not be asked to convert."""
+    if not h5a.exists(item, name):
+        return None
+    attribute = h5a.open(item, name)
+    if attribute.shape != () or attribute.get_type().get_class() != h5t.STRING:
+        return None
+    array = np.zeros((), dtype=attribute.dtype)
+    attribute.read(array)
+    value = array.item()
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
 def _link(parent: h5g.GroupID, name: bytes, kind: int, path: tuple[str, ...]) -> Observation:
@@ -271,6 +285,8 @@ def _dtype(dataset: h5d.DatasetID) -> str:
 
 
 def _float(stored: h5t.TypeFloatID, size: int) -> str:
+    if size > 2:  # noqa: PLR2004  # only one kind of float is that wide
+        return f"float{8 * size}"
     exponent_bits = stored.get_fields()[2]
     if size == 1:
         return {4: "float8_e4m3fn", 5: "float8_e5m2"}.get(exponent_bits, "unknown")
@@ -279,9 +295,9 @@ def _float(stored: h5t.TypeFloatID, size: int) -> str:
 
 
 def _opaque(dataset: h5d.DatasetID, size: int) -> str:
-    if h5a.exists(dataset, b"dtype"):  # Keras 3.4 on
-        name = h5py.Dataset(dataset).attrs["dtype"]
-        return name.decode("ascii", "replace") if isinstance(name, bytes) else str(name)
+    name = _scalar_text(dataset, b"dtype")
+    if name in dtypes.NAMES:  # Keras 3.0.5 on
+        return str(name)
     bfloat16_bytes = 2
     return "bfloat16" if size == bfloat16_bytes else f"opaque{8 * size}"
 

@@ -8,8 +8,7 @@ inflated into a temporary file, within bounds.
 from __future__ import annotations
 
 import struct
-import tempfile
-import zipfile
+import zlib
 from collections import Counter
 from typing import TYPE_CHECKING, BinaryIO, Final
 
@@ -19,11 +18,16 @@ from policytool.formats import _keras
 from policytool.formats._base import Format, Probe
 
 if TYPE_CHECKING:
+    import zipfile
+
     from policytool.formats._hdf5 import Contents
 
 SIGNATURES: Final = (b"PK\x03\x04", b"PK\x05\x06")
 _LOCAL_HEADER: Final = struct.Struct("<4s22xHH")
 """A member's local file header up to its two variable lengths (PKWARE APPNOTE 4.3.7)."""
+
+_STORED: Final = 0
+"""``zipfile.ZIP_STORED``: not compressed."""
 
 _ENCRYPTED: Final = 0x1
 _FOREIGN: Final = {"data.pkl": "a PyTorch archive", "[Content_Types].xml": "an Office document", "META-INF/MANIFEST.MF": "a Java archive"}
@@ -36,6 +40,8 @@ def recognise(probe: Probe) -> bool:
 
 def read(probe: Probe) -> Document:
     """Return the document of a ``.keras`` archive."""
+    import zipfile  # 6 ms at start, for this format alone
+
     observations: list[Observation] = []
     with probe.path.open("rb") as stream:
         try:
@@ -45,7 +51,7 @@ def read(probe: Probe) -> Document:
                 weights = [
                     _weights(probe, archive, members[name], stream) for name in sorted(members) if name.endswith(_keras.WEIGHTS_SUFFIX) and "/" not in name
                 ]
-        except zipfile.BadZipFile as error:
+        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
             raise probe.failure("truncated", f"begins like a zip archive and is truncated or damaged ({error}); copy or download it again") from error
         except (NotImplementedError, RuntimeError) as error:
             raise probe.failure("zip-unsupported", f"is a zip archive that cannot be read: {error}") from error
@@ -90,10 +96,12 @@ def _check_size(probe: Probe, info: zipfile.ZipInfo, largest: int) -> None:
 def _weights(probe: Probe, archive: zipfile.ZipFile, info: zipfile.ZipInfo, stream: BinaryIO) -> Contents:
     from policytool.formats import _hdf5  # h5py costs 80 ms at start
 
-    if info.compress_type == zipfile.ZIP_STORED and not info.flag_bits & _ENCRYPTED:
-        window = _hdf5.Window(stream.fileno(), _data_offset(stream, info), info.file_size)
+    if info.compress_type == _STORED and not info.flag_bits & _ENCRYPTED:
+        window = _hdf5.Window(stream.fileno(), _data_offset(probe, stream, info), info.file_size)
         with _hdf5.opened(probe, window, info.filename) as file:
             return _hdf5.walk(probe, file)
+    import tempfile
+
     _check_size(probe, info, limits.MAX_INFLATED_BYTES)
     with tempfile.NamedTemporaryFile() as inflated:
         with archive.open(info) as member:
@@ -104,14 +112,14 @@ def _weights(probe: Probe, archive: zipfile.ZipFile, info: zipfile.ZipInfo, stre
             return _hdf5.walk(probe, file)
 
 
-def _data_offset(stream: BinaryIO, info: zipfile.ZipInfo) -> int:
+def _data_offset(probe: Probe, stream: BinaryIO, info: zipfile.ZipInfo) -> int:
     """Return where a member's bytes begin; only its local header knows."""
     position = stream.tell()
     stream.seek(info.header_offset)
     header = stream.read(_LOCAL_HEADER.size)
     stream.seek(position)
     if len(header) < _LOCAL_HEADER.size or not header.startswith(SIGNATURES[0]):
-        raise zipfile.BadZipFile(f"no local header for {info.filename}")
+        raise probe.failure("truncated", f"is a damaged zip archive: {info.filename} has no header of its own; copy or download it again")
     _, name_length, extra_length = _LOCAL_HEADER.unpack(header)
     return int(info.header_offset + _LOCAL_HEADER.size + name_length + extra_length)
 

@@ -1,0 +1,100 @@
+"""The documentation says what the package does: generated pages are current, and the README's commands run."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from policytool import limits
+from policytool.cli.main import COMMANDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT: Final = Path(__file__).parent.parent
+README: Final = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def generator() -> Any:
+    """Return ``docs/generate.py`` as a module."""
+    spec = importlib.util.spec_from_file_location("docs_generate", ROOT / "docs" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", ["docs/inspect.svg", "docs/policies.md", "docs/loaders.md"])
+def test_generated_pages_are_current(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is committed is what ``make docs`` writes."""
+    monkeypatch.chdir(ROOT)
+    assert (ROOT / name).read_text(encoding="utf-8") == generator().PAGES[name]()
+
+
+def commands() -> Iterator[str]:
+    """Yield the README's ``policytool`` commands."""
+    for block in re.findall(r"```console\n(.*?)```", README, re.DOTALL):
+        for line in block.splitlines():
+            command = line.partition("  #")[0].strip()
+            if command.startswith("policytool "):
+                yield command
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Path:
+    """Return a directory with the models that the README speaks of."""
+    fixtures = ROOT / "fixtures"
+    shutil.copy(fixtures / "tf2.3/exp_mf16_fixed128.h5", tmp_path / "model.h5")
+    shutil.copy(fixtures / "keras3.15/rnn_mixed.keras", tmp_path / "model.keras")
+    shutil.copytree(fixtures / "tf2.5/global_mixed_float16", tmp_path / "exported")
+    (tmp_path / "runs/1").mkdir(parents=True)
+    shutil.copy(fixtures / "keras3.15/global_mixed_float16.keras", tmp_path / "runs/1/last.keras")
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", sorted(set(commands())))
+def test_commands_of_the_readme_run(command: str, models: Path) -> None:
+    """Each command ends well and prints something that is not empty."""
+    arguments = shlex.split(command)[1:]
+    done = subprocess.run(
+        [sys.executable, "-m", "policytool", *arguments], cwd=models, capture_output=True, text=True, check=False, timeout=60, stdin=subprocess.DEVNULL
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) > 5
+
+
+def test_python_of_the_readme_runs(models: Path) -> None:
+    """The example in Python prints a line per layer."""
+    code = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    assert code
+    done = subprocess.run([sys.executable, "-c", code[0]], cwd=models, capture_output=True, text=True, check=True, timeout=60)
+    assert "mlp/dense_a mixed_float16 float16 float32 declared" in done.stdout
+
+
+def test_every_command_is_in_the_readme() -> None:
+    """A command that nobody is told of is not there."""
+    assert all(f"policytool {name}" in README for name in COMMANDS)
+
+
+def test_links_of_the_readme_lead_somewhere() -> None:
+    """Every relative link is a file."""
+    links = re.findall(r"\]\(([^)#]+)\)", README)
+    missing = [link for link in links if not link.startswith("http") and not (ROOT / link).exists()]
+    assert not missing
+
+
+def test_bounds_have_reasons() -> None:
+    """Each bound in ``limits.py`` has a sentence below it that says why it is so large."""
+    source = Path(limits.__file__).read_text(encoding="utf-8")
+    bounds = re.findall(r"^(MAX_\w+): Final = .*\n(.*)$", source, re.MULTILINE)
+    assert len(bounds) > 5
+    assert all(reason.startswith('"""') for _, reason in bounds)
