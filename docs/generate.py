@@ -18,13 +18,13 @@ from rich.text import Text
 from policytool import policy
 from policytool.errors import SpellingError
 from policytool.generations import GENERATIONS
-from policytool.loaders import LOADERS, REFUSALS
 from policytool.operations import inspection
+from policytool.refusals import LOADERS, REFUSALS
 from policytool.reports import REPORTERS, View
 
 ROOT: Final = Path(__file__).parent.parent
 FIXTURE: Final = "fixtures/tf2.3/exp_mf16_fixed128.h5"
-WIDTH: Final = 110
+WIDTH: Final = 120
 _FONT_FACE: Final = re.compile(r"\s*@font-face \{[^}]*\}")
 """rich's fonts lie on somebody's server; the viewer's own monospace font does."""
 
@@ -75,7 +75,7 @@ def loaders_page() -> str:
     lines = [
         "# Which loader takes which file",
         "",
-        "Written by `make docs` from `policytool/loaders.py`. Each row was measured by giving the fixtures to the real loaders",
+        "Written by `make docs` from `policytool/refusals.py`. Each row was measured by giving the fixtures to the real loaders",
         "(`fixtures/loads.py`; results in `fixtures/loads.json`): `load_model(path, compile=False)` under a default global policy,",
         "custom classes at hand. The loaders that were asked: " + ", ".join(LOADERS) + ".",
         "",

@@ -31,7 +31,7 @@ LEVELS: Final = (
     # L2 the layer tree as a value
     {"model"},
     # L3 files and spellings to values
-    {"formats", "generations", "features", "provenance", "tree", "training", "loaders", "opaque"},
+    {"formats", "generations", "features", "provenance", "tree", "training", "refusals", "loaders", "opaque"},
     # L4 from a path to a model
     {"recognition", "resolving", "reading", "discovery"},
     # L5 what each command does

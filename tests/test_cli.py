@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from policytool.cli import inspect_command
 from policytool.cli.exit_codes import Exit
+from policytool.operations import inspection
 from policytool.version import version
 from tests.building import dense, h5_model, nested, sequential
 from tests.conftest import FIXED_SCALE_H5, FIXTURES, MIXED_H5, MIXED_KERAS, MIXED_SAVEDMODEL, ROOT, run, run_process
@@ -58,13 +57,16 @@ def test_module_and_script_are_the_same() -> None:
     """``python -m policytool`` and the installed script say the same."""
     script = Path(sys.executable).parent / "policytool"
     done = subprocess.run([script, "inspect", MIXED_H5], capture_output=True, text=True, check=True, timeout=60)
-    assert run_process("inspect", MIXED_H5).out == done.stdout
+    assert run_process("inspect", MIXED_H5).out.split() == done.stdout.split()  # the width may differ with COLUMNS
     assert done.stdout
 
 
 @pytest.mark.parametrize(
     "arguments",
-    [(), ("bogus",), ("--bogus",), ("inspect", "--bogus"), ("inspect", "--format", "xml"), ("inspect", "--depth", "-1"), ("inspect", "--depth", "deep"), ("inspect", "--color", "red")],
+    [
+        *((), ("bogus",), ("--bogus",), ("inspect", "--bogus"), ("inspect", "--format", "xml")),
+        *(("inspect", "--depth", "-1"), ("inspect", "--depth", "deep"), ("inspect", "--color", "red")),
+    ],
     ids=" ".join,
 )
 def test_wrong_usage_is_exit_code_2(arguments: tuple[str, ...]) -> None:
@@ -72,7 +74,7 @@ def test_wrong_usage_is_exit_code_2(arguments: tuple[str, ...]) -> None:
     ended = run(*arguments)
     assert (ended.code, ended.out) == (2, "")
     assert "Usage: policytool" in ended.err
-    assert "--help" in ended.err
+    assert "help" in ended.err
 
 
 @pytest.mark.parametrize(
@@ -134,7 +136,7 @@ def _raise(error: BaseException) -> Callable[..., None]:
 
 def test_bug_is_one_sentence_and_exit_code_70(monkeypatch: pytest.MonkeyPatch) -> None:
     """What nobody foresaw ends without a traceback, and asks for ``--debug``."""
-    monkeypatch.setattr(inspect_command.inspection, "narrowed", _raise(ZeroDivisionError("oops")))
+    monkeypatch.setattr(inspection, "narrowed", _raise(ZeroDivisionError("oops")))
     ended = run("inspect", MIXED_H5)
     assert (ended.code, ended.out) == (70, "")
     assert "this is a bug in policytool (ZeroDivisionError: oops)" in ended.err
@@ -146,7 +148,7 @@ def test_bug_is_one_sentence_and_exit_code_70(monkeypatch: pytest.MonkeyPatch) -
 
 def test_interrupt_is_exit_code_130(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C is a word on stderr."""
-    monkeypatch.setattr(inspect_command.inspection, "narrowed", _raise(KeyboardInterrupt()))
+    monkeypatch.setattr(inspection, "narrowed", _raise(KeyboardInterrupt()))
     ended = run("inspect", MIXED_H5)
     assert (ended.code, ended.out) == (130, "")
     assert "interrupted" in ended.err
@@ -156,16 +158,15 @@ def test_interrupt_is_exit_code_130(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")
 def test_interrupted_process_ends_with_130(tmp_path: Path) -> None:
     """A real SIGINT, while the process waits for the list on stdin, ends it quietly with 130."""
-    process = subprocess.Popen(
-        [sys.executable, "-X", "importtime", "-m", "policytool", "inspect", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path
+    script = (
+        "import signal, threading; from policytool.cli.main import main; "
+        "threading.Timer(0.5, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start(); "
+        "main(['inspect', '-'])"
     )
-    assert process.stderr
-    for line in process.stderr:
-        if b"policytool.cli.inspect_command" in line:
-            break
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
-    assert (process.returncode, out) == (130, b"")
+    process = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path)
+    code = process.wait(timeout=30)
+    out, err = process.communicate()
+    assert (code, out) == (130, b"")
     assert b"Traceback" not in err
 
 
@@ -318,7 +319,7 @@ def test_colour_on_a_pipe_only_where_it_is_asked_for(option: list[str], variable
 )
 def test_colour_on_a_terminal_unless_it_is_refused(variables: dict[str, str], coloured: bool) -> None:  # noqa: FBT001
     """A terminal gets colour; NO_COLOR, where it is not empty, and a dumb terminal get none."""
-    import pty  # noqa: PLC0415  # POSIX only
+    import pty  # POSIX only
 
     master, terminal = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", **variables}

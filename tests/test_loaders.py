@@ -1,7 +1,7 @@
 """
 What the report says of loaders, against what the real loaders said of every fixture (``fixtures/loads.json``, written by ``fixtures/loads.py``).
 
-The rows of ``policytool/loaders.py`` know containers, policies, classes and keys. What they cannot know is listed here by case, with its reason.
+The rows of ``policytool/refusals.py`` know containers, policies, classes and keys. What they cannot know is listed here by case, with its reason.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import pytest
 
 import policytool
 from policytool import features, provenance, recognition
-from policytool.loaders import LOADERS, REFUSALS, Evidence, described
+from policytool.loaders import described
 from policytool.model import Verdict
+from policytool.refusals import LOADERS, REFUSALS, Evidence
 
 FIXTURES: Final = Path(__file__).parent.parent / "fixtures"
 MEASURED: Final = json.loads((FIXTURES / "loads.json").read_text(encoding="utf-8"))

@@ -83,6 +83,8 @@ ABSENT: Final[tuple[tuple[str, Callable[[Case, Record], bool]], ...]] = (
 """Reason, and which layers it excuses from standing in the report."""
 
 
+MODELS: Final = frozenset({"Model", "Functional", "Sequential", "Network"})
+
 UNSAID: Final[tuple[tuple[str, Callable[[Case, Record, Layer], bool]], ...]] = (
     (
         "a model's own policy is not in the configs of Functional, of Sequential before Keras 3, and of subclassed models: the loader's global policy decides",
@@ -110,8 +112,6 @@ UNSAID: Final[tuple[tuple[str, Callable[[Case, Record, Layer], bool]], ...]] = (
     ),
 )
 """Reason, and which layers it excuses from saying the live policy."""
-
-MODELS: Final = frozenset({"Model", "Functional", "Sequential", "Network"})
 
 
 @cache

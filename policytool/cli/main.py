@@ -64,26 +64,36 @@ def run(arguments: list[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a name that the terminal's encoding lacks must not end the report
+    if not arguments:  # Click 8.1 and 8.2 end otherwise
+        with cli.make_context("policytool", [], resilient_parsing=True) as context:
+            click.echo(cli.get_help(context), err=True)
+        return Exit.USAGE
     try:
         result: Any = cli.main(args=arguments, prog_name="policytool", standalone_mode=False)
         sys.stdout.flush()
-    except click.exceptions.Exit as error:
-        return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("policytool: interrupted", err=True)
-        return Exit.INTERRUPTED
-    except click.ClickException as error:
-        error.show()
-        return Exit.USAGE
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter's own flush at exit must not fail again
         return Exit.CLEAN
-    except PolicytoolError as error:
-        click.echo(f"policytool: {error}", err=True)
-        return Exit.USAGE if isinstance(error, UsageError) else Exit.FAILURE
-    except Exception as error:  # the last line of defence: a bug of ours is one sentence, and --debug shows the rest
-        if "--debug" in arguments:
-            raise
-        click.echo(f"policytool: this is a bug in policytool ({type(error).__name__}: {error}); run with --debug and report what it prints", err=True)
-        return Exit.BUG
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # the last line of defence
+        return _ended_by(error, debug="--debug" in arguments)
     return int(result) if isinstance(result, int) else Exit.CLEAN
+
+
+def _ended_by(error: BaseException, *, debug: bool) -> int:
+    """Say in one sentence what ended the run, and return its exit code; with ``debug`` a bug of ours is raised as it is."""
+    match error:
+        case click.exceptions.Exit():
+            return error.exit_code
+        case click.Abort() | KeyboardInterrupt():
+            click.echo("policytool: interrupted", err=True)
+            return Exit.INTERRUPTED
+        case click.ClickException():
+            error.show()
+            return Exit.USAGE
+        case PolicytoolError():
+            click.echo(f"policytool: {error}", err=True)
+            return Exit.USAGE if isinstance(error, UsageError) else Exit.FAILURE
+    if debug:
+        raise error
+    click.echo(f"policytool: this is a bug in policytool ({type(error).__name__}: {error}); run with --debug and report what it prints", err=True)
+    return Exit.BUG

@@ -16,6 +16,7 @@ from policytool import limits
 from policytool.document import Document, Observation
 from policytool.formats import _keras
 from policytool.formats._base import Format, Probe
+from policytool.formats._window import Window
 
 if TYPE_CHECKING:
     import zipfile
@@ -97,7 +98,7 @@ def _weights(probe: Probe, archive: zipfile.ZipFile, info: zipfile.ZipInfo, stre
     from policytool.formats import _hdf5  # h5py costs 80 ms at start
 
     if info.compress_type == _STORED and not info.flag_bits & _ENCRYPTED:
-        window = _hdf5.Window(stream.fileno(), _data_offset(probe, stream, info), info.file_size)
+        window = Window(stream.fileno(), _data_offset(probe, stream, info), info.file_size)
         with _hdf5.opened(probe, window, info.filename) as file:
             return _hdf5.walk(probe, file)
     import tempfile

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 from policytool import dtypes
 from policytool.loaders import described
 from policytool.opaque import OPAQUE_CLASSES
-from policytool.policy import Dynamic, Fixed
 from policytool.reports._base import Reporter
 from policytool.reports._layout import Cell, Column, View, clean, table, wrapped
+from policytool.reports._words import FORMATS, attention, bytes_words, generation_words, loss_scale_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,14 +17,6 @@ if TYPE_CHECKING:
     from policytool.model import Layer, Model, Variable
     from policytool.operations.inspection import Selected
 
-_FORMATS: Final = {
-    "h5": "HDF5",
-    "keras": ".keras",
-    "savedmodel": "SavedModel",
-    "json": "architecture JSON",
-    "weights": "weights alone",
-}
-_FAMILIES: Final = (("tf_keras", "tf_keras "), ("keras", "Keras "), ("tf", "TF "))
 _WIDE: Final = 120
 """From this width on, notes are words; below, letters with a legend."""
 
@@ -62,7 +54,7 @@ def _model(model: Model, layers: tuple[Layer, ...], view: View) -> list[str]:
 
 def _header(model: Model, view: View) -> list[str]:
     separator = " · " if view.unicode else " - "
-    facts = [_FORMATS.get(model.format, model.format), generation_words(model.generation)]
+    facts = [FORMATS.get(model.format, model.format), generation_words(model.generation)]
     written = [
         text
         for text in (f"Keras {model.writer.keras}" if model.writer.keras else "", f"TensorFlow {model.writer.tensorflow}" if model.writer.tensorflow else "")
@@ -230,55 +222,6 @@ def _footer(model: Model, layers: Sequence[Layer], view: View) -> list[str]:
     for sentence in attention(model):
         lines += wrapped("! ", clean(sentence), view, "half")
     return lines
-
-
-def attention(model: Model) -> list[str]:
-    """Return what the reader should know or do, most pressing first."""
-    deprecated = sum(layer.deprecated for layer in model.layers)
-    found = []
-    if deprecated:
-        found.append(
-            f"{deprecated} layer{'s spell their policies' if deprecated != 1 else ' spells its policy'} as Keras 2 did; Keras 3 reads the bare name instead"
-        )
-    scaled = sum(layer.deprecated and layer.loss_scale is not None and not layer.loss_scale_default for layer in model.layers)
-    if scaled:
-        scales = "policies have loss scales of their own" if scaled != 1 else "policy has a loss scale of its own"
-        found.append(f"{scaled} {scales}, which loaders from TF 2.4 on drop without a word")
-    return found + [observation.message for observation in model.observations]
-
-
-def generation_words(generation: str | None) -> str:
-    """Return a generation as people say it: ``TF 2.3 to 2.4``, ``Keras 3.4 and later``."""
-    if generation is None:
-        return "unknown generation"
-    for prefix, words in _FAMILIES:
-        if generation.startswith(prefix):
-            rest = generation.removeprefix(prefix)
-            return words + (f"{rest[:-1]} and later" if rest.endswith("+") else rest.replace("-", " to "))
-    return generation
-
-
-def loss_scale_words(scale: Dynamic | Fixed | None) -> str:
-    """Return a loss scale in words; nothing for none."""
-    match scale:
-        case Fixed(value=value):
-            return f"fixed {value:g}"
-        case Dynamic() if scale == Dynamic():
-            return "dynamic"
-        case Dynamic():
-            multiplier = "" if scale.multiplier == Dynamic().multiplier else f", times {scale.multiplier:g}"
-            return f"dynamic from {scale.initial:g}, {scale.growth_steps} steps{multiplier}"
-    return ""
-
-
-def bytes_words(count: int) -> str:
-    """Return a number of bytes in the unit that keeps it readable."""
-    size = float(count)
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if size < 1024 or unit == "GiB":  # noqa: PLR2004  # binary units
-            break
-        size /= 1024
-    return f"{count} bytes" if unit == "bytes" else f"{size:.1f} {unit}"
 
 
 REPORTER: Final = Reporter(name="table", render=render)

@@ -1,0 +1,67 @@
+"""A part of a file as a file of its own."""
+
+from __future__ import annotations
+
+import io
+import os
+from typing import Final
+
+_BLOCK: Final = 2048
+"""Bytes read at once: HDF5 places metadata in blocks of this size (``H5Pset_meta_block_size``)."""
+
+
+class Window(io.RawIOBase):
+    """
+    A part of a file as a read-only file of its own, for HDF5 inside an uncompressed zip member.
+
+    h5py over ``zipfile``'s own file object reads from the member's start again at each backward seek.
+    """
+
+    def __init__(self, descriptor: int, offset: int, size: int) -> None:
+        self._descriptor = descriptor
+        self._offset = offset
+        self._size = size
+        self._position = 0
+        self._block = b""
+        self._block_start = 0
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        """Move within the window."""
+        if whence == os.SEEK_CUR:
+            offset += self._position
+        elif whence == os.SEEK_END:
+            offset += self._size
+        self._position = offset
+        return offset
+
+    def tell(self) -> int:
+        """Return the position in the window."""
+        return self._position
+
+    def readinto(self, buffer: memoryview, /) -> int:  # type: ignore[override]
+        """
+        Fill ``buffer`` from the window, never beyond its end.
+
+        HDF5 reads metadata in many small pieces that lie close together, so one block is kept.
+        """
+        if not 0 <= self._position < self._size:
+            return 0
+        start = self._position - self._block_start
+        end = start + len(buffer)
+        if start < 0 or end > len(self._block):
+            self._block_start = self._position
+            wanted = min(max(len(buffer), _BLOCK), max(0, self._size - self._position))
+            self._block = os.pread(self._descriptor, wanted, self._offset + self._position)
+            start, end = 0, len(buffer)
+        piece = self._block[start:end]
+        buffer[: len(piece)] = piece
+        self._position += len(piece)
+        return len(piece)

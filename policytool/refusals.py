@@ -1,0 +1,303 @@
+"""
+Why loaders refuse files: the rows that were measured.
+
+Each row of :data:`REFUSALS` stands for what the real loaders said of the fixtures (``fixtures/loads.py``); ``tests/test_loaders.py`` holds the
+rows against it. A row tells its files by their container, their policies, their classes and their keys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from policytool.tree import MODEL_CLASSES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from policytool.document import Document
+    from policytool.features import Features
+
+LOADERS: Final = (
+    *("tf1.15", "tf2.0", "tf2.1", "tf2.2", "tf2.3", "tf2.4", "tf2.5", "tf2.9", "tf2.12", "tf2.15", "tf_keras2.21"),
+    *("keras3.0", "keras3.3", "keras3.6", "keras3.15"),
+)
+"""The loaders that were asked, oldest first within a family."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evidence:
+    """What a refusal can be told by."""
+
+    document: Document
+    features: Features
+    releases: frozenset[str]
+    """The releases that can have written the file."""
+
+    def written_by(self, first: str, last: str) -> bool:
+        """Return whether every release that can have written the file lies between two loaders."""
+        known = [LOADERS.index(release) if release in LOADERS else None for release in self.releases]
+        return all(index is not None and LOADERS.index(first) <= index <= LOADERS.index(last) for index in known)
+
+    def has_key(self, class_names: str, *keys: str) -> bool:
+        """Return whether an object of one of the classes has one of the config keys."""
+        return any(key in self.features.keys.get(name, ()) for name in class_names.split() for key in keys)
+
+    @property
+    def opaque_storage(self) -> bool:
+        """Whether a variable is stored as bfloat16."""
+        return any(tensor.dtype == "bfloat16" for tensor in self.document.tensors or ())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Refusal:
+    """Why a range of loaders refuses a kind of file."""
+
+    formats: frozenset[str]
+    first: str
+    last: str
+    reason: str
+    """A sentence part that completes "refused by ...: "."""
+
+    shows: Callable[[Evidence], bool]
+
+
+def _rows(formats: str, first: str, last: str, reason: str, shows: Callable[[Evidence], bool]) -> Refusal:
+    return Refusal(formats=frozenset(formats.split()), first=first, last=last, reason=reason, shows=shows)
+
+
+def _policy_dict(*classes: str) -> Callable[[Evidence], bool]:
+    return lambda found: not found.features.policy_classes.isdisjoint(classes)
+
+
+def _class(*names: str) -> Callable[[Evidence], bool]:
+    return lambda found: not found.features.class_names.isdisjoint(names)
+
+
+def _key(class_names: str, *keys: str) -> Callable[[Evidence], bool]:
+    return lambda found: found.has_key(class_names, *keys)
+
+
+def _foreign_module(*own: str) -> Callable[[Evidence], bool]:
+    return lambda found: bool(found.features.functional_modules - set(own))
+
+
+def _is_keras3(found: Evidence) -> bool:
+    return all(release.startswith("keras3") for release in found.releases)
+
+
+def _is_keras2(found: Evidence) -> bool:
+    return not any(release.startswith("keras3") for release in found.releases)
+
+
+_ALL_CONFIGS: Final = "h5 json keras"
+_KERAS3_POLICIES: Final = (
+    "DTypePolicy",
+    "FloatDTypePolicy",
+    "QuantizedDTypePolicy",
+    "QuantizedFloat8DTypePolicy",
+    "DTypePolicyMap",
+    "Int4DTypePolicy",
+    "GPTQDTypePolicy",
+    "AWQDTypePolicy",
+)
+_K2_RNNS: Final = "LSTM GRU SimpleRNN RNN ConvLSTM2D"
+
+REFUSALS: Final[tuple[Refusal, ...]] = (
+    # containers
+    _rows("savedmodel", "keras3.0", "keras3.15", "Keras 3 loads no SavedModels", lambda _: True),
+    _rows("keras", "tf1.15", "tf2.9", "the .keras archive came with TF 2.12", lambda _: True),
+    _rows("h5", "keras3.0", "keras3.15", "Keras 3 takes HDF5 under the suffix .h5 or .hdf5 alone", lambda found: found.document.path.endswith(".keras")),
+    # SavedModels
+    _rows("savedmodel", "tf1.15", "tf2.0", "a policy dict is no dtype before TF 2.1", _policy_dict("Policy", "PolicyV1")),
+    _rows(
+        "savedmodel",
+        "tf1.15",
+        "tf2.5",
+        "its metadata stands in keras_metadata.pb alone, which TF 2.6 is the first to read",
+        lambda found: found.written_by("tf2.9", "tf_keras2.21"),
+    ),
+    _rows("savedmodel", "tf1.15", "tf2.9", "its graph has an op of TF 2.12 (DisableCopyOnRead)", lambda found: found.written_by("tf2.12", "tf_keras2.21")),
+    _rows("savedmodel", "tf2.1", "tf2.1", "TF 2.1 cannot read the input shapes that later releases write", lambda found: found.written_by("tf2.2", "tf2.9")),
+    _rows("savedmodel", "tf2.1", "tf2.3", "PolicyV1 came with TF 2.4", _policy_dict("PolicyV1")),
+    _rows(
+        "savedmodel",
+        "tf2.9",
+        "tf2.15",
+        "MultiHeadAttention has softmax_robust_masking, a key of tf_keras 2.21",
+        _key("MultiHeadAttention", "softmax_robust_masking"),
+    ),
+    _rows(
+        "savedmodel",
+        "tf2.2",
+        "tf2.5",
+        "a subclassed model, whose config these loaders take for a functional one's",
+        lambda found: found.features.root_class not in MODEL_CLASSES,
+    ),
+    _rows(
+        "json",
+        "tf1.15",
+        "tf2.5",
+        "a subclassed model, whose config these loaders take for a functional one's",
+        lambda found: found.features.root_class not in MODEL_CLASSES,
+    ),
+    # .keras archives between families
+    _rows("keras", "tf2.12", "tf2.12", "its model class lies in another module than keras.engine", _foreign_module("keras.engine.functional")),
+    _rows("keras", "tf2.15", "tf2.15", "its model class lies in another module than keras.src.engine", _foreign_module("keras.src.engine.functional")),
+    _rows(
+        "keras",
+        "tf_keras2.21",
+        "tf_keras2.21",
+        "its model class lies in a module that tf_keras lacks",
+        _foreign_module("tf_keras.src.engine.functional", "keras.src.engine.functional"),
+    ),
+    _rows("keras", "keras3.0", "keras3.15", "its model class lies in a module that Keras 3 lacks", _foreign_module("keras.src.models.functional")),
+    # architectures that Keras 3 cannot place
+    _rows(
+        "json",
+        "keras3.0",
+        "keras3.15",
+        "Keras 2's to_json() names no module for the model",
+        lambda found: _is_keras2(found) and found.features.root_class in MODEL_CLASSES,
+    ),
+    # models and inputs
+    _rows(_ALL_CONFIGS, "tf1.15", "tf2.2", "the model class Functional came with TF 2.3", _class("Functional")),
+    _rows(_ALL_CONFIGS, "tf1.15", "tf_keras2.21", "input layers have Keras 3's batch_shape", _key("InputLayer", "batch_shape")),
+    _rows(
+        _ALL_CONFIGS,
+        "tf1.15",
+        "tf2.15",
+        "input layers have the key optional of tf_keras 2.21",
+        lambda found: found.has_key("InputLayer", "optional") and not _is_keras3(found),
+    ),
+    # policies
+    _rows(_ALL_CONFIGS, "tf1.15", "tf2.0", "a policy dict is no dtype before TF 2.1", _policy_dict("Policy", "PolicyV1", *_KERAS3_POLICIES)),
+    _rows(_ALL_CONFIGS, "tf2.1", "tf2.3", "PolicyV1 came with TF 2.4", _policy_dict("PolicyV1")),
+    _rows(_ALL_CONFIGS, "tf2.1", "tf2.4", "a mixed policy is a bare name, which TF 2.5 is the first to read", _policy_dict("mixed-name", "quantized-name")),
+    _rows(_ALL_CONFIGS, "tf2.1", "tf_keras2.21", "policies are Keras 3's dicts", _policy_dict(*_KERAS3_POLICIES)),
+    _rows(
+        _ALL_CONFIGS,
+        "keras3.0",
+        "keras3.0",
+        "policies are dicts of Keras 2 without a module",
+        lambda found: _policy_dict("Policy", "PolicyV1")(found) and "Policy.module" not in found.features.policy_keys,
+    ),
+    _rows(_ALL_CONFIGS, "keras3.3", "keras3.15", "policies are dicts of Keras 2 (Policy, PolicyV1)", _policy_dict("Policy", "PolicyV1")),
+    _rows(_ALL_CONFIGS, "keras3.0", "keras3.0", "quantised policies and policy maps came later", _policy_dict("quantized-name", *_KERAS3_POLICIES[2:])),
+    _rows(_ALL_CONFIGS, "keras3.3", "keras3.3", "quantised policies and policy maps are dicts, which came with Keras 3.4", _policy_dict(*_KERAS3_POLICIES[2:])),
+    _rows(
+        _ALL_CONFIGS, "keras3.6", "keras3.6", "int4, GPTQ and AWQ came after Keras 3.6", _policy_dict("Int4DTypePolicy", "GPTQDTypePolicy", "AWQDTypePolicy")
+    ),
+    # graph ops
+    _rows(_ALL_CONFIGS, "tf1.15", "tf2.3", "op layers of TF 2.4 (TFOpLambda)", _class("TFOpLambda", "SlicingOpLambda")),
+    _rows(
+        _ALL_CONFIGS,
+        "keras3.0",
+        "keras3.15",
+        "op layers of Keras 2, which Keras 3 has not",
+        _class("TensorFlowOpLayer", "TFOpLambda", "SlicingOpLambda", "ClassMethod"),
+    ),
+    _rows("h5", "keras3.0", "keras3.15", "operations in its graph, which HDF5 cannot name", lambda found: bool(found.features.operations)),
+    # layers of Keras 2 in older Keras 2
+    _rows(_ALL_CONFIGS, "tf1.15", "tf2.4", "an activation is a layer, which TF 2.5 is the first to read", lambda found: found.features.activation_layers),
+    _rows(_ALL_CONFIGS, "tf1.15", "tf2.3", "the class MultiHeadAttention came with TF 2.4", _class("MultiHeadAttention")),
+    _rows(
+        _ALL_CONFIGS,
+        "tf1.15",
+        "tf_keras2.21",
+        "op layers take float16, and the mixed policy that gave it was lost when TF 2.0 or older saved",
+        lambda found: found.features.half_ops and not found.features.policy_classes & {"Policy", "PolicyV1"},
+    ),
+    _rows(
+        _ALL_CONFIGS,
+        "tf2.5",
+        "tf_keras2.21",
+        "MultiHeadAttention lacks the keys query_shape, key_shape, value_shape",
+        lambda found: _class("MultiHeadAttention")(found) and not found.has_key("MultiHeadAttention", "query_shape"),
+    ),
+    # models that a file cannot rebuild
+    _rows("h5", "tf1.15", "keras3.15", "a subclassed model, which HDF5 cannot rebuild", lambda found: found.features.root_class not in MODEL_CLASSES),
+    _rows(
+        "h5",
+        "tf1.15",
+        "keras3.15",
+        "a Sequential without an input shape, which has no variables to load into",
+        lambda found: found.features.shapeless and found.features.root_class == "Sequential",
+    ),
+    _rows(_ALL_CONFIGS, "tf1.15", "tf2.9", "the class GroupNormalization came with TF 2.11", _class("GroupNormalization")),
+    _rows(_ALL_CONFIGS, "tf2.1", "tf2.9", "Normalization has the key invert of TF 2.13", _key("Normalization", "invert")),
+    _rows(
+        _ALL_CONFIGS,
+        "tf2.4",
+        "tf2.4",
+        "MultiHeadAttention has the keys query_shape, key_shape, value_shape of TF 2.5",
+        _key("MultiHeadAttention", "query_shape"),
+    ),
+    # layers of Keras 2 in Keras 3
+    _rows("h5", "keras3.0", "keras3.15", "nested models, whose graph Keras 3 misreads", lambda found: found.features.nested_models and not _is_keras3(found)),
+    _rows("h5", "keras3.0", "keras3.15", "an activation is a layer of Keras 2", lambda found: found.features.activation_layers and not _is_keras3(found)),
+    _rows(
+        "h5",
+        "keras3.0",
+        "keras3.15",
+        "layers inside others are serialised without a module",
+        lambda found: found.features.bare_nested and not _is_keras3(found),
+    ),
+    _rows("h5", "keras3.0", "keras3.15", "recurrent layers have the key time_major", _key(_K2_RNNS, "time_major")),
+    _rows("h5", "keras3.0", "keras3.15", "MultiHeadAttention has the keys query_shape, key_shape, value_shape", _key("MultiHeadAttention", "query_shape")),
+    _rows(
+        "h5",
+        "keras3.0",
+        "keras3.3",
+        "initialisers of class Orthogonal, which Keras 3 names so from 3.7 on",
+        lambda found: _class("Orthogonal")(found) and not _is_keras3(found),
+    ),
+    _rows("h5", "keras3.0", "keras3.0", "Embedding has the key input_length", _key("Embedding", "input_length")),
+    # keys of later Keras 3
+    _rows(
+        "json keras",
+        "keras3.0",
+        "keras3.3",
+        "MultiHeadAttention has the key seed of Keras 3.4",
+        lambda found: found.has_key("MultiHeadAttention", "seed") and _is_keras3(found),
+    ),
+    _rows(
+        _ALL_CONFIGS,
+        "keras3.0",
+        "keras3.6",
+        "layers have the key quantization_config of Keras 3.13",
+        _key("Dense EinsumDense Embedding", "quantization_config"),
+    ),
+    _rows(
+        _ALL_CONFIGS,
+        "keras3.0",
+        "keras3.6",
+        "input layers have the key optional of Keras 3.13",
+        lambda found: found.has_key("InputLayer", "optional") and _is_keras3(found),
+    ),
+    _rows(
+        _ALL_CONFIGS,
+        "keras3.0",
+        "keras3.6",
+        "BatchNormalization has the key renorm of Keras 3.14",
+        lambda found: found.has_key("BatchNormalization", "renorm") and _is_keras3(found),
+    ),
+    _rows(
+        _ALL_CONFIGS,
+        "keras3.0",
+        "keras3.6",
+        "initialisers have the key input_axes of Keras 3.15",
+        _key("GlorotUniform GlorotNormal HeNormal HeUniform VarianceScaling", "input_axes"),
+    ),
+    # storage
+    _rows(
+        "h5",
+        "keras3.0",
+        "keras3.0",
+        "Keras 3.0 reads the training configuration even with compile=False",
+        lambda found: found.document.training_part is not None,
+    ),
+    _rows("h5", "tf1.15", "keras3.15", "bfloat16 variables, which no Keras reads from HDF5", lambda found: found.opaque_storage),
+    _rows("keras", "tf2.12", "tf_keras2.21", "bfloat16 variables, which Keras 2 does not read", lambda found: found.opaque_storage),
+)
+"""The first row that applies gives the reason."""

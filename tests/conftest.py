@@ -1,0 +1,88 @@
+"""The fixtures' place, and two ways to run the command line."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from unittest import mock
+
+import hypothesis
+import pytest
+
+from policytool.cli.main import run as run_main
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ROOT: Final = Path(__file__).parent.parent
+FIXTURES: Final = ROOT / "fixtures"
+
+MIXED_H5: Final = FIXTURES / "tf2.3/global_mixed_float16.h5"
+MIXED_KERAS: Final = FIXTURES / "keras3.15/global_mixed_float16.keras"
+MIXED_SAVEDMODEL: Final = FIXTURES / "tf2.5/global_mixed_float16"
+MIXED_JSON: Final = FIXTURES / "tf2.3/global_mixed_float16.json"
+FIXED_SCALE_H5: Final = FIXTURES / "tf2.3/exp_mf16_fixed128.h5"
+UNPACKED: Final = FIXTURES / "keras3.15/unpacked.keras.d"
+"""One model in each format, for tests that ask nothing more of them."""
+
+hypothesis.settings.register_profile("unhurried", deadline=None)  # a first call imports what later ones have
+hypothesis.settings.load_profile("unhurried")
+
+_SETTING_VARIABLES: Final = ("NO_COLOR", "COLUMNS", "TERM", "PYTHONIOENCODING", "PYTHONPATH")
+
+
+@pytest.fixture(autouse=True)
+def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No variable of the developer's own shell changes what a test sees."""
+    for name in [name for name in os.environ if name.startswith("POLICYTOOL_") and name != "POLICYTOOL_GOLDEN"]:
+        monkeypatch.delenv(name)
+    for name in _SETTING_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ended:
+    """How a run of the command line ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """The report on stdout as JSON."""
+        report: dict[str, Any] = json.loads(self.out)
+        return report
+
+
+def run(*arguments: str | Path, stdin: bytes = b"") -> Ended:
+    """Run the command line in this process."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="") for _ in range(2))
+    with mock.patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8")), redirect_stdout(out), redirect_stderr(err):
+        code = run_main([str(argument) for argument in arguments])
+    texts = []
+    for stream in (out, err):
+        stream.seek(0)
+        texts.append(stream.read())
+    return Ended(code=code, out=texts[0], err=texts[1])
+
+
+def run_process(*arguments: str | Path, stdin: bytes = b"", cwd: Path | None = None, environment: Mapping[str, str] | None = None) -> Ended:
+    """Run the command line as a process of its own, by ``python -m policytool``."""
+    done = subprocess.run(
+        [sys.executable, "-m", "policytool", *map(str, arguments)],
+        input=stdin,
+        capture_output=True,
+        check=False,
+        cwd=cwd,
+        env={**os.environ, **(environment or {})},
+        timeout=60,
+    )
+    return Ended(code=done.returncode, out=done.stdout.decode("utf-8"), err=done.stderr.decode("utf-8"))

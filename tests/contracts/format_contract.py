@@ -1,0 +1,118 @@
+"""What every format has to hold, whatever it stores and how."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from policytool import reading
+from policytool.formats import FORMATS, Format, Probe
+from tests.conftest import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from policytool.document import Document
+    from policytool.jsontext import Json
+
+MUTATIONS = 250
+
+
+class FormatContract:
+    """Shared assertions; a subclass names its format and gives real files of it."""
+
+    name: str
+    """The format's name in :data:`FORMATS`."""
+
+    document_format: tuple[str, ...]
+    """What :attr:`Document.format` may be."""
+
+    samples: tuple[Path, ...]
+    """Real files, or directories."""
+
+    parts: tuple[str, ...] = ("",)
+    """The files of a sample that are damaged: names inside a directory, or nothing for the file itself."""
+
+    @property
+    def format(self) -> Format:
+        """The format of this name."""
+        return next(found for found in FORMATS if found.name == self.name)
+
+    def document(self, path: Path) -> Document:
+        """Return the document of a sample."""
+        return self.format.read(Probe(path, path.name))
+
+    def test_samples_are_there(self) -> None:
+        """The contract is asked of real files."""
+        assert self.samples
+        assert all(path.exists() for path in self.samples)
+
+    def test_exactly_one_format_recognises_a_sample(self) -> None:
+        """No two formats claim a file, and this one claims its own."""
+        for path in self.samples:
+            assert [found.name for found in FORMATS if found.recognise(Probe(path, path.name))] == [self.name]
+
+    def test_reading_twice_gives_equal_documents(self) -> None:
+        """A document depends on the file alone."""
+        for path in self.samples:
+            assert self.document(path) == self.document(path)
+
+    def test_document_is_whole(self) -> None:
+        """Named parts exist, the path is as it is shown, and variables have shapes and dtypes of Keras."""
+        for path in self.samples:
+            document = self.document(path)
+            assert document.path == path.name
+            assert document.format in self.document_format
+            for part in (document.config_part, document.training_part):
+                assert part is None or part in document.parts
+            for tensor in document.tensors or ():
+                assert tensor.path
+                assert tensor.dtype != "unknown"
+
+    def test_declared_dtypes_stand_where_their_address_says(self) -> None:
+        """Each declared layer's address leads to a value in a part of the document."""
+        for path in self.samples:
+            document = self.document(path)
+            for layer in reading.model_of(document).layers:
+                if layer.source.value == "declared":
+                    assert layer.address
+                    assert _value_at(document.parts[layer.address.part], layer.address.pointer) is not None
+
+    def test_reading_leaves_the_sample_as_it_is(self) -> None:
+        """Neither the bytes nor the time of a file change."""
+        for path in self.samples:
+            files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
+            before = [(file.read_bytes(), file.stat().st_mtime_ns) for file in files]
+            self.document(path)
+            assert [(file.read_bytes(), file.stat().st_mtime_ns) for file in files] == before
+
+    @pytest.mark.parametrize("seed", [1, 2])
+    def test_damaged_copies_raise_nothing_but_refusals(self, seed: int) -> None:
+        """Truncated anywhere, or with bytes changed, a file is read or refused, and the C libraries survive."""
+        for part in self.parts:
+            command = [sys.executable, "-m", "tests.contracts.mutations", str(self.samples[0]), part, str(seed), str(MUTATIONS)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=120)
+            assert done.returncode >= 0, f"signal {-done.returncode} while reading {part}: {done.stderr.splitlines()[-1]}"
+            assert (done.returncode, done.stdout) == (0, ""), done.stderr.splitlines()[-1:]
+
+    def test_empty_directory_and_empty_file_are_not_recognised(self, tmp_path: Path) -> None:
+        """Nothing is no model."""
+        (tmp_path / "empty").write_bytes(b"")
+        (tmp_path / "directory").mkdir()
+        assert not self.format.recognise(Probe(tmp_path / "empty", "empty"))
+        assert not self.format.recognise(Probe(tmp_path / "directory", "directory"))
+
+
+def _value_at(value: Json, pointer: str) -> Json:
+    """Return what a JSON Pointer leads to; an input layer of Keras 1 has ``input_dtype`` for ``dtype``."""
+    for step in pointer.split("/")[1:]:
+        name = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(value, list):
+            value = value[int(name)]
+        else:
+            assert isinstance(value, dict), pointer
+            value = value[name] if name in value else value["input_dtype"]
+    return value

@@ -1,0 +1,104 @@
+"""What every report has to hold, whatever its format."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from policytool import reports
+from policytool.operations import inspection
+from policytool.reports import View
+from policytool.version import version
+from tests.conftest import FIXTURES, ROOT
+
+if TYPE_CHECKING:
+    from policytool.operations.inspection import Selected
+    from policytool.reports import Reporter
+
+GOLDEN: Final = ROOT / "tests" / "golden"
+MODELS: Final = (
+    "tf2.3/exp_mf16_fixed128.h5",
+    "tf2.5/global_mixed_float16",
+    "keras3.15/global_mixed_float16.keras",
+    "keras2.2.4/nested_models.h5",
+    "tf2.15/shared_layer.h5",
+    "keras3.15/weights_only.weights.h5",
+)
+"""One of each format and family, with a loss scale, nested models, a shared layer and weights alone."""
+
+
+def inspected(*names: str) -> Selected:
+    """Return the fixtures of these names as an inspection, every layer kept."""
+    found = inspection.gathered(inspection.inspect(str(FIXTURES / name)) for name in names)
+    return inspection.narrowed(found, inspection.Selection())
+
+
+def compared(text: str, file: str) -> None:
+    """Fail where ``text`` is not the golden file's; with ``POLICYTOOL_GOLDEN=1`` write it instead (``make golden``)."""
+    scrubbed = re.sub(rf'("version": "){re.escape(version())}"', r'\1VERSION"', text)
+    golden = GOLDEN / file
+    if os.environ.get("POLICYTOOL_GOLDEN") == "1":
+        golden.parent.mkdir(exist_ok=True)
+        golden.write_text(scrubbed, encoding="utf-8")
+    assert golden.is_file(), f"{golden.name} is missing: run `make golden` and read what it writes"
+    assert scrubbed == golden.read_text(encoding="utf-8"), "the report changed: run `make golden` and read the difference"
+
+
+class ReporterContract:
+    """Shared assertions; a subclass names its reporter."""
+
+    name: str
+    suffix: str
+
+    @pytest.fixture(autouse=True)
+    def _in_the_root(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Paths in reports are relative to the working directory."""
+        monkeypatch.chdir(ROOT)
+
+    @property
+    def reporter(self) -> Reporter:
+        """The reporter of this name."""
+        return next(reporter for reporter in reports.REPORTERS if reporter.name == self.name)
+
+    def test_same_input_gives_same_bytes(self) -> None:
+        """Rendering twice, and reading twice, give one text."""
+        first, second = inspected(*MODELS), inspected(*MODELS)
+        assert self.reporter.render(first, View()) == self.reporter.render(first, View()) == self.reporter.render(second, View())
+
+    def test_text_ends_with_a_newline(self) -> None:
+        """One model, several, or a selection of none: the text ends with one newline."""
+        for selected in (inspected(MODELS[0]), inspected(*MODELS), inspection.narrowed(inspected(MODELS[0]).inspection, inspection.Selection(layer="none"))):
+            text = self.reporter.render(selected, View())
+            assert text.endswith("\n")
+            assert not text.endswith("\n\n")
+
+    def test_every_model_and_layer_is_in_it(self) -> None:
+        """Each model's path and each kept layer's own name can be found."""
+        selected = inspected(*MODELS)
+        text = self.reporter.render(selected, View(width=500))
+        for model in selected.inspection.models:
+            assert model.path in text
+            assert all(layer.path in text for layer in model.layers)
+
+    def test_text_can_be_written_as_utf8(self) -> None:
+        """Nothing in a report needs more than UTF-8."""
+        assert self.reporter.render(inspected(*MODELS), View()).encode("utf-8")
+
+    def test_nothing_depends_on_where_the_tree_is(self) -> None:
+        """Reports of fixtures hold no absolute path."""
+        assert str(Path.cwd()) not in self.reporter.render(inspected(*MODELS), View())
+
+    @pytest.mark.parametrize("model", MODELS)
+    @pytest.mark.parametrize("width", [80, 160])
+    def test_golden_file(self, model: str, width: int) -> None:
+        """The report of each model is the one that was read in review."""
+        text = self.reporter.render(inspected(model), View(width=width))
+        name = model.replace("/", "-")
+        compared(text, f"{name}.{width}.{self.suffix}" if self.by_width else f"{name}.{self.suffix}")
+
+    by_width: bool = True
+    """Whether the text depends on the width."""

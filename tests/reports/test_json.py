@@ -1,0 +1,180 @@
+"""The report for programs, and the schema that is shipped with it."""
+
+from __future__ import annotations
+
+import copy
+import json
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, Any, Final
+
+import jsonschema
+import pytest
+
+from policytool import jsontext, recognition
+from policytool.discovery import inputs
+from policytool.errors import ModelFileError
+from policytool.operations import inspection
+from policytool.reports import json_report
+from tests import building
+from tests.conftest import FIXTURES, run
+from tests.contracts.reporter_contract import MODELS, ReporterContract, inspected
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+class TestJson(ReporterContract):
+    name = "json"
+    suffix = "json"
+    by_width = False
+
+
+@cache
+def validator() -> jsonschema.Draft202012Validator:
+    """Return the validator of the shipped schema."""
+    schema = json.loads(resources.files("policytool.data").joinpath("inspect.schema.json").read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+def _files(*kinds: str) -> Iterator[str]:
+    """Yield the files of these kinds that the fixtures' truth lists, by their path below the fixtures."""
+    for truth in sorted(FIXTURES.glob("*/truth.json")):
+        for case in json.loads(truth.read_text(encoding="utf-8"))["cases"].values():
+            yield from (f"{truth.parent.name}/{file}" for kind, file in case["files"].items() if kind in kinds or not kinds)
+
+
+RELEASES: Final = sorted(truth.parent.name for truth in FIXTURES.glob("*/truth.json"))
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_every_fixture_gives_a_report_of_the_schema(release: str) -> None:
+    """Whatever the release wrote, the report is valid, strict JSON, and its addresses lead to what stands in the file."""
+    names = [name for name in _files() if name.startswith(f"{release}/") and not name.endswith(".weights.json")]
+    assert names
+    for name in names:
+        found = next(iter(inputs([str(FIXTURES / name)])))
+        try:
+            document = recognition.document(found.path, found.shown)
+            model = inspection.inspect(str(FIXTURES / name))
+        except ModelFileError as error:
+            pytest.fail(f"{name} {error.message}")
+        selected = inspection.narrowed(inspection.gathered([model]), inspection.Selection())
+        report = json_report.document(selected)
+        validator().validate(report)
+        json.dumps(report, allow_nan=False)
+        for layer in report["models"][0]["layers"]:
+            if layer["address"]:
+                _follow(document.parts[layer["address"]["part"]], layer["address"]["pointer"], stands=layer["source"] == "declared")
+
+
+def _follow(value: jsontext.Json, pointer: str, *, stands: bool) -> None:
+    """Follow a JSON Pointer; only its last step may lead nowhere, and only where nothing is declared."""
+    steps = [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
+    for position, step in enumerate(steps):
+        if isinstance(value, dict) and position == len(steps) - 1 and step not in value and not stands:
+            return
+        if stands and isinstance(value, dict) and step == "dtype" and step not in value:
+            assert "input_dtype" in value, pointer
+            return
+        assert isinstance(value, dict | list), pointer
+        value = value[int(step)] if isinstance(value, list) else value[step]
+
+
+def test_failures_are_of_the_schema(tmp_path: Path) -> None:
+    """A report of failures alone is a report."""
+    (tmp_path / "empty.h5").write_bytes(b"")
+    ended = run("inspect", "--format", "json", tmp_path / "empty.h5", tmp_path / "gone.keras")
+    validator().validate(ended.json)
+    assert [set(failure) for failure in ended.json["failures"]] == [{"path", "code", "message"}] * 2
+
+
+@pytest.mark.parametrize("scale", ["128.0", "NaN", "Infinity"])
+def test_odd_numbers_are_of_the_schema(scale: str, tmp_path: Path) -> None:
+    """Loss scales that JSON has no number for are valid strings."""
+    text = json.dumps(building.sequential(building.dense(dtype=building.LOSS_SCALED))).replace("128.0", scale)
+    report = run("inspect", "--format", "json", building.h5_model(tmp_path / "a.h5", text)).json
+    validator().validate(report)
+    assert report["models"][0]["layers"][1]["loss_scale"]["value"] == (128.0 if scale == "128.0" else scale)
+
+
+def test_fixed_and_dynamic_and_default_loss_scales() -> None:
+    """A policy's and an optimizer's loss scale have design section 5's forms."""
+    fixed = json_report.document(inspected("tf2.3/exp_mf16_fixed128.h5"))["models"][0]
+    layer = next(layer for layer in fixed["layers"] if layer["path"] == "mlp/dense_a")
+    assert layer["loss_scale"] == {"kind": "fixed", "value": 128.0}
+    assert fixed["optimizer"] == {"class_name": "Adam", "loss_scale": {"kind": "fixed", "value": 128.0}}
+    dynamic = json_report.document(inspected("tf2.15/lso_dynamic.h5"))["models"][0]
+    assert dynamic["optimizer"]["loss_scale"] == {"kind": "dynamic", "initial": 32768.0, "growth_steps": 2000, "multiplier": 2.0}
+    default = json_report.document(inspected("tf2.2/global_mixed_float16.h5"))["models"][0]
+    scales = [layer["loss_scale"] for layer in default["layers"] if layer["policy"] == "mixed_float16"]
+    assert scales
+    assert all(scale == {"kind": "dynamic", "initial": 32768.0, "growth_steps": 2000, "multiplier": 2.0, "default": True} for scale in scales)
+
+
+def _objects(value: object, place: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    if isinstance(value, dict):
+        yield place, value
+        for key, item in value.items():
+            yield from _objects(item, f"{place}/{key}")
+    elif isinstance(value, list):
+        for position, item in enumerate(value):
+            yield from _objects(item, f"{place}/{position}")
+
+
+_OPEN: Final = {"policies", "inputs", "outputs"}
+"""Objects whose keys are names from the file."""
+
+
+def test_schema_is_strict() -> None:
+    """A key that is missing, and one that nobody promised, are both errors, at every place."""
+    report = json_report.document(inspected(*MODELS))
+    validator().validate(report)
+    optional = {"default", "amax_history_length"}
+    for place, found in _objects(report):
+        if place.rpartition("/")[2] in _OPEN:
+            continue
+        for key in list(found):
+            changed = copy.deepcopy(report)
+            _at(changed, place).pop(key)
+            assert key in optional or not validator().is_valid(changed), f"{place}/{key} is not required"
+        if "/layers/1" in place or "/layers" not in place:
+            changed = copy.deepcopy(report)
+            _at(changed, place)["surprise"] = 1
+            assert not validator().is_valid(changed), f"{place} takes any key"
+        if place.count("/") > 3 and "/layers/0" not in place and "/layers/1" not in place:
+            break
+
+
+def _at(value: Any, place: str) -> Any:  # JSON
+    for step in place.split("/")[1:]:
+        value = value[int(step)] if isinstance(value, list) else value[step]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("place", "wrong"),
+    [
+        ("/version", 2),
+        ("/tool/name", "other"),
+        ("/models/0/format", "onnx"),
+        ("/models/0/layers/0/source", "guessed"),
+        ("/models/0/layers/0/deprecated", None),
+        ("/models/0/layers/0/compute_dtype", "Float 16"),
+        ("/models/0/layers/2/loss_scale", {"kind": "fixed", "value": "big"}),
+        ("/models/0/layers/2/loss_scale", {"kind": "fixed", "value": 1.0, "default": False}),
+        ("/models/0/layers/2/loss_scale", {"kind": "auto"}),
+        ("/models/0/layers/2/address/pointer", "config/dtype"),
+        ("/models/0/summary/layers", -1),
+        ("/models/0/observations", [{"code": "Not A Code", "message": "m", "where": None}]),
+    ],
+)
+def test_schema_refuses_wrong_values(place: str, wrong: object) -> None:
+    """The schema tells right from wrong."""
+    report = json_report.document(inspected(MODELS[0]))
+    validator().validate(report)
+    above, _, key = place.rpartition("/")
+    _at(report, above)[key] = wrong
+    assert not validator().is_valid(report)
