@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from policytool.errors import UsageError
 from policytool.formats import keras_directory, savedmodel
 from policytool.recognition import is_model
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 _SAVEDMODEL_FILE: Final = savedmodel.GRAPH
 _BACKUP: Final = ".bak"
 _GLOB: Final = frozenset("*?[")
+_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")  # two letters at least: C:\\ is no scheme
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,6 +54,8 @@ def inputs(arguments: Iterable[str]) -> Iterator[Input]:
     Yield the inputs that the arguments mean, each once, in their order; without arguments all below the working directory.
 
     A part of a SavedModel or of an unpacked ``.keras`` stands for its directory.
+
+    :raises UsageError: for a URL.
     """
     seen: set[Path] = set()
     for found in _expanded(list(arguments) or ["."]):
@@ -63,6 +68,8 @@ def inputs(arguments: Iterable[str]) -> Iterator[Input]:
 
 def _expanded(arguments: list[str]) -> Iterator[Input]:
     for argument in arguments:
+        if _URL.match(argument):
+            raise UsageError(f"{argument} is a URL, and policytool reads local files; download it first")
         path = Path(argument)
         if os.path.isdir(path) and not is_model(path):  # Path.is_dir raises where a parent may not be entered
             yield from _below(path)

@@ -262,3 +262,11 @@ def test_inputs_are_lazy_values() -> None:
     first = next(iter(discovery.inputs(["models/b.h5"])))
     assert (first.path, first.exact, first.shown) == (Path("models/b.h5"), True, "models/b.h5")
     assert not next(iter(discovery.inputs(["models"]))).exact
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/model.h5", "https://example.org/model.keras", "gs://b/*.h5"])
+def test_a_url_is_refused_with_a_sentence(url: str) -> None:
+    """A URL is no local file that happens not to exist."""
+    ended = run("inspect", url)
+    assert ended.code == 2
+    assert "is a URL" in ended.err
