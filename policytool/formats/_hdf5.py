@@ -99,9 +99,12 @@ def attribute_names(group: h5g.GroupID, name: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def walk(probe: Probe, group: h5py.Group, *, names: bool = False) -> Contents:
+def walk(probe: Probe, group: h5py.Group, *, attributes: bool = False) -> Contents:
     """
-    Return every dataset below ``group`` with its shape and dtype; with ``names`` also the layers' names that Keras 3.6 on records.
+    Return every dataset below ``group`` with its shape and dtype.
+
+    With ``attributes`` also the order of each layer's weights and the names of layers, which take half as long again: only files without a
+    config need them.
 
     :raises ModelFileError: beyond the bounds on objects, depth and rank.
     """
@@ -126,7 +129,8 @@ def walk(probe: Probe, group: h5py.Group, *, names: bool = False) -> Contents:
             item = h5o.open(parent, raw)
             if isinstance(item, h5g.GroupID):
                 below.append((item, child))
-                _remember_attributes(item, child, contents, names=names)
+                if attributes:
+                    _remember_attributes(item, child, contents)
             elif isinstance(item, h5d.DatasetID):
                 contents.tensors.append(_tensor(probe, item, child, contents))
         pending.extend(reversed(below))
@@ -143,11 +147,11 @@ def _chunks(group: h5g.GroupID, name: str) -> Iterator[bytes]:
         index += 1
 
 
-def _remember_attributes(group: h5g.GroupID, path: tuple[str, ...], contents: Contents, *, names: bool) -> None:
+def _remember_attributes(group: h5g.GroupID, path: tuple[str, ...], contents: Contents) -> None:
     if not h5a.get_num_attrs(group):
         return
     if path[-1] == "vars":
-        if names and (name := _scalar_text(group, b"name")) is not None:
+        if (name := _scalar_text(group, b"name")) is not None:
             contents.names["/".join(path[:-1])] = name
     elif order := attribute_names(group, "weight_names"):
         contents.orders[path] = order

@@ -20,6 +20,20 @@ SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
 CONFIG: Final = "model_config"
 TRAINING: Final = "training_config"
 WEIGHTS: Final = "model_weights"
+USUAL_ORDER: Final = (
+    "embeddings",
+    "depthwise_kernel",
+    "pointwise_kernel",
+    "kernel",
+    "recurrent_kernel",
+    "bias",
+    "gamma",
+    "beta",
+    "moving_mean",
+    "moving_variance",
+)
+"""The order in which Keras' own layers make their variables; a group lists them by name."""
+
 LAYER_NAMES: Final = "layer_names"
 VARIABLES: Final = "vars"
 """The group that Keras 2.12 on puts an object's variables in, in ``.weights.h5`` and ``.keras``."""
@@ -42,7 +56,7 @@ def read(probe: Probe) -> Document:
         training = _hdf5.attribute_text(probe, file, TRAINING)
         writer = Writer(keras=_hdf5.attribute_text(probe, file, "keras_version"), backend=_hdf5.attribute_text(probe, file, "backend"))
         layer_names = _hdf5.attribute_names(file.id, LAYER_NAMES)
-        contents = _hdf5.walk(probe, file, names=config is None)
+        contents = _hdf5.walk(probe, file, attributes=config is None)
     if config is None:
         return _weights_alone(probe, contents, layer_names, writer)
     observations: list[Observation] = []
@@ -63,12 +77,18 @@ def read(probe: Probe) -> Document:
 
 
 def legacy_tensors(contents: Contents, prefix: tuple[str, ...]) -> tuple[Tensor, ...]:
-    """Return the tensors below ``prefix`` without it, each layer's in the order of its ``weight_names``."""
+    """Return the tensors below ``prefix`` without it, each layer's in the order of its ``weight_names``, else as Keras makes them."""
     start = len(prefix)
     places = {(*group, *name.split("/")): index for group, names in contents.orders.items() for index, name in enumerate(names)}
     below = [tensor for tensor in contents.tensors if tensor.path[:start] == prefix]
-    below.sort(key=lambda tensor: (tensor.path[start], places.get(tensor.path, len(places))))
+    below.sort(key=lambda tensor: (tensor.path[start:-1], places.get(tensor.path, _rank(tensor.path[-1])), tensor.path[-1]))
     return tuple(Tensor(path=tensor.path[start:], shape=tensor.shape, dtype=tensor.dtype) for tensor in below)
+
+
+def _rank(name: str) -> int:
+    """Return where a variable of this name stands among a layer's own."""
+    plain = name.removesuffix(":0")
+    return USUAL_ORDER.index(plain) if plain in USUAL_ORDER else len(USUAL_ORDER)
 
 
 def _weights_alone(probe: Probe, contents: Contents, layer_names: tuple[str, ...], writer: Writer) -> Document:
