@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from policytool.policy import Dynamic, Fixed, Quantization
 
-__all__ = ["Address", "Layer", "Model", "Observation", "Optimizer", "Signature", "Source", "Summary", "Variable", "Writer"]
+__all__ = ["Address", "Layer", "Model", "Observation", "Optimizer", "Signature", "Source", "Summary", "Variable", "Verdict", "Writer"]
 
 
 class Source(StrEnum):
@@ -129,6 +129,17 @@ class Summary:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """Whether a loader takes a file."""
+
+    loader: str
+    """A release, such as ``tf2.4`` or ``keras3.15``."""
+
+    reason: str | None
+    """Why it refuses; None where nothing known stands in the way."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Model:
     """One saved model."""
 
@@ -155,14 +166,3 @@ class Model:
             bytes=sum(variable.bytes for variable in variables),
             policies=Counter(layer.policy for layer in self.layers if layer.policy),
         )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Verdict:
-    """Whether a loader takes a file."""
-
-    loader: str
-    """A release, such as ``tf2.4`` or ``keras3.15``."""
-
-    reason: str | None
-    """Why it refuses; None where nothing known stands in the way."""
