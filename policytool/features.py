@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from policytool.classes import is_operation
+
 if TYPE_CHECKING:
     from policytool.jsontext import Json
 
 
 _CONTAINERS: Final = frozenset({dict, list})
-_NO_OPERATIONS: Final = frozenset({"InputLayer", "Functional", "Model", "Sequential"})
 _MODELS: Final = frozenset({"Functional", "Model", "Sequential"})
 
 
@@ -80,8 +81,8 @@ def _note(value: dict[str, Json], found: Features) -> None:
         found.class_names.add(class_name)
         if isinstance(config, dict):
             _note_config(class_name, config, found)
-            if "inbound_nodes" in value and "trainable" not in config and class_name not in _NO_OPERATIONS:
-                _note_operation(class_name, value["inbound_nodes"], found)
+            if "inbound_nodes" in value and "trainable" not in config and is_operation(value):
+                found.operations.add(class_name)
         if isinstance(module, str):
             found.modules.add(module)
             if class_name == "Functional":
@@ -105,11 +106,6 @@ def _note_config(class_name: str, config: dict[str, Json], found: Features) -> N
         found.half_ops = True
     if "layers" in config:
         _note_model(class_name, config, found)
-
-
-def _note_operation(class_name: str, nodes: Json, found: Features) -> None:
-    if isinstance(nodes, list) and any(isinstance(node, dict) and "args" in node for node in nodes):
-        found.operations.add(class_name)
 
 
 def _note_nested(config: dict[str, Json], found: Features) -> None:

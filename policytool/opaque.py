@@ -6,10 +6,9 @@ Custom code, Lambda, ops of a graph wrapped as layers, and other frameworks' mod
 
 from __future__ import annotations
 
-import json
-from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from policytool.classes import builtin_classes
 
 if TYPE_CHECKING:
     from policytool.tree import Site
@@ -34,10 +33,3 @@ def is_opaque(site: Site) -> bool:
     if site.module is not None:
         return not f"{site.module}.".startswith(_KERAS_MODULES)
     return site.class_name not in builtin_classes()
-
-
-@cache
-def builtin_classes() -> frozenset[str]:
-    """Return the layer and model classes of every release, which ``fixtures/generate.py`` asks of the releases themselves."""
-    text = Path(__file__).with_name("data").joinpath("layer_classes.json").read_text(encoding="utf-8")  # importlib.resources takes 8 ms to import
-    return frozenset(json.loads(text)["classes"])

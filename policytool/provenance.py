@@ -97,6 +97,7 @@ MARKS: Final[tuple[Mark, ...]] = (
     # Keras 2 where the version is missing
     Mark(shows=_key("InputLayer", "batch_input_shape"), first="keras1.0", last=_NEWEST_KERAS2),
     Mark(shows=_class("Functional"), first="tf2.3", last=_NEWEST),
+    Mark(shows=lambda features: {"module", "registered_name"} <= features.root_keys, first="tf2.12", last=_NEWEST),
     Mark(shows=_policy_key("Policy.module"), first="tf2.13", last=_NEWEST_KERAS2),
     # Keras 3, where to_json() has no version
     Mark(shows=_key("InputLayer", "batch_shape"), first="keras3.0", last=_NEWEST),

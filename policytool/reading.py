@@ -10,16 +10,13 @@ from policytool.document import Document, Layout, Observation, Tensor, Writer
 from policytool.errors import ModelFileError, SpellingError
 from policytool.model import Layer, Model, Optimizer, Source, Variable
 from policytool.resolving import Resolver, floatx
-from policytool.tree import path_of
+from policytool.tree import NOT_WEIGHTS, path_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from policytool.provenance import Origin
-
-OPTIMIZER_GROUPS: Final = frozenset({"optimizer", "optimizer_weights"})
-"""Groups of a weights file that hold no layer's variables."""
 
 _LAST_UNMIXED: Final = "tf1.4-2.0"
 """The last generation whose files cannot show a mixed policy."""
@@ -104,7 +101,7 @@ def _without_config(document: Document) -> Model:
     """Return a model of variables alone, grouped by the layer or scope that their names begin with."""
     groups: dict[tuple[str, ...], list[Tensor]] = defaultdict(list)
     for tensor in document.tensors or ():
-        if not (document.format == "weights" and tensor.path[0] in OPTIMIZER_GROUPS):
+        if document.layout is not Layout.OBJECT_PATHS or tensor.path[0] not in NOT_WEIGHTS:
             groups[_group(tensor, document.layout)].append(tensor)
     layers = tuple(
         Layer(

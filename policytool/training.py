@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from policytool.jsontext import Json
 
 WRAPPERS: Final = frozenset({"LossScaleOptimizer", "LossScaleOptimizerV1", "LossScaleOptimizerV3"})
+ALIASES: Final = {
+    name.lower(): name
+    for name in ("Adadelta", "Adafactor", "Adagrad", "Adam", "Adamax", "AdamW", "Ftrl", "Lamb", "Lion", "Muon", "Nadam", "RMSprop", "SGD", "TFOptimizer")
+}
+"""What ``compile("adam")`` stands for: Keras looks the lower-cased name up among its optimizers (``keras.optimizers.get``)."""
+
 _MAX_WRAPPERS: Final = 8
 
 
@@ -40,7 +46,7 @@ def read(config: Json) -> Optimizer | None:
     if config is None:
         return None
     if isinstance(config, str):
-        return Optimizer(class_name=config)
+        return Optimizer(class_name=ALIASES.get(config.lower(), config))
     scale: Dynamic | Fixed | None = None
     for _ in range(_MAX_WRAPPERS):
         class_name, inner = _spelling.class_and_config(config)
@@ -53,7 +59,7 @@ def read(config: Json) -> Optimizer | None:
         scale = scale or _scale(inner)
         config = inner.get("optimizer", inner.get("inner_optimizer"))
         if isinstance(config, str):
-            return Optimizer(class_name=config, loss_scale=scale)
+            return Optimizer(class_name=ALIASES.get(config.lower(), config), loss_scale=scale)
     raise SpellingError(f"the optimizer is wrapped more than {_MAX_WRAPPERS} times")
 
 

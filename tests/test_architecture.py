@@ -25,7 +25,7 @@ PACKAGE: Final = Path(policytool.__file__).parent
 
 LEVELS: Final = (
     # L0 mechanisms, which know nothing of models
-    {"errors", "limits", "jsontext", "dtypes", "mistaken", "version"},
+    {"errors", "limits", "jsontext", "dtypes", "mistaken", "version", "naming", "classes"},
     # L1 values: a policy; a file as named JSON parts
     {"policy", "policymap", "document"},
     # L2 the layer tree as a value

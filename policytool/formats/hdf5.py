@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.document import Document, Layout, Observation, Tensor, Writer
 from policytool.formats._base import Format, Probe, parse_json
+from policytool.naming import USUAL_VARIABLES
 
 if TYPE_CHECKING:
     from policytool.formats._hdf5 import Contents
@@ -20,20 +21,6 @@ SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
 CONFIG: Final = "model_config"
 TRAINING: Final = "training_config"
 WEIGHTS: Final = "model_weights"
-USUAL_ORDER: Final = (
-    "embeddings",
-    "depthwise_kernel",
-    "pointwise_kernel",
-    "kernel",
-    "recurrent_kernel",
-    "bias",
-    "gamma",
-    "beta",
-    "moving_mean",
-    "moving_variance",
-)
-"""The order in which Keras' own layers make their variables; a group lists them by name."""
-
 LAYER_NAMES: Final = "layer_names"
 VARIABLES: Final = "vars"
 """The group that Keras 2.12 on puts an object's variables in, in ``.weights.h5`` and ``.keras``."""
@@ -88,7 +75,7 @@ def legacy_tensors(contents: Contents, prefix: tuple[str, ...]) -> tuple[Tensor,
 def _rank(name: str) -> int:
     """Return where a variable of this name stands among a layer's own."""
     plain = name.removesuffix(":0")
-    return USUAL_ORDER.index(plain) if plain in USUAL_ORDER else len(USUAL_ORDER)
+    return USUAL_VARIABLES.index(plain) if plain in USUAL_VARIABLES else len(USUAL_VARIABLES)
 
 
 def _weights_alone(probe: Probe, contents: Contents, layer_names: tuple[str, ...], writer: Writer) -> Document:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
@@ -77,3 +77,13 @@ def split_class(class_name: str, registered_name: Json = None) -> tuple[str, str
     if ">" in class_name:
         return class_name.rpartition(">")[2], registered or class_name
     return class_name, registered
+
+
+def with_shared_places(sites: list[Site]) -> tuple[Site, ...]:
+    """Return the sites with the further places that those below a shared layer have; a parent stands before its children."""
+    found: list[Site] = []
+    for site in sites:
+        inherited = () if site.parent is None else tuple((*names, site.name) for names in found[site.parent].also_at)
+        new = tuple(names for names in inherited if names not in site.also_at)
+        found.append(replace(site, also_at=(*site.also_at, *new)) if new else site)
+    return tuple(found)

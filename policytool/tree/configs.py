@@ -12,11 +12,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from policytool import limits
+from policytool.classes import is_operation
 from policytool.errors import SpellingError
 from policytool.jsontext import pointer
 from policytool.model import Address
-from policytool.tree._site import INPUT_CLASS, LAYERS, MODEL_CLASSES, Site, Unspelled, split_class
-from policytool.tree.names import snake_case
+from policytool.naming import snake_case
+from policytool.tree._site import INPUT_CLASS, LAYERS, MODEL_CLASSES, Site, Unspelled, split_class, with_shared_places
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -30,7 +31,6 @@ _NOT_LAYERS: Final = frozenset({"inbound_nodes", "input_layers", "output_layers"
 _LAYER_SLOTS: Final = frozenset({LAYERS, "layer", "backward_layer", "cell", "cells"})
 """Keys below which everything serialised is a layer, even a custom one whose config lacks ``name`` and ``trainable``."""
 
-_OPERATIONS: Final = ("keras.src.ops.", "keras.ops.")
 Steps = tuple[str | int, ...]
 
 
@@ -69,7 +69,7 @@ def sites(part: str, config: Json, composites: Mapping[str, tuple[SubLayer, ...]
     if not isinstance(config, dict) or not isinstance(config.get("class_name"), str) or not isinstance(config.get("config"), dict | list):
         raise SpellingError(f"{part} holds no serialised model: expected an object with class_name and config")
     _visit(walk, config, _Place(steps=(), parent=None, attribute=LAYERS))
-    return tuple(walk.sites)
+    return with_shared_places(walk.sites)
 
 
 def _visit(walk: _Walk, value: dict[str, Json], place: _Place) -> None:
@@ -159,7 +159,7 @@ def _layers_below(value: Json, steps: Steps, *, slot: bool) -> Iterator[tuple[St
             for key, item in value.items():
                 if isinstance(item, dict | list) and key not in _NOT_LAYERS:
                     yield from _layers_below(item, (*steps, key), slot=False)
-        elif _is_layer(value) or (slot and not _is_operation(value)):
+        elif _is_layer(value) or (slot and not is_operation(value)):
             yield steps, value
 
 
@@ -168,21 +168,6 @@ def _is_layer(value: dict[str, Json]) -> bool:
     if isinstance(config, dict) and "name" in config and "trainable" in config:
         return True
     return value["class_name"] in MODEL_CLASSES and _layer_list(config) is not None
-
-
-def _is_operation(value: dict[str, Json]) -> bool:
-    """
-    Return whether an entry of a functional model is an operation of Keras 3 and not a layer.
-
-    Its module says so; HDF5 has none, and there an operation is told by its call arguments (``args``), which only Keras 3 writes, and by
-    a config without ``trainable``.
-    """
-    module = value.get("module")
-    if isinstance(module, str):
-        return module.startswith(_OPERATIONS)
-    nodes = value.get("inbound_nodes")
-    called_with_args = isinstance(nodes, list) and any(isinstance(node, dict) and "args" in node for node in nodes)
-    return called_with_args and ">" not in str(value["class_name"]) and value["class_name"] != INPUT_CLASS
 
 
 def _layer_list(config: Json) -> list[Json] | None:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 from policytool import limits
 from policytool.errors import SpellingError
 from policytool.model import Address
-from policytool.tree._site import LAYERS, MODEL_CLASSES, Site, Unspelled, split_class
-from policytool.tree.names import snake_case
+from policytool.naming import snake_case
+from policytool.tree._site import LAYERS, MODEL_CLASSES, Site, Unspelled, split_class, with_shared_places
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,7 +60,7 @@ def sites(document: Document) -> tuple[Site, ...]:
     elif root is not None:
         for label, node in _layer_edges(document, root):
             _visit(walk, node, None, label, 1)
-    return tuple(walk.sites)
+    return with_shared_places(walk.sites)
 
 
 def _visit(walk: _Walk, node: Node, parent: int | None, attribute: str, depth: int) -> None:

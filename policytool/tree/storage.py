@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.document import Layout
 from policytool.model import Variable
+from policytool.naming import USUAL_VARIABLES, snake_case
 from policytool.tree._site import LAYERS, Site
-from policytool.tree.names import snake_case
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from policytool.document import Document, Tensor
 
@@ -27,7 +27,9 @@ _CONTAINERS: Final = (LAYERS, "_layer_checkpoint_dependencies")
 
 _VARS: Final = "vars"
 _SUFFIX: Final = re.compile(r"(?P<base>.*?)(?:_(?P<number>\d+))?")
-_NOT_WEIGHTS: Final = frozenset({"optimizer", "metrics"})
+NOT_WEIGHTS: Final = frozenset({"optimizer", "metrics"})
+"""Groups at the root that hold no layer's variables."""
+
 Owned = dict[int, list[Variable]]
 
 
@@ -57,34 +59,73 @@ def place(document: Document, sites: tuple[Site, ...]) -> Placed:
 
 
 def _by_names(sites: tuple[Site, ...], children: Mapping[int | None, list[int]], tensors: Iterable[Tensor]) -> Owned:
-    """Legacy HDF5: the first component is a layer of the model, the others lead through scopes, the last is the variable."""
+    """Legacy HDF5: the path begins with a layer of the model, scopes lead on, the last component is the variable."""
     owned: Owned = defaultdict(list)
-    top = {sites[index].given_name or sites[index].name: index for index in children[0]} if sites else {}
+    children = _with_shared(sites, children)
+    top = {tuple(sites[index].name.split("/")): index for index in children[0]} if sites else {}  # a "/" in a name makes a group of its own
+    longest = 1 + max((site.name.count("/") for site in sites), default=0)
     for tensor in tensors:
-        group, *scopes, name = tensor.path
-        index = top.get(group, 0)
-        for scope in scopes:
-            index = _below(sites, children, index, lambda site, scope=scope: site.name == scope, index)  # type: ignore[misc]
-        owned[_holder(sites, children, index)].append(_variable(tensor, name.removesuffix(":0")))
+        end = next((end for end in range(min(longest, len(tensor.path) - 1), 0, -1) if tensor.path[:end] in top), 0)
+        index = _deepest(sites, children, top.get(tensor.path[:end], 0), tensor.path[end:-1], longest)
+        name = tensor.path[-1].removesuffix(":0")
+        holder, variable = _holder(sites, children, index, name), _variable(tensor, name)
+        if not (sites[holder].also_at and variable in owned[holder]):  # a shared layer's variables are stored at each of its places
+            owned[holder].append(variable)
     return owned
 
 
-def _below(sites: tuple[Site, ...], children: Mapping[int | None, list[int]], start: int, wanted: Callable[[Site], bool], default: int) -> int:
-    """Return the first site below ``start`` that is wanted, breadth first."""
+def _with_shared(sites: tuple[Site, ...], children: Mapping[int | None, list[int]]) -> dict[int | None, list[int]]:
+    """Return the children with shared layers below each of the parents that hold them."""
+    by_names = {site.names: index for index, site in enumerate(sites)}
+    found = defaultdict(list, {parent: list(below) for parent, below in children.items()})
+    for index, site in enumerate(sites):
+        for names in site.also_at:
+            parent = by_names.get(names[:-1])
+            if parent is not None:
+                found[parent].append(index)
+    return found
+
+
+def _deepest(sites: tuple[Site, ...], children: Mapping[int | None, list[int]], start: int, scopes: tuple[str, ...], longest: int) -> int:
+    """Return the site that a variable's scopes lead to from ``start``; scopes that name no layer below are passed over."""
+    index, position = start, 0
+    while position < len(scopes):
+        for length in range(min(longest, len(scopes) - position), 0, -1):
+            name = "/".join(scopes[position : position + length])
+            found = _below(sites, children, index, name)
+            if found is not None:
+                index = found
+                break
+        else:
+            length = 1
+        position += length
+    return index
+
+
+def _below(sites: tuple[Site, ...], children: Mapping[int | None, list[int]], start: int, name: str) -> int | None:
+    """Return the first site of this name below ``start``, breadth first."""
     level = list(children.get(start, ()))
     while level:
         for index in level:
-            if wanted(sites[index]):
+            if sites[index].name == name:
                 return index
         level = [grandchild for index in level for grandchild in children.get(index, ())]
-    return default
+    return None
 
 
-def _holder(sites: tuple[Site, ...], children: Mapping[int | None, list[int]], index: int) -> int:
-    """Return who holds the variables of a site whose scope says no more: an RNN's are its cell's, a TimeDistributed's its layer's."""
+def _holder(sites: tuple[Site, ...], children: Mapping[int | None, list[int]], index: int, name: str) -> int:
+    """
+    Return who holds a variable whose scopes lead no further than ``index``.
+
+    An RNN's are its cell's, a TimeDistributed's its layer's. Of another wrapper's, those with usual names are its layer's, the rest its own
+    (``vector_u`` of SpectralNormalization).
+    """
     while True:
         inner = [child for child in children.get(index, ()) if sites[child].attribute in {"cell", "layer"}]
-        if len(inner) != 1 or (sites[inner[0]].attribute == "layer" and sites[index].class_name != "TimeDistributed"):
+        if len(inner) != 1:
+            return index
+        own = sites[inner[0]].attribute == "layer" and sites[index].class_name != "TimeDistributed" and name not in USUAL_VARIABLES
+        if own:
             return index
         index = inner[0]
 
@@ -126,7 +167,7 @@ def _by_paths(document: Document, sites: tuple[Site, ...], children: Mapping[int
     owned: Owned = defaultdict(list)
     places = _storage_paths(document, sites, children)
     for tensor in document.tensors or ():
-        if tensor.path[0] in _NOT_WEIGHTS:
+        if tensor.path[0] in NOT_WEIGHTS:
             continue
         end = len(tensor.path)
         while end and tensor.path[:end] not in places:
@@ -148,8 +189,10 @@ def _storage_paths(document: Document, sites: tuple[Site, ...], children: Mappin
         for child in children.get(index, ()):
             if sites[child].attribute == LAYERS or sites[child].attribute == "cells":
                 listed[snake_case(sites[child].class_name)].append(child)
-            else:
+            elif (*path, sites[child].attribute) in stored or sites[index].parent is not None:
                 pending.append((child, (*path, sites[child].attribute)))
+            else:  # Keras 2 stores what a subclassed model's attributes hold by class, below its layers
+                listed[snake_case(sites[child].class_name)].append(child)
         containers = ("cells",) if sites[index].class_name == "StackedRNNCells" else _CONTAINERS
         for container in containers:
             pending += _members((*path, container), listed, stored)

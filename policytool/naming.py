@@ -1,8 +1,15 @@
-"""How Keras makes names out of class names."""
+"""How Keras names things: layers after their classes, and the variables of its own layers."""
 
 from __future__ import annotations
 
 import re
+from typing import Final
+
+USUAL_VARIABLES: Final = (
+    *("embeddings", "depthwise_kernel", "pointwise_kernel", "kernel", "recurrent_kernel", "bias"),
+    *("gamma", "beta", "moving_mean", "moving_variance"),
+)
+"""What Keras' own layers call their variables, in the order in which they make them."""
 
 _WORD = re.compile(r"(.)([A-Z][a-z]+)")
 _EDGE = re.compile(r"([a-z])([A-Z])")

@@ -1,0 +1,10 @@
+"""What one does without policytool: load the model with Keras and read each layer's policy. Runs under the interpreter that has Keras."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+model = import_module("keras").saving.load_model(sys.argv[1], compile=False)
+for layer in model.layers:
+    sys.stdout.write(f"{layer.name} {layer.dtype_policy.name}\n")

@@ -1,0 +1,267 @@
+"""
+Measure ``policytool`` against Keras' own loader, against the shortest script, and against its own start: ``make bench``.
+
+Whole processes are compared with whole processes, in alternation (A B A B), and each ratio is the median of the pairs' ratios: what else the machine
+does then falls on both. Every child's output goes to /dev/null.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+HERE: Final = Path(__file__).parent
+MODELS: Final = Path.home() / ".cache" / "policytool" / "bench"
+POLICYTOOL: Final = str(Path(sys.executable).with_name("policytool"))
+ENVIRONMENT: Final = {
+    **{name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "POLICYTOOL_"))},
+    "KERAS_BACKEND": "tensorflow",
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    "CUDA_VISIBLE_DEVICES": "-1",
+}
+"""
+Without Python's own variables: under PYTHONDONTWRITEBYTECODE a source tree, unlike what pip installs, is compiled again at each start, and under
+PYTHONUNBUFFERED each line is a system call.
+"""
+
+MIB: Final = 2**20
+RSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024
+"""What ru_maxrss counts in."""
+
+PAIRS_WITH_KERAS: Final = 3
+"""load_model takes seconds and gigabytes; everything else is measured ``--runs`` times."""
+
+Command = tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    """What one process took."""
+
+    seconds: float
+    peak: int
+    """The most memory it had, in bytes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pairs:
+    """Two commands, measured in alternation."""
+
+    baseline: tuple[Run, ...]
+    ours: tuple[Run, ...]
+
+    @property
+    def ratio(self) -> float:
+        """Return the median over the pairs of our time divided by the baseline's."""
+        return statistics.median(ours.seconds / baseline.seconds for baseline, ours in zip(self.baseline, self.ours, strict=True))
+
+    @property
+    def excess(self) -> float:
+        """Return the median over the pairs of the seconds that we take beyond one and a half times the baseline."""
+        return statistics.median(ours.seconds - 1.5 * baseline.seconds for baseline, ours in zip(self.baseline, self.ours, strict=True))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """One line of the table."""
+
+    what: str
+    baseline: str
+    ours: str
+    ratio: str
+    target: str
+    met: bool
+
+
+def run(command: Command) -> Run:
+    """
+    Return what a command takes as a process of its own.
+
+    The peak is at least that of this process when it started the child, which stays small for that reason.
+    """
+    start = time.perf_counter()
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRONMENT)
+    _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - start
+    process.returncode = os.waitstatus_to_exitcode(status)  # it is waited for; Popen need not
+    if process.returncode:
+        sys.exit(f"status {process.returncode} from: {' '.join(command)}")
+    return Run(seconds=seconds, peak=usage.ru_maxrss * RSS_UNIT)
+
+
+def alternate(baseline: Command, ours: Command, pairs: int) -> Pairs:
+    """Return two commands measured in alternation."""
+    sys.stderr.write(f"{pairs} times: {' '.join(ours)}\n")
+    runs = [(run(baseline), run(ours)) for _ in range(pairs)]
+    return Pairs(baseline=tuple(one for one, _ in runs), ours=tuple(one for _, one in runs))
+
+
+def seconds(runs: Sequence[Run]) -> str:
+    """Return the median time in words."""
+    median = statistics.median(one.seconds for one in runs)
+    return f"{median:.2f} s" if median >= 1 else f"{median * 1000:.0f} ms"
+
+
+def peak(runs: Sequence[Run]) -> float:
+    """Return the median of the peaks in MiB."""
+    return statistics.median(one.peak for one in runs) / MIB
+
+
+def against_keras(found: Pairs, suffix: str, at_least: int) -> Row:
+    """Return the row that compares with load_model."""
+    return Row(
+        what=f"`policytool inspect` of {suffix} / script with `load_model`",
+        baseline=f"{seconds(found.baseline)}, {peak(found.baseline):.0f} MiB",
+        ours=f"{seconds(found.ours)}, {peak(found.ours):.0f} MiB",
+        ratio=f"{1 / found.ratio:.1f} times faster",
+        target=f"at least {at_least} times",
+        met=1 / found.ratio >= at_least,
+    )
+
+
+def against_shortest(found: Pairs, suffix: str) -> Row:
+    """Return the row that compares with the shortest script."""
+    return Row(
+        what=f"`policytool inspect` of {suffix} / `shortest.py`",
+        baseline=seconds(found.baseline),
+        ours=seconds(found.ours),
+        ratio=f"{found.ratio:.2f}",
+        target=f"at most 1.5 + 100 ms (1.5 {'+' if found.excess >= 0 else '-'} {abs(found.excess) * 1000:.0f} ms)",
+        met=found.excess <= 0.1,
+    )
+
+
+def peak_memory(large: Pairs, thin: Pairs, suffix: str) -> Row:
+    """Return the row on peak memory; the baseline is the network with an eighth of the width."""
+    most = max(one.peak for one in large.ours) / MIB
+    return Row(
+        what=f"peak memory of `policytool inspect` of {suffix}, thin network / EfficientNetV2-L",
+        baseline=f"{peak(thin.ours):.1f} MiB",
+        ours=f"{peak(large.ours):.1f} MiB, at most {most:.1f}",
+        ratio=f"{peak(large.ours) / peak(thin.ours):.2f}",
+        target="at most 150 MiB, and at most 1.1",
+        met=most <= 150 and peak(large.ours) <= 1.1 * peak(thin.ours),
+    )
+
+
+def start(found: Pairs) -> Row:
+    """Return the row on the start of the command."""
+    return Row(
+        what='`policytool --version` / `python -c "import click"`',
+        baseline=seconds(found.baseline),
+        ours=seconds(found.ours),
+        ratio=f"{found.ratio:.2f}",
+        target="at most 2.5",
+        met=found.ratio <= 2.5,
+    )
+
+
+def measured(keras: str, models: Path, runs: int) -> list[Row]:
+    """Return all rows."""
+    with_keras, with_shortest, memory = [], [], []
+    for suffix, at_least in ((".keras", 30), (".h5", 35)):
+        large, thin = str(models / f"efficientnetv2l{suffix}"), str(models / f"thin{suffix}")
+        inspect, shortest = (POLICYTOOL, "inspect", large), (sys.executable, str(HERE / "shortest.py"), large)
+        run(inspect)  # a first run, not counted: byte code and page cache
+        read_through(Path(large))
+        with_keras.append(against_keras(alternate((keras, str(HERE / "keras_load.py"), large), inspect, PAIRS_WITH_KERAS), suffix, at_least))
+        found = alternate(shortest, inspect, runs)
+        with_shortest.append(against_shortest(found, suffix))
+        memory.append(peak_memory(found, alternate((*shortest[:-1], thin), (*inspect[:-1], thin), runs), suffix))
+    return [*with_keras, *with_shortest, *memory, start(alternate((sys.executable, "-c", "import click"), (POLICYTOOL, "--version"), 2 * runs))]
+
+
+def read_through(path: Path) -> None:
+    """Read a file to its end, so that nobody is the first to fetch it from the disk."""
+    with path.open("rb") as stream:
+        while stream.read(MIB):
+            pass
+
+
+def machine(keras: str, models: Path) -> list[str]:
+    """Return what the numbers depend on, a line each."""
+    script = "import platform, h5py, keras, tensorflow; print(platform.python_version(), keras.__version__, tensorflow.__version__, h5py.__version__)"
+    done = subprocess.run([keras, "-c", script], capture_output=True, text=True, check=True, env=ENVIRONMENT)
+    python, of_keras, tensorflow, h5py = done.stdout.split()
+    sizes = ", ".join(f"`{path.name}` {path.stat().st_size / MIB:.0f} MiB" for path in sorted(models.glob("*.*")) if path.suffix in {".h5", ".keras"})
+    return [
+        f"{len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()} cores, {processor()}, {platform.system()}",
+        f"policytool: Python {platform.python_version()}, " + ", ".join(f"{name} {version(name)}" for name in ("click", "h5py", "numpy")),
+        f"Keras: Python {python}, keras {of_keras} on tensorflow {tensorflow}, h5py {h5py}",
+        f"models: {sizes}",
+    ]
+
+
+def processor() -> str:
+    """Return the name of the processor."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.machine()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def table(rows: Sequence[Row]) -> list[str]:
+    """Return the rows as a Markdown table."""
+    cells = [
+        ("what", "baseline", "policytool", "ratio", "target", "result"),
+        *((row.what, row.baseline, row.ours, row.ratio, row.target, "met" if row.met else "**missed**") for row in rows),
+    ]
+    lines = [f"| {' | '.join(line)} |" for line in cells]
+    return [lines[0], "|" + " --- |" * len(cells[0]), *lines[1:]]
+
+
+ABOUT: Final = """\
+Whole processes against whole processes: the time is the wall clock from the start of the child to its end, the memory its peak resident set (`wait4`).
+Baseline and policytool alternate; times and memory are medians, the ratio is the median of the pairs' ratios. The files are in
+the page cache and all modules have byte code, as after an installation; variables such as `PYTHONDONTWRITEBYTECODE` are taken away.
+`load_model` is measured {with_keras} times, the rest {runs} times, the start {starts} times. What the children print goes to `/dev/null`.
+
+- The model is EfficientNetV2-L with random weights; the thin network has its depth and an eighth of its width.
+- The script with `load_model` is `tests/bench/keras_load.py`: it loads without compiling, and prints each layer's policy.
+- `tests/bench/shortest.py` reads the same facts with the same libraries: the JSON config, and name, shape and dtype of every variable. For `.keras` it
+  opens the weights over a window on the raw file. Its target is one and a half times its time and 100 ms; the brackets have the median of
+  what was taken.
+- The peak memory of policytool has to be independent of the weights' size; a tenth more than for the thin network is let pass."""
+
+
+def document(rows: Sequence[Row], facts: Sequence[str], runs: int) -> str:
+    """Return the page for docs/."""
+    about = ABOUT.format(with_keras=PAIRS_WITH_KERAS, runs=runs, starts=2 * runs)
+    lines = ["# Benchmarks", "", "Written by `make bench`.", "", *table(rows), "", *(f"- {fact}" for fact in facts), "", "## How it is measured", "", about]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    """Run the command line; 1 when a target is missed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--keras", required=True, metavar="PYTHON", help="an interpreter with the newest Keras and TensorFlow")
+    parser.add_argument("--models", type=Path, default=MODELS, metavar="DIR", help="where the models are or go (default: %(default)s)")
+    parser.add_argument("--runs", type=int, default=7, metavar="N", help="how often each cheap pair is measured (default: %(default)s)")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="write the page to this file")
+    arguments = parser.parse_args()
+    models: Path = arguments.models.absolute()
+    models.mkdir(parents=True, exist_ok=True)
+    run((arguments.keras, str(HERE / "keras_make.py"), str(models)))
+    rows = measured(arguments.keras, models, arguments.runs)
+    facts = machine(arguments.keras, models)
+    sys.stdout.write("\n".join([*table(rows), "", *facts, ""]))
+    if arguments.write:
+        arguments.write.write_text(document(rows, facts, arguments.runs), encoding="utf-8")
+    return 0 if all(row.met for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Compatibility tests: what the newest real libraries make of the fixtures. ``make test-compat`` runs them."""

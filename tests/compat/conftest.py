@@ -1,0 +1,68 @@
+"""
+Compatibility tests run where ``POLICYTOOL_COMPAT`` names the interpreter of an environment with the newest releases.
+
+``environment.py`` makes one; ``make test-compat`` does both. Elsewhere the tests are deselected, so that a plain ``pytest`` says nothing of them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+COMPAT: Final = os.environ.get("POLICYTOOL_COMPAT")
+"""Read before the tests: their own environment has no variable of policytool's."""
+
+Tally = dict[tuple[str, str], Counter[str]]
+"""By library and format, how many of each column."""
+
+TALLY: Final = pytest.StashKey[Tally]()
+COLUMNS: Final = ("files", "load", "refused", "agree", "listed", "layers", "same dtypes")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start an empty tally."""
+    config.stash[TALLY] = {}
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect what asks real releases where there are none."""
+    unwanted = [] if COMPAT else [item for item in items if item.get_closest_marker("compat")]
+    if unwanted:
+        config.hook.pytest_deselected(items=unwanted)
+        items[:] = [item for item in items if item not in set(unwanted)]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Show how often the reports and the real libraries agreed."""
+    tally = config.stash[TALLY]
+    if not tally:
+        return
+    terminalreporter.section("what the newest libraries made of the fixtures")
+    terminalreporter.write_line(f"{'':26}" + "".join(f"{column:>13}" for column in COLUMNS))
+    for (library, kind), counts in sorted(tally.items()):
+        terminalreporter.write_line(f"{library:14}{kind:12}" + "".join(f"{counts[column]:13}" for column in COLUMNS))
+
+
+@pytest.fixture(scope="session")
+def compat_python() -> Path:
+    """Return the interpreter of the environment; not resolved, because a virtual environment's is a link out of it."""
+    assert COMPAT is not None
+    return Path(COMPAT).absolute()
+
+
+@pytest.fixture
+def count(pytestconfig: pytest.Config) -> Callable[..., None]:
+    """Return a function that counts for the summary."""
+
+    def add(library: str, kind: str, **columns: int) -> None:
+        counts = pytestconfig.stash[TALLY].setdefault((library, kind), Counter())
+        counts.update({column.replace("_", " "): number for column, number in columns.items()})
+
+    return add
