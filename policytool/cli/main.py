@@ -76,7 +76,7 @@ def run(arguments: list[str]) -> int:
     try:
         result: Any = cli.main(args=arguments, prog_name="policytool", standalone_mode=False)
         sys.stdout.flush()
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit):  # Click itself exits where it meets the closed pipe, and nowhere else in this mode
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter's own flush at exit must not fail again
         return Exit.CLEAN
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # the last line of defence
