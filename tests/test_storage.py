@@ -131,3 +131,26 @@ def test_an_optimizer_by_name_is_its_class(name: str, class_name: str, tmp_path:
     optimizer = policytool.inspect(str(h5_model(tmp_path / "m.h5", config))).optimizer
     assert optimizer is not None
     assert optimizer.class_name == class_name
+
+
+def test_lists_of_layers_are_containers_of_their_own(tmp_path: Path) -> None:
+    """A custom layer's list is stored under its attribute, numbered by class; no layer gets another's variables."""
+    weights = io.BytesIO()
+    with h5py.File(weights, "w") as file:
+        for name in ("dense/vars/0", "dense_1/vars/0", "dense_1/vars/1", "batch_normalization/vars/0"):
+            file[f"layers/enc/blocks/{name}"] = np.zeros((2, 2), dtype="float32")
+    blocks = [dense("b0"), entry("BatchNormalization", "b1"), dense("b2")]
+    enc = {"module": "mine", "registered_name": "pkg>Enc", **entry("Enc", "enc", blocks=blocks)}
+    members = {"config.json": json.dumps(sequential(enc)).encode(), "metadata.json": b'{"keras_version": "3.15.1"}', "model.weights.h5": weights.getvalue()}
+    found = layers(keras_zip(tmp_path / "m.keras", members))
+    assert {name: len(found[f"mlp/enc/{name}"].variables) for name in ("b0", "b1", "b2")} == {"b0": 1, "b1": 1, "b2": 2}
+    assert not found["mlp/enc"].variables
+
+
+def test_weights_of_a_model_without_variables_are_weights(tmp_path: Path) -> None:
+    """Keras writes empty groups for layers that have nothing to store."""
+    path = tmp_path / "m.weights.h5"
+    with h5py.File(path, "w") as file:
+        file.create_group("layers/rescaling/vars")
+    model = policytool.inspect(str(path))
+    assert (model.format, model.summary.parameters) == ("weights", 0)

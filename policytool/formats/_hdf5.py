@@ -35,6 +35,9 @@ class Contents:
 
     tensors: list[Tensor] = field(default_factory=list)
     observations: list[Observation] = field(default_factory=list)
+    has_objects: bool = False
+    """Whether some group is called ``vars``, as in the layout of Keras 2.12 on."""
+
     names: dict[str, str] = field(default_factory=dict)
     """Path of a ``vars`` group's parent to its attribute ``name``: the layer's own name (Keras 3.6 on)."""
 
@@ -129,6 +132,7 @@ def walk(probe: Probe, group: h5py.Group, *, attributes: bool = False) -> Conten
             item = h5o.open(parent, raw)
             if isinstance(item, h5g.GroupID):
                 below.append((item, child))
+                contents.has_objects |= raw == b"vars"
                 if attributes:
                     _remember_attributes(item, child, contents)
             elif isinstance(item, h5d.DatasetID):

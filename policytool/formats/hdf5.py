@@ -81,7 +81,7 @@ def _rank(name: str) -> int:
 def _weights_alone(probe: Probe, contents: Contents, layer_names: tuple[str, ...], writer: Writer) -> Document:
     if layer_names:
         layout, tensors = Layout.LEGACY_H5, legacy_tensors(contents, ())
-    elif contents.tensors and all(VARIABLES in tensor.path for tensor in contents.tensors):
+    elif contents.has_objects and all(VARIABLES in tensor.path for tensor in contents.tensors):
         layout, tensors = Layout.OBJECT_PATHS, tuple(contents.tensors)
     else:
         found = ", ".join(sorted({tensor.path[0] for tensor in contents.tensors})[:5]) or "no dataset"

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 MODEL_CLASSES: Final = frozenset({"Model", "Functional", "Sequential", "Network"})
 """Classes of Keras whose config lists layers. ``Network`` is the Functional of TF 1.13 to 2.2 where it is no ``Model``."""
 
+PUBLIC_NAMES: Final = {"GroupQueryAttention": "GroupedQueryAttention"}
+"""The only layer of Keras 3 whose public name, which ``.keras`` holds, is not its class's."""
+
 INPUT_CLASS: Final = "InputLayer"
 LAYERS: Final = "layers"
 
@@ -37,6 +40,9 @@ class Site:
     module: str | None = None
     attribute: str
     """What the parent holds it by: :data:`LAYERS` for a model's layers, else the attribute or config key."""
+
+    listed: bool = False
+    """Whether the parent holds it in a list or a dict of that name."""
 
     parent: int | None
     """Index of the parent's site; None for the root."""
@@ -74,6 +80,7 @@ def path_of(names: tuple[str, ...]) -> str:
 def split_class(class_name: str, registered_name: Json = None) -> tuple[str, str | None]:
     """Return class name and registered name; H5 and SavedModels of Keras 2 write ``package>Class`` as the class name."""
     registered = registered_name if isinstance(registered_name, str) else None
+    class_name = PUBLIC_NAMES.get(class_name, class_name)
     if ">" in class_name:
         return class_name.rpartition(">")[2], registered or class_name
     return class_name, registered

@@ -55,6 +55,9 @@ class _Place:
 
     parent: int | None
     attribute: str
+    listed: bool = False
+    """Whether it stands in a list or a dict there."""
+
     prefix: str = ""
     """What a Bidirectional puts before the name of the layer that it builds."""
 
@@ -111,6 +114,7 @@ def _site(walk: _Walk, value: dict[str, Json], place: _Place) -> Site:
         registered_name=registered,
         module=module if isinstance(module, str) else None,
         attribute=place.attribute,
+        listed=place.listed,
         parent=place.parent,
         spelled=spelled,
         address=Address(part=walk.part, pointer=pointer(*place.steps, "config", "dtype")),
@@ -130,7 +134,7 @@ def _visit_children(walk: _Walk, config: Json, steps: Steps, index: int) -> None
         if isinstance(item, dict | list) and key not in _NOT_LAYERS:
             below = (*steps, key) if steps[-1:] == ("config",) else (*steps, "config")
             for found_steps, found in _layers_below(item, below, slot=key in _LAYER_SLOTS):
-                _visit(walk, found, _Place(steps=found_steps, parent=index, attribute=key))
+                _visit(walk, found, _Place(steps=found_steps, parent=index, attribute=key, listed=len(found_steps) > len(below)))
 
 
 def _visit_directions(walk: _Walk, config: dict[str, Json], steps: Steps, index: int) -> None:

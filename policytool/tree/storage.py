@@ -185,17 +185,18 @@ def _storage_paths(document: Document, sites: tuple[Site, ...], children: Mappin
     while pending:
         index, path = pending.pop()
         places[path] = index
-        listed: dict[str, list[int]] = defaultdict(list)
+        listed: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
         for child in children.get(index, ()):
-            if sites[child].attribute == LAYERS or sites[child].attribute == "cells":
-                listed[snake_case(sites[child].class_name)].append(child)
-            elif (*path, sites[child].attribute) in stored or sites[index].parent is not None:
-                pending.append((child, (*path, sites[child].attribute)))
+            site = sites[child]
+            if site.listed:
+                listed[site.attribute][snake_case(site.class_name)].append(child)
+            elif (*path, site.attribute) in stored or sites[index].parent is not None:
+                pending.append((child, (*path, site.attribute)))
             else:  # Keras 2 stores what a subclassed model's attributes hold by class, below its layers
-                listed[snake_case(sites[child].class_name)].append(child)
-        containers = ("cells",) if sites[index].class_name == "StackedRNNCells" else _CONTAINERS
-        for container in containers:
-            pending += _members((*path, container), listed, stored)
+                listed[LAYERS][snake_case(site.class_name)].append(child)
+        for attribute, by_class in listed.items():
+            for container in _CONTAINERS if attribute == LAYERS else (attribute,):
+                pending += _members((*path, container), by_class, stored)
     return places
 
 
@@ -219,7 +220,7 @@ def _members(container: tuple[str, ...], listed: Mapping[str, list[int]], stored
     found: list[tuple[int, tuple[str, ...]]] = []
     for base, members in listed.items():
         numbers = dict(sorted(groups.get(base, ())))
-        if container[-1] != LAYERS and len(numbers) == len(members):  # 2.12 and 2.13 count a layer with weights twice
+        if container[-1] == _CONTAINERS[1] and len(numbers) == len(members):  # 2.12 and 2.13 count a layer with weights twice
             found += [(member, (*container, name)) for member, name in zip(members, numbers.values(), strict=True)]
             continue
         found += [(member, (*container, numbers[position])) for position, member in enumerate(members) if position in numbers]
