@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 _NOT_LAYERS: Final = frozenset({"inbound_nodes", "input_layers", "output_layers", "build_config", "compile_config", "dtype", "quantization_config"})
 """Keys below which no layer's config stands."""
 
+_BIDIRECTIONAL_KEYS: Final = frozenset({"layer", "merge_mode"})
+"""What tells a class derived from Bidirectional."""
+
 _LAYER_SLOTS: Final = frozenset({LAYERS, "layer", "backward_layer", "cell", "cells"})
 """Keys below which everything serialised is a layer, even a custom one whose config lacks ``name`` and ``trainable``."""
 
@@ -89,7 +92,7 @@ def _visit(walk: _Walk, value: dict[str, Json], place: _Place) -> None:
     index = len(walk.sites)
     walk.sites.append(site)
     steps = (*place.steps, "config")
-    if site.class_name == "Bidirectional" and site.config is not None:
+    if site.config is not None and (site.class_name == "Bidirectional" or site.config.keys() >= _BIDIRECTIONAL_KEYS):
         _visit_directions(walk, site.config, steps, index)
     else:
         _visit_children(walk, value.get("config"), steps, index)
