@@ -1,0 +1,47 @@
+"""The committed fixtures are those that the generator wrote."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Final
+
+from policytool.classes import builtin_classes, operation_classes
+
+FIXTURES: Final = Path(__file__).parent.parent / "fixtures"
+MANIFEST: Final = json.loads((FIXTURES / "manifest.json").read_text(encoding="utf-8"))["files"]
+
+
+def test_files_are_what_the_manifest_says() -> None:
+    """No file below a release was changed, lost or added by hand."""
+    releases = {name.partition("/")[0] for name in MANIFEST}
+    present = {path.relative_to(FIXTURES).as_posix(): path for release in releases for path in (FIXTURES / release).rglob("*") if path.is_file()}
+    assert set(present) == set(MANIFEST)
+    changed = [name for name, path in present.items() if hashlib.sha256(path.read_bytes()).hexdigest() != MANIFEST[name]["sha256"]]
+    assert not changed
+
+
+def test_fixtures_stay_small() -> None:
+    """All of them together are below 20 MB."""
+    assert sum(path.stat().st_size for path in FIXTURES.rglob("*") if path.is_file()) < 20e6
+
+
+def test_every_file_of_the_truth_is_there() -> None:
+    """Each file that a truth names exists, and names a format."""
+    for truth in FIXTURES.glob("*/truth.json"):
+        for case in json.loads(truth.read_text(encoding="utf-8"))["cases"].values():
+            assert case["files"] or case["not_written"]
+            assert all((truth.parent / name).exists() for name in case["files"].values())
+
+
+def test_class_lists_are_those_of_the_releases() -> None:
+    """The package's data is what ``fixtures/layer_classes.py`` collects from the releases' own answers."""
+    classes: set[str] = set(json.loads((FIXTURES / "keras1_classes.json").read_text(encoding="utf-8"))["layer_classes"])
+    operations: set[str] = set()
+    for path in FIXTURES.glob("*/policies.json"):
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        classes.update(facts["layer_classes"])
+        operations.update(facts["operations"])
+    assert classes <= builtin_classes()
+    assert operations == operation_classes()
