@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from policytool import features, loaders, provenance, recognition, training, tree
+from policytool import dtypes, features, loaders, provenance, recognition, training, tree
 from policytool.document import Document, Layout, Observation, Tensor, Writer
 from policytool.errors import ModelFileError, SpellingError
 from policytool.model import Layer, Model, Optimizer, Source, Variable
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from policytool.provenance import Origin
 
+_INTEGER_KERNELS: Final = frozenset({"int8", "uint8", "int4", "uint4"})
 _LAST_UNMIXED: Final = "tf1.4-2.0"
 """The last generation whose files cannot show a mixed policy."""
 
@@ -59,7 +60,13 @@ def model_of(document: Document) -> Model:
         layers=layers,
         optimizer=optimizer,
         signatures=document.signatures,
-        observations=(*document.observations, *_about_origin(origins, writer, contradiction=contradiction), *resolver.observations, *about_optimizer),
+        observations=(
+            *document.observations,
+            *_about_origin(origins, writer, contradiction=contradiction),
+            *resolver.observations,
+            *about_optimizer,
+            *_about_storage(layers),
+        ),
         loaders=loaders.verdicts(document, origins, marks),
     )
 
@@ -83,6 +90,15 @@ def _optimizer(document: Document) -> tuple[Optimizer | None, tuple[Observation,
         return training.read(training.optimizer_config(document)), ()
     except SpellingError as error:
         return None, (Observation(code="unknown-optimizer", message=f"the saved optimizer is not understood: {error}"),)
+
+
+def _about_storage(layers: tuple[Layer, ...]) -> Iterator[Observation]:
+    """Tell of kernels that are stored as integers though no quantised policy says so (a quantised MultiHeadAttention of Keras 3 writes such files)."""
+    for layer in layers:
+        stored = {variable.dtype for variable in layer.variables if variable.shape and len(variable.shape) > 1} & _INTEGER_KERNELS
+        if stored and layer.quantization is None and dtypes.is_float(layer.compute_dtype):
+            message = f"{layer.path} declares {layer.policy} and stores a kernel in {', '.join(sorted(stored))}: quantised without a word of it"
+            yield Observation(code="quantized-undeclared", message=message, where=layer.path)
 
 
 def _about_origin(origins: tuple[Origin, ...], writer: Writer, *, contradiction: bool) -> Iterator[Observation]:

@@ -154,3 +154,13 @@ def test_weights_of_a_model_without_variables_are_weights(tmp_path: Path) -> Non
         file.create_group("layers/rescaling/vars")
     model = policytool.inspect(str(path))
     assert (model.format, model.summary.parameters) == ("weights", 0)
+
+
+def test_integer_kernels_without_a_quantised_policy_are_told(tmp_path: Path) -> None:
+    """A layer that declares float32 and stores int8 was quantised, and its loader does not know."""
+    weights = io.BytesIO()
+    with h5py.File(weights, "w") as file:
+        file["layers/dense/vars/0"] = np.zeros((6, 2), dtype="int8")
+    members = {"config.json": json.dumps(sequential()).encode(), "metadata.json": b'{"keras_version": "3.15.1"}', "model.weights.h5": weights.getvalue()}
+    model = policytool.inspect(str(keras_zip(tmp_path / "m.keras", members)))
+    assert [(observation.code, observation.where) for observation in model.observations] == [("quantized-undeclared", "mlp/dense_a")]
