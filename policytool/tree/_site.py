@@ -20,6 +20,18 @@ PUBLIC_NAMES: Final = {"GroupQueryAttention": "GroupedQueryAttention"}
 INPUT_CLASS: Final = "InputLayer"
 LAYERS: Final = "layers"
 
+CONTAINERS: Final = frozenset({"trackable_list_wrapper", "trackable_dict_wrapper", "trackable_tuple_wrapper", "_generic_user_object"})
+"""Identifiers of nodes in a SavedModel that only hold others."""
+
+BOOKKEEPING: Final = frozenset(
+    {
+        *("keras_api", "signatures", "optimizer", "losses", "regularization_losses", "call_and_return_all_conditional_losses"),
+        *("variables", "trainable_variables", "non_trainable_variables", "weights", "trainable_weights", "non_trainable_weights"),
+        *("layer_metrics", "layer_regularization_losses"),
+    }
+)
+"""Edges of Keras' own that lead to no layer, or to variables under names that say nothing."""
+
 
 class Unspelled(Enum):
     """Told apart from JSON's null, which some releases write."""

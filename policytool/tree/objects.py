@@ -15,7 +15,7 @@ from policytool import limits
 from policytool.errors import SpellingError
 from policytool.model import Address
 from policytool.naming import snake_case
-from policytool.tree._site import LAYERS, MODEL_CLASSES, Site, Unspelled, split_class, with_shared_places
+from policytool.tree._site import BOOKKEEPING, CONTAINERS, LAYERS, MODEL_CLASSES, Site, Unspelled, split_class, with_shared_places
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,15 +25,9 @@ if TYPE_CHECKING:
 
 _LAYER: Final = re.compile(r"_tf_keras_(?!metric)\w+")
 _LISTED: Final = re.compile(r"layer-(\d{1,9})")
-_CONTAINERS: Final = frozenset({"trackable_list_wrapper", "trackable_dict_wrapper", "trackable_tuple_wrapper", "_generic_user_object"})
-_BOOKKEEPING: Final = frozenset(
-    {
-        *("keras_api", "signatures", "optimizer", "loss", "metrics", "losses", "regularization_losses", "call_and_return_all_conditional_losses"),
-        *("variables", "trainable_variables", "non_trainable_variables", "weights", "trainable_weights", "non_trainable_weights"),
-        *("layers", "_self_tracked_trackables", "_layers", "layer_metrics", "layer_regularization_losses"),
-    }
-)
-"""Edges that lead to what other edges already lead to, under names that say nothing."""
+
+_LAST: Final = frozenset({"layers", "_layers", "_self_tracked_trackables", "loss", "metrics"})
+"""Edges that mostly lead to what others lead to, and sometimes are an attribute of the user's: followed last."""
 
 _MAX_DEPTH: Final = 60
 
@@ -110,7 +104,8 @@ def _layer_edges(document: Document, node: Node) -> Iterator[tuple[str, Node]]:
         if child is not None and _is_layer(document, child):
             yield LAYERS, child
     seen = {node.id, *listed.values()}
-    pending = [(label, child) for label, child in reversed(node.children) if label not in _BOOKKEEPING and child not in seen]
+    pending = [(label, child) for label, child in reversed(node.children) if label not in BOOKKEEPING and child not in seen]
+    pending.sort(key=lambda edge: edge[0] not in _LAST)  # stable; taken from the end
     while pending:
         label, number = pending.pop()
         child = document.nodes.get(number)
@@ -119,7 +114,7 @@ def _layer_edges(document: Document, node: Node) -> Iterator[tuple[str, Node]]:
         seen.add(number)
         if _is_layer(document, child):
             yield label, child
-        elif child.identifier in _CONTAINERS:
+        elif child.identifier in CONTAINERS:
             pending += [(f"{label}/{inner}", grandchild) for inner, grandchild in reversed(child.children)]
 
 

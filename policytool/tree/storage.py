@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final
 from policytool.document import Layout
 from policytool.model import Variable
 from policytool.naming import USUAL_VARIABLES, snake_case
-from policytool.tree._site import LAYERS, Site
+from policytool.tree._site import BOOKKEEPING, CONTAINERS, LAYERS, Site
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from policytool.document import Document, Tensor
 
@@ -228,17 +228,32 @@ def _members(container: tuple[str, ...], listed: Mapping[str, list[int]], stored
 
 
 def _by_edges(document: Document, sites: tuple[Site, ...]) -> Owned:
-    """SavedModel: variables that a layer's node holds, directly or in a list, each at the first layer that holds it."""
+    """SavedModel: variables that a layer's node holds, directly or in a list or dict, each at the deepest layer that holds it."""
     owned: Owned = defaultdict(list)
     taken: set[int] = set()
     for index in sorted(range(len(sites)), key=lambda index: -len(sites[index].names)):
-        node = document.nodes[sites[index].node or 0]
-        for label, number in node.children:
-            child = document.nodes.get(number)
-            if child is not None and child.variable is not None and number not in taken and not label.startswith("_"):
+        for label, number in _variable_edges(document, sites[index].node or 0):
+            variable = document.nodes[number].variable
+            if number not in taken and variable is not None:
                 taken.add(number)
-                owned[index].append(_variable(child.variable, label))
+                owned[index].append(_variable(variable, label))
     return owned
+
+
+def _variable_edges(document: Document, start: int) -> Iterator[tuple[str, int]]:
+    """Yield the variables that a node holds, with the attribute that leads there; Keras' own lists of them are passed over."""
+    pending = [(label, number) for label, number in reversed(document.nodes[start].children) if not label.startswith("_") and label not in BOOKKEEPING]
+    seen = {start}
+    while pending:
+        label, number = pending.pop()
+        node = document.nodes.get(number)
+        if node is None or number in seen:
+            continue
+        seen.add(number)
+        if node.variable is not None:
+            yield label, number
+        elif node.identifier in CONTAINERS:
+            pending += [(f"{label}/{inner}", child) for inner, child in reversed(node.children)]
 
 
 def _variable(tensor: Tensor, name: str) -> Variable:
