@@ -32,7 +32,6 @@ class Features:
     policy_keys: set[str] = field(default_factory=set)
     """``Class.key`` for each config key of a policy dict, and ``Class.module`` where such a dict has a module."""
 
-    modules: set[str] = field(default_factory=set)
     root_keys: frozenset[str] = frozenset()
     root_class: str | None = None
     operations: set[str] = field(default_factory=set)
@@ -83,10 +82,8 @@ def _note(value: dict[str, Json], found: Features) -> None:
             _note_config(class_name, config, found)
             if "inbound_nodes" in value and "trainable" not in config and is_operation(value):
                 found.operations.add(class_name)
-        if isinstance(module, str):
-            found.modules.add(module)
-            if class_name == "Functional":
-                found.functional_modules.add(module)
+        if class_name == "Functional" and isinstance(module, str):
+            found.functional_modules.add(module)
     if "dtype" in value:
         _note_dtype(value["dtype"], found)
 

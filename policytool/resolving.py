@@ -132,10 +132,13 @@ class Resolver:
 
     def _settled(self, found: Policy, site: Site) -> Policy:
         """Return the policy with a loss scale only where every release that can have written the file agrees on it."""
+        candidates = {origin.generation.id: origin.generation for origin in self.origins}
+        if len(candidates) == 1:
+            return found
         readings = set()
-        for origin in self.origins:
+        for generation in candidates.values():
             try:
-                other = origin.generation.parse(site.spelled)  # type: ignore[arg-type]  # only spelled values come here
+                other = generation.parse(site.spelled)  # type: ignore[arg-type]  # only spelled values come here
             except SpellingError:
                 continue
             readings.add(other.effective_loss_scale if isinstance(other, Policy) else None)

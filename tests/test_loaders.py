@@ -14,9 +14,9 @@ import pytest
 
 import policytool
 from policytool import features, provenance, recognition
-from policytool.loaders import described
 from policytool.model import Verdict
 from policytool.refusals import LOADERS, REFUSALS, Evidence
+from policytool.reports._words import loader_lines
 
 FIXTURES: Final = Path(__file__).parent.parent / "fixtures"
 MEASURED: Final = json.loads((FIXTURES / "loads.json").read_text(encoding="utf-8"))
@@ -101,5 +101,5 @@ def test_rows_name_known_loaders_in_order() -> None:
 def test_neighbours_are_told_as_a_range() -> None:
     """Loaders of one family in a row are joined, families are not."""
     verdicts = [Verdict(loader=loader, reason=None if loader in {"tf2.4", "tf2.5", "tf2.9", "tf_keras2.21", "keras3.15"} else "no") for loader in LOADERS]
-    assert described(verdicts)[0] == ("loads in", "TF 2.4 to 2.9, tf_keras 2.21, Keras 3.15")
-    assert described([]) == []
+    assert loader_lines(verdicts)[0] == ("loads in", "TF 2.4 to 2.9, tf_keras 2.21, Keras 3.15")
+    assert loader_lines([]) == []

@@ -85,9 +85,7 @@ def attribute_text(probe: Probe, group: h5py.Group, name: str) -> str | None:
             return value.decode("utf-8")
         except UnicodeDecodeError as error:
             raise probe.failure("invalid-json", f"attribute {name} is not UTF-8 text (byte {error.start})") from error
-    if not isinstance(value, str):
-        raise probe.failure("h5-not-keras", f"attribute {name} should be text and is {type(value).__name__}")
-    return value
+    return str(value)
 
 
 def attribute_names(group: h5g.GroupID, name: str) -> tuple[str, ...]:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.policy import Dynamic, Fixed
+from policytool.refusals import LOADERS
 
 if TYPE_CHECKING:
-    from policytool.model import Model
+    from collections.abc import Sequence
+
+    from policytool.model import Model, Verdict
 
 FORMATS: Final = {
     "h5": "HDF5",
@@ -66,3 +69,31 @@ def bytes_words(count: int) -> str:
             break
         size /= 1024
     return f"{count} bytes" if unit == "bytes" else f"{size:.1f} {unit}"
+
+
+def loader_lines(found: Sequence[Verdict]) -> list[tuple[str, str]]:
+    """Return a label and a text for the loaders that take the file, and for each reason why others refuse it."""
+    if not found:
+        return []
+    taking = [verdict.loader for verdict in found if verdict.reason is None]
+    reasons = dict.fromkeys(verdict.reason for verdict in found if verdict.reason)
+    return [
+        ("loads in", _loader_ranges(taking) or "none of the loaders that were tried"),
+        *(("refused by", f"{_loader_ranges([verdict.loader for verdict in found if verdict.reason == reason])}: {reason}") for reason in reasons),
+    ]
+
+
+def _loader_ranges(loaders: Sequence[str]) -> str:
+    """Return loaders in words, neighbours of one family joined: ``TF 2.4 to 2.15, tf_keras 2.21``."""
+    parts: list[list[str]] = []
+    for loader in loaders:
+        last = parts[-1][-1] if parts else None
+        if last and LOADERS.index(loader) == LOADERS.index(last) + 1 and _family(loader) == _family(last):
+            parts[-1].append(loader)
+        else:
+            parts.append([loader])
+    return ", ".join(generation_words(part[0]) + (f" to {part[-1].removeprefix(_family(part[-1]))}" if len(part) > 1 else "") for part in parts)
+
+
+def _family(loader: str) -> str:
+    return loader.rstrip("0123456789.")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool import dtypes
-from policytool.loaders import described
 from policytool.opaque import OPAQUE_CLASSES
 from policytool.reports._base import Reporter
 from policytool.reports._layout import Cell, Column, View, clean, table, wrapped
-from policytool.reports._words import FORMATS, attention, bytes_words, generation_words, loss_scale_words
+from policytool.reports._words import FORMATS, attention, bytes_words, generation_words, loader_lines, loss_scale_words
+from policytool.tree import MODEL_CLASSES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,13 +42,14 @@ def render(selected: Selected, view: View) -> str:
 
 def _model(model: Model, layers: tuple[Layer, ...], view: View) -> list[str]:
     lines = [*_header(model, view), ""]
+    letters = [_letters(layer) for layer in layers]
     if layers:
-        lines += _table(layers, view)
+        lines += _table(layers, letters, view)
     elif model.layers:
         lines.append("  no layer is selected")
     else:
         lines.append("  no layers in the file")
-    lines += ["", *_footer(model, layers, view)]
+    lines += ["", *_footer(model, letters, view)]
     return lines
 
 
@@ -77,7 +78,7 @@ def _header(model: Model, view: View) -> list[str]:
 
 def _loader_lines(model: Model) -> list[tuple[str, str]]:
     """Return which loaders take the model, and on what condition."""
-    lines = described(model.loaders)
+    lines = loader_lines(model.loaders)
     conditions = []
     if any(layer.class_name == "Lambda" for layer in model.layers):
         conditions.append("a Lambda holds byte code of the Python that wrote it")
@@ -94,11 +95,11 @@ def _signature(name: str, inputs: object, outputs: object, view: View) -> str:
     return f"{name}({sides[0]}) {arrow} {sides[1]}"
 
 
-def _table(layers: Sequence[Layer], view: View) -> list[str]:
+def _table(layers: Sequence[Layer], letters: Sequence[str], view: View) -> list[str]:
     """Return the table of layers, or of what is stored where the file says no more of them."""
     if all(layer.class_name is None for layer in layers):
         return table(_STORED_COLUMNS, [row for layer in layers for row in _stored_rows(layer, view)], view)
-    return table(_columns(view, layers), _rows(layers, view), view)
+    return table(_columns(view, noted=any(letters)), _rows(layers, letters, view), view)
 
 
 _STORED_COLUMNS: Final = (
@@ -115,7 +116,7 @@ def _stored_rows(layer: Layer, view: View) -> list[list[Cell]]:
     return [cells, *([_variable_row(variable, 4, 1) for variable in layer.variables] if view.variables else [])]
 
 
-def _columns(view: View, layers: Sequence[Layer]) -> list[Column]:
+def _columns(view: View, *, noted: bool) -> list[Column]:
     columns = [
         Column(title="layer", minimum=19, middle=True),
         Column(title="class", minimum=10),
@@ -126,14 +127,13 @@ def _columns(view: View, layers: Sequence[Layer]) -> list[Column]:
     if view.width >= _WIDE:
         columns.append(Column(title="stored", minimum=8))
     columns.append(Column(title="source", minimum=8))
-    if any(_letters(layer) for layer in layers):
+    if noted:
         columns.append(Column(title="notes", minimum=12 if view.width >= _WIDE else 5))
     return columns
 
 
-def _rows(layers: Sequence[Layer], view: View) -> list[list[Cell]]:
+def _rows(layers: Sequence[Layer], letters_of: Sequence[str], view: View) -> list[list[Cell]]:
     rows: list[list[Cell]] = []
-    letters_of = [_letters(layer) for layer in layers]
     noted = any(letters_of)
     for layer, letters in zip(layers, letters_of, strict=True):
         row = _row(layer, letters, view)
@@ -190,7 +190,7 @@ def _letters(layer: Layer) -> str:
         "L": layer.loss_scale is not None,
         "Q": layer.quantization is not None,
         "O": layer.opaque,
-        "A": layer.autocast is False and layer.class_name not in {"Functional", "Sequential", "Model", "Network"},
+        "A": layer.autocast is False and layer.class_name not in MODEL_CLASSES,
         "S": bool(layer.also_at),
         "!": dtypes.is_float(layer.variable_dtype) and layer.quantization is None and bool(floats - {layer.variable_dtype}),
     }
@@ -206,7 +206,7 @@ def _words(layer: Layer, letters: str) -> str:
     return "; ".join(words)
 
 
-def _footer(model: Model, layers: Sequence[Layer], view: View) -> list[str]:
+def _footer(model: Model, letters_of: Sequence[str], view: View) -> list[str]:
     summary = model.summary
     counts = ", ".join(f"{count} {name}" for name, count in sorted(summary.policies.items(), key=lambda item: (-item[1], item[0])))
     without = summary.layers - sum(summary.policies.values())
@@ -216,7 +216,7 @@ def _footer(model: Model, layers: Sequence[Layer], view: View) -> list[str]:
     parts.append(f"{summary.parameters:,} parameter{'s' if summary.parameters != 1 else ''}, {bytes_words(summary.bytes)} stored")
     separator = "; " if view.width < _WIDE else " · " if view.unicode else " - "
     lines = wrapped("", separator.join(parts), view)
-    letters = dict.fromkeys(letter for layer in layers for letter in _letters(layer))
+    letters = dict.fromkeys(letter for held in letters_of for letter in held)
     if letters and view.width < _WIDE:
         lines += wrapped("notes: ", "; ".join(f"{letter} {_NOTES[letter][1]}" for letter in letters), view, "dim")
     for sentence in attention(model):
