@@ -22,8 +22,11 @@ $(VENV)/.dev: pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[dev]' --config-settings editable_mode=compat
 	touch $@ $(VENV)/.user
 
-demo: $(VENV)/.user  ## Set up without TensorFlow and inspect a real model
+demo: $(VENV)/.user  ## Set up without TensorFlow, inspect a real model and migrate it
 	$(BIN)/policytool inspect $(FIXTURE)
+	mkdir -p build/demo
+	$(BIN)/policytool migrate $(FIXTURE) -o build/demo --overwrite
+	$(BIN)/policytool migrate $(FIXTURE) --to mixed_bfloat16 --dry-run
 
 test: $(VENV)/.dev  ## Set up and run the fast tests
 	$(BIN)/python -m pytest

@@ -4,6 +4,7 @@ policytool: audits and converts the dtype policies of saved Keras and TensorFlow
     >>> import policytool
     >>> model = policytool.inspect("model.h5")
     >>> [(layer.path, layer.compute_dtype) for layer in model.layers]
+    >>> policytool.migrate("model.h5", to="mixed_bfloat16").target
 
 Nothing here imports TensorFlow or Keras, and nothing from the file is executed.
 """
@@ -14,10 +15,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Mapping
 
     from policytool.model import Model
+    from policytool.operations.migration import Migration
 
-__all__ = ["inspect"]
+__all__ = ["inspect", "migrate"]
 
 
 def inspect(path: str | os.PathLike[str]) -> Model:
@@ -33,3 +36,32 @@ def inspect(path: str | os.PathLike[str]) -> Model:
     from policytool.operations import inspection  # keeps `import policytool` free of everything
 
     return inspection.inspect(fspath(path))
+
+
+def migrate(
+    path: str | os.PathLike[str],
+    *,
+    to: str | None = None,
+    assignments: Mapping[str, str] | None = None,
+    output: str | os.PathLike[str] | None = None,
+    in_place: bool = False,
+    overwrite: bool = False,
+    dry_run: bool = False,
+) -> Migration:
+    """
+    Rewrite the policies of the saved model at ``path`` as ``policytool migrate`` does, and return the plan and what became of it.
+
+    :param to: the policy that the layers which follow the model's change to; None changes deprecated spellings alone
+    :param assignments: layer path, or regular expression that matches one in full, to policy
+    :param output: a file or a directory; None names the result after the policy, beside the input
+    :param in_place: replace the input, which stays as ``NAME.bak``
+    :raises policytool.errors.ModelFileError: for what cannot be read or written; the original then is what it was
+    :raises policytool.errors.UsageError: for policies and patterns that do not exist
+    """
+    from os import fspath
+    from pathlib import Path
+
+    from policytool.operations import migration
+
+    destination = migration.Destination(output=Path(output) if output is not None else None, in_place=in_place, overwrite=overwrite, write=not dry_run)
+    return migration.migrate(fspath(path), to, assignments or {}, destination)

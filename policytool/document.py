@@ -114,6 +114,9 @@ class Document:
     tensors: tuple[Tensor, ...] | None = None
     """Stored variables; None where the format stores none (architecture JSON)."""
 
+    state: tuple[Tensor, ...] = ()
+    """The optimizer's stored variables, where they stand beside those of the layers (HDF5)."""
+
     layer_names: Mapping[str, str] = field(default_factory=dict)
     """Storage path of a layer to the layer's name: of weights alone, where the file records it (Keras 3.6 on)."""
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 
 _CONTAINERS: Final = frozenset({dict, list})
+_HALVES: Final = ("float16", "mixed_float16")
 _MODELS: Final = frozenset({"Functional", "Model", "Sequential"})
 
 
@@ -49,6 +50,9 @@ class Features:
 
     half_ops: bool = False
     """Whether an op layer of TF 1.15 to 2.3 has the type float16 written into its op."""
+
+    half_policies: bool = False
+    """Whether some dtype is a policy that computes in float16, as a bare name or in a dict."""
 
     functional_modules: set[str] = field(default_factory=set)
     """Modules of functional models, the root and nested ones."""
@@ -132,6 +136,7 @@ def _note_outputs(config: dict[str, Json], found: Features) -> None:
 def _note_dtype(dtype: Json, found: Features) -> None:
     if isinstance(dtype, str):
         found.policy_classes.add("quantized-name" if "_from_" in dtype else "mixed-name" if dtype.startswith("mixed_") else "name")
+        found.half_policies |= dtype in _HALVES
     elif isinstance(dtype, dict):
         class_name, config = str(dtype.get("class_name")), dtype.get("config")
         found.policy_classes.add(class_name)
@@ -139,3 +144,4 @@ def _note_dtype(dtype: Json, found: Features) -> None:
             found.policy_keys.add(f"{class_name}.module")
         if isinstance(config, dict):
             found.policy_keys.update(f"{class_name}.{key}" for key in config)
+            found.half_policies |= config.get("name") in _HALVES

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool import dtypes, features, loaders, provenance, recognition, training, tree
@@ -17,10 +18,23 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from policytool.provenance import Origin
+    from policytool.tree.storage import Placed
 
 _INTEGER_KERNELS: Final = frozenset({"int8", "uint8", "int4", "uint4"})
 _LAST_UNMIXED: Final = "tf1.4-2.0"
 """The last generation whose files cannot show a mixed policy."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Analysis:
+    """A model together with what it was read from; its layers and the placed sites have the same indices."""
+
+    document: Document
+    origins: tuple[Origin, ...]
+    """The releases that can have written the file, oldest first."""
+
+    placed: Placed
+    model: Model
 
 
 def read(path: Path, shown: str) -> Model:
@@ -38,10 +52,17 @@ def model_of(document: Document) -> Model:
 
     :raises ModelFileError: for a config that is no serialised model.
     """
-    if document.config_part is None:
-        return _without_config(document)
+    return _without_config(document) if document.config_part is None else analysed(document).model
+
+
+def analysed(document: Document) -> Analysis:
+    """
+    Return the model of a document that has a config, with what it was read from.
+
+    :raises ModelFileError: for a config that is no serialised model.
+    """
     training_config = document.parts.get(document.training_part or "")
-    marks = features.of(document.parts[document.config_part], training_config)
+    marks = features.of(document.parts[document.config_part or ""], training_config)
     writer = _writer(document)
     origins, contradiction = provenance.candidates(writer, marks)
     try:
@@ -52,7 +73,7 @@ def model_of(document: Document) -> Model:
     except SpellingError as error:
         raise ModelFileError(document.path, "config-not-keras", str(error)) from error
     optimizer, about_optimizer = _optimizer(document)
-    return Model(
+    model = Model(
         path=document.path,
         format=document.format,
         generation=provenance.label(origins),
@@ -69,6 +90,7 @@ def model_of(document: Document) -> Model:
         ),
         loaders=loaders.verdicts(document, origins, marks),
     )
+    return Analysis(document=document, origins=origins, placed=placed, model=model)
 
 
 def _writer(document: Document) -> Writer:

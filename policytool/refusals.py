@@ -206,7 +206,7 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "tf1.15",
         "tf_keras2.21",
         "op layers take float16, and the mixed policy that gave it was lost when TF 2.0 or older saved",
-        lambda found: found.features.half_ops and not found.features.policy_classes & {"Policy", "PolicyV1"},
+        lambda found: found.features.half_ops and not found.features.half_policies,
     ),
     _rows(
         _ALL_CONFIGS,
@@ -251,6 +251,20 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "keras3.3",
         "initialisers of class Orthogonal, which Keras 3 names so from 3.7 on",
         lambda found: _class("Orthogonal")(found) and not _is_keras3(found),
+    ),
+    _rows(
+        "h5 json",
+        "tf1.15",
+        "tf2.5",
+        "StringLookup says the dtype of its output, which TF 2.6 is the first to read",
+        lambda found: _class("StringLookup")(found) and found.written_by("tf2.9", "tf_keras2.21"),
+    ),
+    _rows(
+        "h5",
+        "keras3.0",
+        "keras3.15",
+        "Rescaling lacks the key offset, which TF 2.3 is the first to write",
+        lambda found: _class("Rescaling")(found) and not found.has_key("Rescaling", "offset"),
     ),
     _rows("h5", "keras3.0", "keras3.0", "Embedding has the key input_length", _key("Embedding", "input_length")),
     # keys of later Keras 3

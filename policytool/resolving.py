@@ -115,7 +115,7 @@ class Resolver:
         answers = set()
         try:
             for full_match in {self._matches_in_full(origin) for origin in self.origins}:
-                answers.add(policymap.resolve(found, _keras_path(site), full_match=full_match))
+                answers.add(policymap.resolve(found, keras_path(site), full_match=full_match))
         except policymap.UnclearPolicyError as error:
             self._observe("unclear-policy-map", f"{path_of(site.names)}: {error}", site)
             return _Reading(policy=None, source=Source.UNKNOWN)
@@ -180,6 +180,6 @@ def floatx(origins: tuple[Origin, ...], sites: Sequence[Site], variables: Sequen
     return next((site.spelled for site in sites if isinstance(site.spelled, str) and dtypes.is_float(site.spelled)), "float32")
 
 
-def _keras_path(site: Site) -> str:
+def keras_path(site: Site) -> str:
     """Return the path that Keras 3 gives a layer of a functional model: names below the model, which itself is in no path."""
     return "/".join(site.names[1:] if len(site.names) > 1 else site.names)

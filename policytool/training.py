@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.errors import SpellingError
 from policytool.generations import _spelling
-from policytool.model import Optimizer
+from policytool.jsontext import pointer
+from policytool.model import Address, Optimizer
 from policytool.policy import Auto, Dynamic, Fixed, Unscaled
 
 if TYPE_CHECKING:
@@ -23,18 +24,28 @@ ALIASES: Final = {
 _MAX_WRAPPERS: Final = 8
 
 
-def optimizer_config(document: Document) -> Json:
-    """Return the serialised optimizer: of HDF5's ``training_config``, a SavedModel's root, or Keras 3's ``compile_config``; None for none."""
-    holders: list[Json] = [document.parts.get(document.training_part or "")]
+def optimizer_place(document: Document) -> tuple[Address, Json] | None:
+    """
+    Return where the serialised optimizer stands, and it.
+
+    It stands in HDF5's ``training_config``, in a SavedModel's root, or in Keras 3's ``compile_config``; None where the model was not compiled.
+    """
     root = document.parts.get(document.config_part or "")
+    holders: list[tuple[str, tuple[str, ...], Json]] = [(document.training_part or "", (), document.parts.get(document.training_part or ""))]
     if isinstance(root, dict):
-        holders += [root.get("training_config"), root.get("compile_config")]
-    for holder in holders:
+        holders += [(document.config_part or "", (key,), root.get(key)) for key in ("training_config", "compile_config")]
+    for part, steps, holder in holders:
         if isinstance(holder, dict):
             for key in ("optimizer_config", "optimizer"):
                 if holder.get(key) is not None:
-                    return holder[key]
+                    return Address(part=part, pointer=pointer(*steps, key)), holder[key]
     return None
+
+
+def optimizer_config(document: Document) -> Json:
+    """Return the serialised optimizer; None where the model was not compiled."""
+    place = optimizer_place(document)
+    return place[1] if place else None
 
 
 def read(config: Json) -> Optimizer | None:
@@ -56,14 +67,19 @@ def read(config: Json) -> Optimizer | None:
             if scale is None and factor is not None:
                 scale = Fixed(value=_spelling.number(inner, "loss_scale_factor"))
             return Optimizer(class_name=name, loss_scale=scale)
-        scale = scale or _scale(inner)
+        scale = scale or scale_of(inner)
         config = inner.get("optimizer", inner.get("inner_optimizer"))
         if isinstance(config, str):
             return Optimizer(class_name=ALIASES.get(config.lower(), config), loss_scale=scale)
     raise SpellingError(f"the optimizer is wrapped more than {_MAX_WRAPPERS} times")
 
 
-def _scale(config: dict[str, Json]) -> Dynamic | Fixed | None:
+def scale_of(config: dict[str, Json]) -> Dynamic | Fixed | None:
+    """
+    Return the loss scale in a LossScaleOptimizer's config, of any release.
+
+    :raises SpellingError: for a loss scale that no release writes.
+    """
     if _spelling.LOSS_SCALE in config:  # TF 2.0 to 2.3
         scale = _spelling.parse_loss_scale(config)
         return None if isinstance(scale, Auto | Unscaled) else scale

@@ -12,10 +12,14 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 import policytool
-from policytool import formats, generations, reports
+from policytool import formats, generations, reports, writers
 from policytool.formats import Format
 from policytool.generations import Generation
-from policytool.reports import Reporter
+from policytool.planning import keep
+from policytool.planning.keep import KeepRule
+from policytool.reports import Reporter, plans
+from policytool.reports.plans import PlanReporter
+from policytool.writers import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,26 +29,29 @@ PACKAGE: Final = Path(policytool.__file__).parent
 
 LEVELS: Final = (
     # L0 mechanisms, which know nothing of models
-    {"errors", "limits", "jsontext", "dtypes", "mistaken", "version", "naming", "classes"},
+    {"errors", "limits", "jsontext", "dtypes", "mistaken", "version", "naming", "classes", "casting", "drafts"},
     # L1 values: a policy; a file as named JSON parts
     {"policy", "policymap", "document"},
-    # L2 the layer tree as a value
-    {"model"},
+    # L2 the layer tree as a value; what is to change in it, and in JSON text
+    {"model", "plan", "jsonedit"},
     # L3 files and spellings to values
     {"formats", "generations", "features", "provenance", "tree", "training", "refusals", "loaders", "opaque"},
     # L4 from a path to a model
     {"recognition", "resolving", "reading", "discovery"},
-    # L5 what each command does
+    # L5 from a model to a plan, from a plan to a file
+    {"planning", "writers"},
+    # L6 what each command does
     {"operations"},
-    # L6 values to text
+    # L7 values to text
     {"reports"},
-    # L7 the command line
+    # L8 the command line
     {"cli", "__main__"},
 )
 """Package or module to level; within a level modules may import each other, as long as they make no circle."""
 
 HOMES: Final = {
-    "h5py": {"formats._hdf5"},
+    "h5py": {"formats._hdf5", "writers._hdf5"},
+    "ml_dtypes": {"casting"},
     "google": {"formats._protobuf"},
     "rich": {"reports", "cli.progress"},
     "click": {"cli"},
@@ -157,14 +164,17 @@ def test_nothing_evaluates_text() -> None:
         (formats, "FORMAT", Format, formats.FORMATS),
         (generations, "GENERATION", Generation, generations.GENERATIONS),
         (reports, "REPORTER", Reporter, reports.REPORTERS),
+        (plans, "REPORTER", PlanReporter, plans.PLAN_REPORTERS),
+        (writers, "WRITER", Writer, writers.WRITERS),
+        (keep, "RULE", KeepRule, keep.KEEP_RULES),
     ],
-    ids=["formats", "generations", "reports"],
+    ids=["formats", "generations", "reports", "plan reports", "writers", "keep rules"],
 )
 def test_packages_list_every_member(package: ModuleType, constant: str, kind: type, listed: tuple[object, ...]) -> None:
     """Every public module of the package declares its constant, and all of them are in the package's tuple, once."""
     declared = []
     for info in pkgutil.iter_modules(package.__path__):
-        if not info.name.startswith("_"):
+        if not info.name.startswith("_") and not info.ispkg:
             member = getattr(importlib.import_module(f"{package.__name__}.{info.name}"), constant)
             assert isinstance(member, kind)
             declared.append(member)
@@ -188,7 +198,7 @@ def test_everything_public_says_what_it_is() -> None:
 
 def test_public_api_is_what_it_lists() -> None:
     """``policytool.__all__`` names what the package offers, and each is callable and typed."""
-    assert policytool.__all__ == ["inspect"]
+    assert policytool.__all__ == ["inspect", "migrate"]
     for name in policytool.__all__:
         assert inspect.signature(getattr(policytool, name)).return_annotation is not inspect.Signature.empty
     assert (PACKAGE / "py.typed").is_file()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING
-
 import click
 
 from policytool import discovery, policy
@@ -15,9 +12,6 @@ from policytool.errors import PolicyNameError, UsageError
 from policytool.operations import inspection
 from policytool.reports import REPORTERS
 from policytool.reports._layout import clean
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _ONLY = ("deprecated", "mixed")
 
@@ -63,7 +57,7 @@ def command(
     if only is not None and only not in _ONLY:
         _check_policy(only)
     selection = inspection.Selection(layer=layer, only=only, depth=depth)
-    listed = list(_listed(paths, null=null))
+    listed = list(options.listed(paths, null=null))
     found = list(discovery.inputs(listed)) if listed or not paths else []  # an empty list on stdin means no file, not every file
     inspected = inspection.gathered(counted(inspection.inspect_all(found), len(found), progress, "inspect"))
     selected = inspection.narrowed(inspected, selection)
@@ -88,13 +82,3 @@ def _check_policy(only: str) -> None:
         policy.named(only)
     except PolicyNameError as error:
         raise UsageError(f"--only takes deprecated, mixed, or a policy: {error}") from error
-
-
-def _listed(paths: tuple[str, ...], *, null: bool) -> Iterator[str]:
-    """Yield the paths, with ``-`` replaced by the list on stdin."""
-    for path in paths:
-        if path == "-":
-            text = sys.stdin.buffer.read().decode("utf-8", "surrogateescape")
-            yield from (item for item in (text.split("\0") if null else text.splitlines()) if item)
-        else:
-            yield path

@@ -15,7 +15,7 @@ from policytool.cli.exit_codes import Exit
 from policytool.reports._layout import View
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 PIPE_WIDTH: Final = 120
 """What a report that goes to no terminal is laid out for, unless COLUMNS says otherwise."""
@@ -88,3 +88,13 @@ def can_draw(stream: TextIO) -> bool:
     except (UnicodeEncodeError, LookupError):
         return False
     return True
+
+
+def listed(paths: tuple[str, ...], *, null: bool) -> Iterator[str]:
+    """Yield the paths, with ``-`` replaced by the list on stdin."""
+    for path in paths:
+        if path == "-":
+            text = sys.stdin.buffer.read().decode("utf-8", "surrogateescape")
+            yield from (item for item in (text.split("\0") if null else text.splitlines()) if item)
+        else:
+            yield path

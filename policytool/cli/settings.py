@@ -38,7 +38,8 @@ def load(context: click.Context, _parameter: click.Parameter, value: str | None)
         name = key.replace("-", "_")
         if name not in known:
             raise click.UsageError(f"{file} has the unknown key {key!r}; known keys are {', '.join(sorted(name.replace('_', '-') for name in known))}")
-        if not isinstance(item, str | int | float | bool):
+        listed = isinstance(item, list) and name in _repeatable(context) and all(isinstance(one, str) for one in item)
+        if not listed and not isinstance(item, str | int | float | bool):
             raise click.UsageError(f"{file} has the key {key!r} with a value that is no text, number or boolean")
         if name in own:
             defaults[name] = item
@@ -62,15 +63,24 @@ def print_all(context: click.Context) -> None:
 
 def _option_names(context: click.Context) -> set[str]:
     """Return the names of the options of all commands: a file serves them all."""
+    return {str(option.name) for option in _options(context)}
+
+
+def _repeatable(context: click.Context) -> set[str]:
+    """Return the names of the options that take several values, which a file gives as a list."""
+    return {str(option.name) for option in _options(context) if option.multiple}
+
+
+def _options(context: click.Context) -> list[click.Option]:
     group = context.find_root().command
     commands = [group.get_command(context, name) for name in group.list_commands(context)] if isinstance(group, click.Group) else [context.command]
-    return {
-        parameter.name
+    return [
+        parameter
         for command in commands
         if command
         for parameter in command.params
         if isinstance(parameter, click.Option) and parameter.name and parameter.name not in _HIDDEN
-    }
+    ]
 
 
 def _shown(value: object) -> str:

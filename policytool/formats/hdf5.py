@@ -21,6 +21,7 @@ SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
 CONFIG: Final = "model_config"
 TRAINING: Final = "training_config"
 WEIGHTS: Final = "model_weights"
+OPTIMIZER: Final = "optimizer_weights"
 LAYER_NAMES: Final = "layer_names"
 VARIABLES: Final = "vars"
 """The group that Keras 2.12 on puts an object's variables in, in ``.weights.h5`` and ``.keras``."""
@@ -58,6 +59,7 @@ def read(probe: Probe) -> Document:
         training_part=TRAINING if training is not None else None,
         layout=Layout.LEGACY_H5,
         tensors=legacy_tensors(contents, (WEIGHTS,)),
+        state=tuple(tensor for tensor in contents.tensors if tensor.path[0] == OPTIMIZER),
         writer=writer,
         observations=(*observations, *contents.observations),
     )

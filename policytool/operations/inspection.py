@@ -61,8 +61,13 @@ def inspect_all(inputs: Iterable[Input]) -> Iterator[Model | Failure | None]:
         try:
             yield reading.read(found.path, found.shown)
         except ModelFileError as error:
-            meant = found.exact or (error.code in {"lfs-pointer", "empty"} and found.path.suffix in _MODEL_SUFFIXES)
-            yield Failure(path=error.path, code=error.code, message=error.message) if meant or error.code not in NO_MODEL else None
+            yield None if is_passed_over(found, error) else Failure(path=error.path, code=error.code, message=error.message)
+
+
+def is_passed_over(found: Input, error: ModelFileError) -> bool:
+    """Return whether a path that could not be read was merely found and is no model, so that nobody misses it."""
+    meant = found.exact or (error.code in {"lfs-pointer", "empty"} and found.path.suffix in _MODEL_SUFFIXES)
+    return error.code in NO_MODEL and not meant
 
 
 def gathered(results: Iterable[Model | Failure | None]) -> Inspection:

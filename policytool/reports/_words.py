@@ -78,12 +78,12 @@ def loader_lines(found: Sequence[Verdict]) -> list[tuple[str, str]]:
     taking = [verdict.loader for verdict in found if verdict.reason is None]
     reasons = dict.fromkeys(verdict.reason for verdict in found if verdict.reason)
     return [
-        ("loads in", _loader_ranges(taking) or "none of the loaders that were tried"),
-        *(("refused by", f"{_loader_ranges([verdict.loader for verdict in found if verdict.reason == reason])}: {reason}") for reason in reasons),
+        ("loads in", loader_ranges(taking) or "none of the loaders that were tried"),
+        *(("refused by", f"{loader_ranges([verdict.loader for verdict in found if verdict.reason == reason])}: {reason}") for reason in reasons),
     ]
 
 
-def _loader_ranges(loaders: Sequence[str]) -> str:
+def loader_ranges(loaders: Sequence[str]) -> str:
     """Return loaders in words, neighbours of one family joined: ``TF 2.4 to 2.15, tf_keras 2.21``."""
     parts: list[list[str]] = []
     for loader in loaders:

@@ -30,7 +30,8 @@ _SUFFIX: Final = re.compile(r"(?P<base>.*?)(?:_(?P<number>\d+))?")
 NOT_WEIGHTS: Final = frozenset({"optimizer", "metrics"})
 """Groups at the root that hold no layer's variables."""
 
-Owned = dict[int, list[Variable]]
+Owned = dict[int, list[tuple[Variable, "Tensor"]]]
+"""By site index, each variable with the stored tensor it was read from."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,6 +40,10 @@ class Placed:
 
     sites: tuple[Site, ...]
     variables: Mapping[int, tuple[Variable, ...]]
+    """By site index; each variable of a layer once."""
+
+    tensors: Mapping[int, tuple[Tensor, ...]]
+    """By site index; a shared layer's variables as often as they are stored."""
 
 
 def place(document: Document, sites: tuple[Site, ...]) -> Placed:
@@ -55,7 +60,14 @@ def place(document: Document, sites: tuple[Site, ...]) -> Placed:
         owned = _by_edges(document, sites)
     else:
         owned = {}
-    return Placed(sites=sites, variables={index: tuple(variables) for index, variables in owned.items()})
+    tensors = {index: tuple(tensor for _, tensor in pairs) for index, pairs in owned.items()}
+    return Placed(sites=sites, variables={index: _once(pairs, sites[index]) for index, pairs in owned.items()}, tensors=tensors)
+
+
+def _once(pairs: list[tuple[Variable, Tensor]], site: Site) -> tuple[Variable, ...]:
+    """Return the variables of a site; legacy HDF5 stores those of a shared layer at each of its places."""
+    variables = [variable for variable, _ in pairs]
+    return tuple(dict.fromkeys(variables)) if site.also_at else tuple(variables)
 
 
 def _by_names(sites: tuple[Site, ...], children: Mapping[int | None, list[int]], tensors: Iterable[Tensor]) -> Owned:
@@ -68,9 +80,7 @@ def _by_names(sites: tuple[Site, ...], children: Mapping[int | None, list[int]],
         end = next((end for end in range(min(longest, len(tensor.path) - 1), 0, -1) if tensor.path[:end] in top), 0)
         index = _deepest(sites, children, top.get(tensor.path[:end], 0), tensor.path[end:-1], longest)
         name = tensor.path[-1].removesuffix(":0")
-        holder, variable = _holder(sites, children, index, name), _variable(tensor, name)
-        if not (sites[holder].also_at and variable in owned[holder]):  # a shared layer's variables are stored at each of its places
-            owned[holder].append(variable)
+        owned[_holder(sites, children, index, name)].append((_variable(tensor, name), tensor))
     return owned
 
 
@@ -174,7 +184,7 @@ def _by_paths(document: Document, sites: tuple[Site, ...], children: Mapping[int
             end -= 1
         index = places.get(tensor.path[:end], 0)
         name = "/".join(part for part in tensor.path[end:] if part != _VARS)
-        owned[index].append(_variable(tensor, name))
+        owned[index].append((_variable(tensor, name), tensor))
     return owned
 
 
@@ -236,7 +246,7 @@ def _by_edges(document: Document, sites: tuple[Site, ...]) -> Owned:
             variable = document.nodes[number].variable
             if number not in taken and variable is not None:
                 taken.add(number)
-                owned[index].append(_variable(variable, label))
+                owned[index].append((_variable(variable, label), variable))
     return owned
 
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 LOADER: Final = Path(__file__).with_name("loader.py")
 
-SECONDS: Final = 300
-"""What all files of a library may take together, five times what they do; a load that hangs ends much earlier by its own alarm."""
+SECONDS: Final = 900
+"""What all files of a library may take together, several times what they do; a load that hangs ends much earlier by its own alarm."""
 
 ENVIRONMENT: Final = {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "PYTHONWARNINGS": "ignore"}
 
@@ -30,6 +30,9 @@ class Job:
     policy: str | None = None
     """The global policy to load it under; None for the library's own."""
 
+    sample: str | None = None
+    """``RELEASE/CASE`` whose recorded inputs to call the model with; None not to call it."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Loaded:
@@ -40,6 +43,9 @@ class Loaded:
 
     layers: tuple[Mapping[str, Any], ...] = ()
     """What the live layers said of themselves, in the words of the fixtures' truth."""
+
+    outputs: tuple[Mapping[str, Any], ...] = ()
+    """What the model made of the sample: dtype, shape and bytes in hexadecimal."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,7 +64,7 @@ def ask(python: Path, release: str, jobs: Sequence[Job]) -> Answers:
     while left:
         events = _events(python, release, left)
         versions = events[0]["versions"]
-        ended = [Loaded(error=event["error"], layers=tuple(event["layers"])) for event in events if "end" in event]
+        ended = [Loaded(error=event["error"], layers=tuple(event["layers"]), outputs=tuple(event.get("outputs", ()))) for event in events if "end" in event]
         if "begin" in events[-1]:
             ended.append(Loaded(error="the process ended or the load never returned"))
         loaded.update(zip(left, ended, strict=False))
@@ -70,7 +76,7 @@ def _events(python: Path, release: str, jobs: Sequence[Job]) -> list[dict[str, A
     """Run one child; return what it wrote down before it came to its end."""
     with tempfile.TemporaryDirectory() as scratch:
         listed, results, messages = (Path(scratch, name) for name in ("jobs.json", "results.jsonl", "messages"))
-        listed.write_text(json.dumps([(job.format, job.path, job.policy) for job in jobs]), encoding="utf-8")
+        listed.write_text(json.dumps([(job.format, job.path, job.policy, job.sample) for job in jobs]), encoding="utf-8")
         results.touch()
         with messages.open("w") as stream:
             done = subprocess.run(

@@ -23,7 +23,7 @@ Tally = dict[tuple[str, str], Counter[str]]
 """By library and format, how many of each column."""
 
 TALLY: Final = pytest.StashKey[Tally]()
-COLUMNS: Final = ("files", "load", "refused", "agree", "listed", "layers", "same dtypes")
+COLUMNS: Final = ("files", "load", "refused", "agree", "listed", "layers", "same dtypes", "bit for bit", "within 8 eps")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -45,9 +45,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if not tally:
         return
     terminalreporter.section("what the newest libraries made of the fixtures")
-    terminalreporter.write_line(f"{'':26}" + "".join(f"{column:>13}" for column in COLUMNS))
+    terminalreporter.write_line(f"{'':34}" + "".join(f"{column:>13}" for column in COLUMNS))
     for (library, kind), counts in sorted(tally.items()):
-        terminalreporter.write_line(f"{library:14}{kind:12}" + "".join(f"{counts[column]:13}" for column in COLUMNS))
+        terminalreporter.write_line(f"{library:14}{kind:20}" + "".join(f"{counts[column]:13}" for column in COLUMNS))
 
 
 @pytest.fixture(scope="session")

@@ -1,9 +1,10 @@
 """
 Load saved models with the newest Keras of one family and tell what came of each: ``python loader.py RELEASE JOBS RESULTS``.
 
-RELEASE is ``tf_keras2.21`` or ``keras3.15``, as ``fixtures/writer`` names releases. JOBS is a JSON list of ``[format, path, policy]``, where policy is
-the global policy to load under, or null for the library's own. RESULTS gets one JSON line with the versions, then ``{"begin": N}`` before job N and
-``{"end": N, "error": ...,"layers": [...]}`` after it, so that whoever finds this process dead knows the file that killed it.
+RELEASE is ``tf_keras2.21`` or ``keras3.15``, as ``fixtures/writer`` names releases. JOBS is a JSON list of ``[format, path, policy, sample]``: the
+global policy to load under, or null for the library's own, and ``RELEASE/CASE`` whose recorded inputs the model is called with, or null. RESULTS gets
+one JSON line with the versions, then ``{"begin": N}`` before job N and ``{"end": N, "error": ..., "layers": [...], "outputs": [...]}`` after it, so that
+whoever finds this process dead knows the file that killed it. An output is its dtype, its shape and its bytes in hexadecimal.
 
 A load that never returns ends the process: what it left behind could disturb the files after it.
 """
@@ -17,6 +18,8 @@ import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
+
+import numpy as np
 
 SECONDS: Final = 20
 """What a load may take; the slowest that ends takes a tenth of that."""
@@ -53,16 +56,27 @@ class Loader:
             return keras.models.model_from_json(Path(path).read_text(encoding="utf-8"), custom_objects=self.custom)
         return keras.saving.load_model(path, custom_objects=self.custom, compile=False, safe_mode=False)
 
-    def result(self, kind: str, path: str, policy: str | None) -> dict[str, Any]:
-        """Return what the live layers of a loaded model say of themselves, or the error that it was refused with."""
+    def result(self, kind: str, path: str, policy: str | None, sample: str | None) -> dict[str, Any]:
+        """Return what the live layers of a loaded model say of themselves and what it predicts, or the error that it was refused with."""
         signal.alarm(SECONDS)
         try:
             model = self.load(kind, path, policy)
+            outputs = self.outputs(model, sample) if sample else []
         except Exception as error:  # noqa: BLE001 - whatever a library raises is its refusal
-            return {"error": f"{type(error).__name__}: {' '.join(str(error).split())}"[:LENGTH], "layers": []}
+            return {"error": f"{type(error).__name__}: {' '.join(str(error).split())}"[-LENGTH:], "layers": [], "outputs": []}
         finally:
             signal.alarm(0)
-        return {"error": None, "layers": self.truth.layers(self.api, model)}
+        return {"error": None, "layers": self.truth.layers(self.api, model), "outputs": outputs}
+
+    def outputs(self, model: Any, sample: str) -> list[dict[str, Any]]:
+        """Return what the model makes of the inputs that were recorded when it was written."""
+        release, case = sample.split("/")
+        recorded = json.loads((WRITER / release / "truth.json").read_text(encoding="utf-8"))["cases"][case]["inputs"]
+        if not recorded:
+            return []
+        arrays = [np.array(one["values"], dtype=one["dtype"].replace("string", "object")).reshape(one["shape"]) for one in recorded]
+        made = [np.ascontiguousarray(output) for output in self.api.predict(model, arrays)]
+        return [{"dtype": str(one.dtype), "shape": list(one.shape), "bytes": one.tobytes().hex() if one.dtype.kind != "O" else ""} for one in made]
 
 
 def give_up(*_: object) -> None:
@@ -83,10 +97,10 @@ def main() -> None:
         loader = Loader(release)
         gc.freeze()  # a reset collects garbage; what the imports made would be searched before every file
         tell({"versions": loader.api.versions()})
-        for number, (kind, path, policy) in enumerate(json.loads(Path(jobs).read_text(encoding="utf-8"))):
+        for number, (kind, path, policy, sample) in enumerate(json.loads(Path(jobs).read_text(encoding="utf-8"))):
             tell({"begin": number})
             try:
-                tell({"end": number, **loader.result(kind, path, policy)})
+                tell({"end": number, **loader.result(kind, path, policy, sample)})
             except NeverReturnsError:
                 return
 

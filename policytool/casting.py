@@ -1,0 +1,117 @@
+"""
+Casts between the float dtypes of Keras, rounded once to the nearest value, ties to even.
+
+NumPy has no bfloat16, and ml_dtypes casts float64 to it by way of float32, which rounds twice: 1 + 2**-8 + 2**-40 becomes 1 instead of 1.0078125.
+So bfloat16 is made here from the bits of float32, and float64 is first brought to float32 by rounding to odd, after which the second rounding gives
+what a single one would (Boldo and Melquiond, "When double rounding is odd").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import ml_dtypes
+import numpy as np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Array = npt.NDArray[Any]
+
+BFLOAT16: Final = "bfloat16"
+DTYPES: Final[dict[str, np.dtype[Any]]] = {
+    "float16": np.dtype("float16"),
+    BFLOAT16: np.dtype(ml_dtypes.bfloat16),
+    "float32": np.dtype("float32"),
+    "float64": np.dtype("float64"),
+}
+"""What can be cast, by Keras' name."""
+
+_SMALLEST_NORMAL: Final = {"float16": 2.0**-14, BFLOAT16: 2.0**-126, "float32": 2.0**-126, "float64": 2.0**-1022}
+_QUIET: Final = 0x40
+"""The bit of a bfloat16 NaN that keeps it a NaN when the rest of its payload is cut off."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Counts:
+    """What a cast did to the values of a tensor; values that were not finite before are not counted as lost."""
+
+    values: int = 0
+    overflow: int = 0
+    """Became infinite."""
+
+    subnormal: int = 0
+    """Became so small that precision is lost."""
+
+    flushed: int = 0
+    """Became zero."""
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(
+            values=self.values + other.values,
+            overflow=self.overflow + other.overflow,
+            subnormal=self.subnormal + other.subnormal,
+            flushed=self.flushed + other.flushed,
+        )
+
+
+def cast(array: Array, before: str, after: str, through: str | None = None) -> tuple[Array, Counts]:
+    """
+    Return the values in another dtype, and what happened to them.
+
+    With ``through`` they are rounded to that dtype first, for files that cannot store it.
+
+    :raises ValueError: for a dtype that is no float of Keras.
+    """
+    unknown = {before, after, through or after} - DTYPES.keys()
+    if unknown:
+        raise ValueError(f"cannot cast {before} to {after}: {', '.join(sorted(unknown))} is none of {', '.join(DTYPES)}")
+    source = np.asarray(array, dtype=DTYPES[before])
+    narrow = through or after
+    with np.errstate(all="ignore"):
+        rounded = _convert(source, before, narrow)
+        counts = _counts(source, before, rounded, narrow)
+        return _convert(rounded, narrow, after), counts
+
+
+def _convert(array: Array, before: str, after: str) -> Array:
+    if before == after:
+        return array
+    if before == BFLOAT16:
+        widened = (array.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+        return widened.astype(DTYPES[after])
+    if after == BFLOAT16:
+        return _to_bfloat16(_rounded_to_odd(array) if before == "float64" else array.astype(np.float32))
+    return array.astype(DTYPES[after])
+
+
+def _to_bfloat16(array: Array) -> Array:
+    """Return float32 values rounded to bfloat16; NaNs keep their sign and the upper part of their payload."""
+    bits = np.ascontiguousarray(array).view(np.uint32)
+    rounded = (bits + (0x7FFF + ((bits >> 16) & 1))) >> 16
+    cut = (bits >> 16) | _QUIET
+    chosen = np.where(np.isnan(array), cut, rounded).astype(np.uint16)
+    return chosen.view(DTYPES[BFLOAT16]).reshape(array.shape)
+
+
+def _rounded_to_odd(array: Array) -> Array:
+    """Return float64 values as float32; of the two neighbours of a value that lies between them, the one with an odd last bit."""
+    nearest = array.astype(np.float32)
+    inexact = np.isfinite(array) & (nearest.astype(np.float64) != array)
+    toward_zero = np.where(np.abs(nearest.astype(np.float64)) > np.abs(array), np.nextafter(nearest, np.float32(0)), nearest)
+    bits = np.ascontiguousarray(toward_zero).view(np.uint32)
+    odd = np.where(inexact, bits | 1, bits).astype(np.uint32)
+    return odd.view(np.float32).reshape(array.shape)
+
+
+def _counts(source: Array, before: str, result: Array, after: str) -> Counts:
+    one = _convert(source, before, "float32") if before == BFLOAT16 else source
+    other = np.abs(_convert(result, after, "float32") if after == BFLOAT16 else result)
+    finite = np.isfinite(one)
+    return Counts(
+        values=int(one.size),
+        overflow=int(np.count_nonzero(finite & np.isinf(other))),
+        subnormal=int(np.count_nonzero((other > 0) & (other < _SMALLEST_NORMAL[after]))),
+        flushed=int(np.count_nonzero((one != 0) & (other == 0))),
+    )

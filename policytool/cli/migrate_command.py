@@ -1,0 +1,165 @@
+"""``policytool migrate``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from policytool import discovery
+from policytool.cli import options
+from policytool.cli.exit_codes import Exit
+from policytool.cli.progress import counted
+from policytool.errors import UsageError
+from policytool.operations.inspection import Failure
+from policytool.operations.migration import Destination, Migration, Status, migrate_all, the_one_model
+from policytool.operations.saved_plans import migrate_saved
+from policytool.planning.options import LossScales, Optimizers, Options, Outputs, assignment, checked_policy
+from policytool.planning.targets import target as named_target
+from policytool.reports._layout import clean
+from policytool.reports.plans import PLAN_REPORTERS, Migrations
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from policytool.operations.migration import Result
+
+_DIFF: Final = "diff"
+_FORMATS: Final = [reporter.name for reporter in PLAN_REPORTERS if reporter.name != _DIFF]
+
+
+@click.command("migrate", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("paths", nargs=-1, metavar="[PATH]...")
+@click.option("--to", metavar="POLICY", help="Change the layers that follow the model's policy to this one.")
+@click.option("--set", "set", multiple=True, metavar="PATTERN=POLICY", help="Decide for a layer path, or for paths that a regular expression matches in full.")
+@click.option("--include-exceptions", is_flag=True, help="With --to, change layers with a policy of their own too.")
+@click.option(
+    "--outputs", type=click.Choice(list(Outputs)), default=Outputs.KEEP, show_default=True, help="Whether outputs stay float32 under a 16-bit policy."
+)
+@click.option(
+    "--loss-scale",
+    type=click.Choice(list(LossScales)),
+    default=LossScales.DROP,
+    show_default=True,
+    help="Whether a policy's loss scale moves into the optimizer.",
+)
+@click.option(
+    "--optimizer",
+    type=click.Choice(list(Optimizers)),
+    default=Optimizers.FOLLOW,
+    show_default=True,
+    help="Whether the saved optimizer's loss scaling follows --to.",
+)
+@click.option("--target", metavar="LOADER", help="Spell policies for this loader, such as tf2.4, instead of the newest.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE|DIR", help="Where to write, instead of beside the input.")
+@click.option("--in-place", is_flag=True, help="Replace the input, and keep it as NAME.bak.")
+@click.option("--backup/--no-backup", default=True, show_default=True, help="Whether --in-place keeps the original.")
+@click.option("--overwrite", is_flag=True, help="Replace an output or a backup that exists.")
+@click.option("--allow-overflow", is_flag=True, help="Write tensors whose values the new dtype cannot hold, as infinities.")
+@click.option("--dry-run", is_flag=True, help="Show the plan and write nothing.")
+@click.option("--diff", is_flag=True, help="Show the configs' differences and write nothing.")
+@click.option("--check", is_flag=True, help="Write nothing, and exit 1 if a file would change.")
+@click.option("--plan", type=click.Path(path_type=Path), metavar="FILE", help="Carry out a plan saved with --dry-run --format json.")
+@click.option(
+    "--format", "format", type=click.Choice(_FORMATS), default=_FORMATS[0], show_default=True, envvar="POLICYTOOL_FORMAT", help="What stdout carries."
+)
+@click.option("-0", "--null", is_flag=True, help="Paths on stdin end in NUL instead of newlines.")
+@options.common
+def command(
+    *,
+    paths: tuple[str, ...],
+    to: str | None,
+    set: tuple[str, ...],  # the option's name
+    outputs: str,
+    loss_scale: str,
+    optimizer: str,
+    target: str | None,
+    output: Path | None,
+    plan: Path | None,
+    format: str,  # the option's name
+    include_exceptions: bool,
+    in_place: bool,
+    backup: bool,
+    overwrite: bool,
+    allow_overflow: bool,
+    dry_run: bool,
+    diff: bool,
+    check: bool,
+    null: bool,
+    verbose: bool,
+    quiet: bool,
+    debug: bool,  # main() looks for it
+    color: str,
+    progress: str,
+) -> int:
+    """
+    Rewrite the dtype policies of saved models; weights stay bit for bit, and the original stays unless --in-place.
+
+    Without options every deprecated spelling becomes the current one, and nothing is computed differently. PATH is an HDF5 file, a .keras file,
+    architecture JSON, a directory with models below it, a quoted glob, or - for a list of paths on stdin. Without one, it is the one model
+    there is below the working directory.
+    """
+    if in_place and output is not None:
+        raise UsageError("--in-place and -o contradict each other: the one replaces the input, the other leaves it")
+    asked = Options(
+        to=checked_policy(to, "--to") if to else None,
+        assignments=tuple(assignment(text) for text in set),
+        include_exceptions=include_exceptions,
+        outputs=Outputs(outputs),
+        loss_scale=LossScales(loss_scale),
+        optimizer=Optimizers(optimizer),
+        target=named_target(target) if target else None,
+    )
+    destination = Destination(
+        output=output, in_place=in_place, backup=backup, overwrite=overwrite, allow_overflow=allow_overflow, write=not (dry_run or diff or check)
+    )
+    listed = list(options.listed(paths, null=null))
+    if plan is not None:
+        if asked != Options():
+            raise UsageError("--plan carries out what was planned; options that plan (--to, --set, ...) cannot be added to it")
+        results = list(migrate_saved(plan, tuple(listed), destination))
+    else:
+        found = list(discovery.inputs(listed)) if listed else [] if paths else the_one_model(discovery.inputs([]), asked, destination)
+        results = list(counted(migrate_all(found, asked, destination), len(found), progress, "migrate"))
+    return _report(results, _DIFF if diff else format, color, check=check, quiet=quiet, verbose=verbose)
+
+
+def _report(results: Iterable[Result], format: str, color: str, *, check: bool, quiet: bool, verbose: bool) -> int:
+    """Show what happened and return the exit code."""
+    every = list(results)
+    migrations = tuple(result for result in every if isinstance(result, Migration))
+    failures = tuple(result for result in every if isinstance(result, Failure))
+    reporter = next(reporter for reporter in PLAN_REPORTERS if reporter.name == format)
+    click.echo(reporter.render(Migrations(migrations=migrations, failures=failures), options.view(color)), nl=False, color=color != "never")
+    for failure in failures:
+        click.echo(f"policytool: {clean(failure.path)} {clean(failure.message)} [{failure.code}]", err=True)
+    if format != "table":
+        for migration in migrations:
+            for refusal in migration.plan.refusals:
+                click.echo(f"policytool: {clean(migration.plan.path)} {clean(refusal.message)} [{refusal.code}]", err=True)
+    _summary(every, migrations, failures, quiet=quiet, verbose=verbose)
+    changes = [migration for migration in migrations if migration.status is Status.PLANNED]
+    if failures or any(migration.status is Status.REFUSED for migration in migrations):
+        return Exit.FAILURE
+    if check and changes:
+        return Exit.FINDINGS
+    if not migrations:
+        click.echo("policytool: no model found", err=True)
+        return Exit.NO_MODEL
+    return Exit.CLEAN
+
+
+def _summary(every: list[Result], migrations: tuple[Migration, ...], failures: tuple[Failure, ...], *, quiet: bool, verbose: bool) -> None:
+    passed_over = sum(result is None for result in every)
+    if passed_over and not quiet:
+        click.echo(f"policytool: {passed_over} files that are no models were passed over", err=True)
+    for migration in migrations:
+        if migration.written is not None and migration.written.followed_link and not quiet:
+            click.echo(
+                f"policytool: {clean(migration.plan.path)} is a link; the file it leads to was replaced: {clean(str(migration.written.target))}", err=True
+            )
+    if (verbose or len(every) > 1) and not quiet:
+        counts = {status: sum(migration.status is status for migration in migrations) for status in Status}
+        said = ", ".join(f"{count} {status.value}" for status, count in counts.items() if count)
+        click.echo(f"policytool: {said or 'no model'}" + (f", {len(failures)} failed" if failures else ""), err=True)

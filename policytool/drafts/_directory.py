@@ -1,0 +1,131 @@
+"""A directory that appears whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from policytool.drafts import _names
+from policytool.drafts._copying import copy_attributes, opened, sync_directory
+from policytool.drafts._draft import Draft
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+
+ASIDE: str = ".bak"
+"""What a directory's name gets while, or after, another takes its place."""
+
+
+class DirectoryDraft:
+    """
+    A directory in the making: its members are drafts, which get their names when it is published.
+
+    A directory cannot be renamed over another. So the original is renamed to its backup (``NAME.bak`` where none is wanted, then removed), and the new
+    one to its name: at every instant one complete copy stands under one of these two names.
+    """
+
+    def __init__(self, target: Path) -> None:
+        self._target = target
+        self._stack = contextlib.ExitStack()
+        self._members: dict[Path, Draft] = {}
+        self._links: dict[Path, str] = {}
+
+    @classmethod
+    def beside(cls, target: Path) -> Self:
+        """Return a new draft in the directory of ``target``."""
+        return cls(target)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stack.close()
+
+    @property
+    def members(self) -> Mapping[Path, Draft]:
+        """The members so far, by their path in the directory."""
+        return self._members
+
+    def member(self, name: Path) -> Draft:
+        """
+        Return a new member, as a draft; ``name`` is relative to the directory.
+
+        :raises OSError: where no file can be made.
+        """
+        draft = self._stack.enter_context(Draft.beside(self._target.with_name(name.name)))
+        self._members[name] = draft
+        return draft
+
+    def link(self, name: Path, to: str) -> None:
+        """Add a symbolic link to the directory."""
+        self._links[name] = to
+
+    def publish(self, target: Path, *, like: Path, overwrite: bool = False, backup: Path | None = None) -> None:
+        """
+        Give the directory its place, its files and directories with the attributes that those of ``like`` have.
+
+        With ``backup`` the target is replaced and its original stays under that name; with ``overwrite`` the target, or an older backup, is replaced.
+
+        :raises FileExistsError: where the target exists and neither is given, or the backup exists and ``overwrite`` is not given.
+        :raises OSError: where the system fails; the target then is what it was, and nothing new stays behind.
+        """
+        hidden = _names.hidden(target)
+        try:
+            self._build(hidden, like)
+            if not os.path.lexists(target):
+                self._move(hidden, target)
+            elif overwrite or backup is not None:
+                self._exchange(hidden, target, backup, overwrite=overwrite)
+            else:
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
+        finally:
+            _names.remove(hidden)
+
+    def _build(self, hidden: Path, like: Path) -> None:
+        directories = sorted({parent for name in (*self._members, *self._links) for parent in name.parents} | {Path()})
+        for directory in directories:
+            (hidden / directory).mkdir(mode=0o700)
+        for name, draft in self._members.items():
+            draft.finish(like / name)
+            draft.link(hidden / name)
+        for name, to in self._links.items():
+            (hidden / name).symlink_to(to)
+        for directory in reversed(directories):
+            with opened(hidden / directory, os.O_RDONLY) as descriptor:
+                copy_attributes(like / directory, descriptor)
+            sync_directory(hidden / directory)
+
+    @staticmethod
+    def _move(hidden: Path, target: Path) -> None:
+        hidden.rename(target)
+        try:
+            sync_directory(target.parent)
+        except BaseException:
+            target.rename(hidden)
+            raise
+
+    def _exchange(self, hidden: Path, target: Path, backup: Path | None, *, overwrite: bool) -> None:
+        aside = backup or target.with_name(target.name + ASIDE)
+        older = _names.hidden(aside)
+        if os.path.lexists(aside):
+            if not overwrite:
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(aside))
+            aside.rename(older)
+        try:
+            target.rename(aside)
+            self._move(hidden, target)
+        except BaseException:
+            if os.path.lexists(aside) and not os.path.lexists(target):
+                aside.rename(target)
+            if os.path.lexists(older):
+                older.rename(aside)
+            raise
+        _names.remove(older)
+        if backup is None:
+            with contextlib.suppress(OSError):
+                aside.rename(older)  # so that no half removed directory ever has a documented name
+            _names.remove(older)

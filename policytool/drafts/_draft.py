@@ -1,0 +1,169 @@
+"""One file that appears whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+
+from policytool.drafts import _names
+from policytool.drafts._copying import copy_attributes, copy_bytes, opened, sync_names
+from policytool.drafts._kept import Kept
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+_MODE: Final = 0o600
+"""Nobody else reads a draft; the published file gets the mode of the original."""
+
+_NO_UNNAMED: Final = {errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL}
+_NO_LINKS: Final = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
+_DESCRIPTORS: Final = Path("/proc/self/fd")
+
+
+class Draft:
+    """A file in the making, beside the place it is made for; a context manager that leaves nothing behind."""
+
+    def __init__(self, hidden: Path) -> None:
+        self._hidden = hidden
+        self._named = False
+        self._descriptor = self._open()
+
+    @classmethod
+    def beside(cls, target: Path) -> Self:
+        """
+        Return a new draft in the directory of ``target``, which may be the path of another draft.
+
+        :raises OSError: where no file can be made there.
+        """
+        if target.parent == _DESCRIPTORS:  # what an unnamed file's link leads to still names its directory
+            target = target.readlink().with_name("member")
+        return cls(_names.hidden(target))
+
+    @property
+    def path(self) -> Path:
+        """A path by which the draft can be opened while this process holds it."""
+        return self._hidden if self._named else _DESCRIPTORS / str(self._descriptor)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            if self._named:
+                self._hidden.unlink(missing_ok=True)
+        finally:
+            if self._descriptor >= 0:
+                descriptor, self._descriptor = self._descriptor, -1
+                os.close(descriptor)
+
+    def flush(self) -> None:
+        """
+        Bring the draft to the disk.
+
+        :raises OSError: where the disk fails.
+        """
+        os.fsync(self._descriptor)
+
+    def finish(self, like: Path | None) -> None:
+        """
+        Give the draft the mode, owner and extended attributes of ``like``, and bring it to the disk.
+
+        :raises OSError: where the disk fails.
+        """
+        copy_attributes(like, self._descriptor)
+        self.flush()
+
+    def publish(self, target: Path, *, like: Path | None = None, overwrite: bool = False, backup: Path | None = None) -> None:
+        """
+        Give the draft its place, with the mode, owner and extended attributes of ``like``.
+
+        With ``backup`` the target is replaced and its original stays under that name; with ``overwrite`` the target, or an older backup, is replaced.
+
+        :raises FileExistsError: where the target exists and neither is given, or the backup exists and ``overwrite`` is not given.
+        :raises OSError: where the system fails; the target then is what it was, and nothing new stays behind.
+        """
+        self.finish(like)
+        with opened(target.parent, os.O_RDONLY) as directory:
+            if overwrite or backup is not None:
+                self._replace(target, directory, Kept(target, backup, overwrite=overwrite))
+            else:
+                self._place(target, directory)
+
+    def link(self, name: Path) -> None:
+        """
+        Give the draft a name that nothing has.
+
+        :raises FileExistsError: where something has it.
+        """
+        try:
+            # With a directory's descriptor Python calls linkat(), which alone follows the link in /proc to the file itself.
+            how = {"follow_symlinks": False} if self._named else {"src_dir_fd": self._descriptor, "follow_symlinks": True}
+            os.link(self.path, name, **how)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            self._take(name)
+
+    def _open(self) -> int:
+        if sys.platform == "linux" and _DESCRIPTORS.is_dir():
+            try:
+                return os.open(self._hidden.parent, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, _MODE)
+            except OSError as error:
+                if error.errno not in _NO_UNNAMED:
+                    raise
+        self._named = True
+        try:
+            return os.open(self._hidden, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), _MODE)
+        except BaseException:
+            self._hidden.unlink(missing_ok=True)
+            raise
+
+    def _place(self, target: Path, directory: int) -> None:
+        """Give the draft a name that nothing has, and take it back where the directory cannot be brought to the disk."""
+        try:
+            self.link(target)
+            sync_names(directory)
+        except BaseException:
+            self._unlink_mine(target)
+            raise
+
+    def _replace(self, target: Path, directory: int, kept: Kept) -> None:
+        """Give the draft the name of what is there, in one step, which is taken back where the directory cannot be brought to the disk."""
+        new = self._hidden
+        try:
+            kept.keep()
+            if not self._named:
+                self.link(new)
+            new.replace(target)
+            sync_names(directory)
+        except BaseException:
+            new.unlink(missing_ok=True)
+            if not kept.restore():
+                self._unlink_mine(target)
+            raise
+        kept.release()
+
+    def _unlink_mine(self, name: Path) -> None:
+        """Take a name back, where it is this draft's."""
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.lstat(name), os.fstat(self._descriptor)):
+                name.unlink()
+
+    def _take(self, name: Path) -> None:
+        """Give the draft a name on a file system without links: the name is taken first, and the content brought to it in one step."""
+        os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE))
+        try:
+            if self._named:
+                self._hidden.replace(name)
+            else:
+                with opened(name, os.O_WRONLY) as descriptor:
+                    copy_bytes(self._descriptor, descriptor, os.fstat(self._descriptor).st_size)
+                    copy_attributes(self.path, descriptor)
+                    os.fsync(descriptor)
+        except BaseException:
+            name.unlink(missing_ok=True)
+            raise

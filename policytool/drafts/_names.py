@@ -1,0 +1,58 @@
+"""The hidden names of drafts, and the removal of those whose process is gone."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import shutil
+import socket
+import zlib
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SUFFIX: Final = ".policytool-draft"
+_HIDDEN: Final = re.compile(rf"\..*\.([0-9a-f]{{8}})-([0-9]+)-[0-9a-f]+{re.escape(SUFFIX)}", re.DOTALL)
+_NAME_BYTES: Final = 180
+"""Of a file's own name in a hidden one: file systems allow 255 bytes in all."""
+
+
+def hidden(target: Path) -> Path:
+    """Return a hidden name beside ``target``, which nothing else has."""
+    start = os.fsdecode(os.fsencode(target.name)[:_NAME_BYTES])
+    return target.with_name(f".{start}.{_host()}-{os.getpid()}-{secrets.token_hex(4)}{SUFFIX}")
+
+
+def remove_stale(directory: Path) -> None:
+    """Remove the drafts in ``directory`` that processes of this host left when they were killed."""
+    with contextlib.suppress(OSError), os.scandir(directory) as entries:
+        for name in [entry.name for entry in entries]:
+            match = _HIDDEN.fullmatch(name)
+            if match and match[1] == _host() and not _is_running(int(match[2])):
+                remove(directory / name)
+
+
+def remove(path: Path) -> None:
+    """Remove a file or a directory, as far as that is possible."""
+    with contextlib.suppress(OSError):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _host() -> str:
+    return f"{zlib.crc32(socket.gethostname().encode()):08x}"
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # it runs, and is someone else's
+        return True
+    return True

@@ -1,0 +1,239 @@
+"""``migrate``: plan what changes in each file, and carry the plans out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from policytool import discovery, planning, reading, recognition
+from policytool.discovery import shown
+from policytool.errors import ModelFileError, UsageError
+from policytool.operations.inspection import Failure, is_passed_over
+from policytool.plan import Plan, Refusal
+from policytool.planning.options import Options, assignment, checked_policy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from policytool.casting import Counts
+    from policytool.discovery import Input
+    from policytool.jsontext import Json
+    from policytool.writers import Written
+
+BACKUP: Final = ".bak"
+_REWRITTEN: Final = frozenset({"h5", "keras", "json"})
+
+
+class Status(StrEnum):
+    """How a migration ended."""
+
+    UNCHANGED = "unchanged"
+    """The file needs nothing, and was not touched."""
+
+    PLANNED = "planned"
+    """The plan was only made."""
+
+    WRITTEN = "written"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Destination:
+    """Where outputs go."""
+
+    output: Path | None = None
+    """``-o``: a file, or a directory for as many as there are."""
+
+    in_place: bool = False
+    backup: bool = True
+    overwrite: bool = False
+    allow_overflow: bool = False
+    write: bool = True
+    """False for ``--dry-run``, ``--diff`` and ``--check``."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Migration:
+    """One file's plan, and what became of it."""
+
+    plan: Plan
+    status: Status
+    source: Path
+    target: Path | None = None
+    written: Written | None = None
+    counts: Mapping[tuple[str, ...], Counts] = field(default_factory=dict)
+    parts: Mapping[str, Json] = field(default_factory=dict)
+    """The file's JSON documents before the migration."""
+
+
+Result = Migration | Failure | None
+"""None for a path that was found and is no model."""
+
+
+def migrate_all(inputs: Sequence[Input], options: Options, destination: Destination) -> Iterator[Result]:
+    """
+    Yield, for each input, what became of it.
+
+    :raises UsageError: for options that contradict a model: a pattern that matches no layer, one output for many inputs.
+    """
+    chosen = without_outputs(inputs, options.suffix, destination)
+    several = len(chosen) > 1
+    for found in chosen:
+        try:
+            document = recognition.document(found.path, found.shown)
+            unable = _unable(document.format, has_config=document.config_part is not None)
+            if unable is not None:
+                yield Failure(path=found.shown, code="not-migratable", message=unable)
+                continue
+            plan = planning.plan(reading.analysed(document), options)
+            yield carried_out(plan, found.path, destination, several=several, parts=document.parts)
+        except ModelFileError as error:
+            yield None if is_passed_over(found, error) else Failure(path=error.path, code=error.code, message=error.message)
+
+
+def migrate(path: str, to: str | None, assignments: Mapping[str, str], destination: Destination) -> Migration:
+    """
+    Return what became of one model.
+
+    :raises ModelFileError: for what cannot be read, migrated or written.
+    :raises UsageError: for policies and patterns that do not exist.
+    """
+    pairs = tuple(assignment(f"{pattern}={name}") for pattern, name in assignments.items())
+    options = Options(to=checked_policy(to, "to") if to is not None else None, assignments=pairs)
+    found = next(iter(discovery.inputs([path])), None)
+    if found is None or not found.exact:
+        raise ModelFileError(path, "no-model", "is a directory without a model of its own; name the model in it")
+    match next(migrate_all([found], options, destination)):
+        case Migration() as done:
+            return done
+        case Failure() as failure:
+            raise ModelFileError(failure.path, failure.code, failure.message)
+    raise ModelFileError(path, "no-model", "is no model")
+
+
+def carried_out(plan: Plan, source: Path, destination: Destination, *, several: bool = False, parts: Mapping[str, Json] | None = None) -> Migration:
+    """
+    Return what becomes of a plan: nothing for an empty one, a refusal, a preview, or the written file.
+
+    :raises ModelFileError: where writing fails; the original is what it was.
+    """
+    done = Migration(plan=plan, status=Status.UNCHANGED, source=source, parts=parts or {})
+    if plan.is_empty:
+        return done
+    target = target_of(source, plan.suffix, destination, several=several)
+    if plan.refusals:
+        return replace(done, status=Status.REFUSED, target=target)
+    counts = _measured(plan, source)
+    overflow = sum(count.overflow for count in counts.values())
+    if overflow and not destination.allow_overflow:
+        return replace(done, plan=replace(plan, refusals=(_overflows(plan, counts),)), status=Status.REFUSED, target=target, counts=counts)
+    if not destination.write:
+        return replace(done, status=Status.PLANNED, target=target, counts=counts)
+    from policytool import writers  # h5py takes 80 ms to import, and most plans are empty or only shown
+
+    changes = writers.Changes(edits=plan.edits, casts=plan.casts, state=plan.state)
+    written = writers.write(
+        source,
+        target,
+        changes,
+        document_format=plan.format,
+        overwrite=destination.overwrite,
+        in_place=destination.in_place,
+        backup=destination.backup,
+    )
+    return replace(done, status=Status.WRITTEN, target=target, written=written, counts=counts)
+
+
+def _measured(plan: Plan, source: Path) -> Mapping[tuple[str, ...], Counts]:
+    """Return what each cast does to the values, which takes reading those tensors and no others."""
+    if not plan.casts:
+        return {}
+    from policytool import writers  # as above: h5py and ml_dtypes
+
+    return writers.measure(source, plan.format, plan.casts)
+
+
+def default_name(source: Path, suffix: str) -> str:
+    """Return the name of an output beside its input: ``model.h5`` becomes ``model.mixed_bfloat16.h5``."""
+    return f"{source.stem}.{suffix}{source.suffix}"
+
+
+def target_of(source: Path, suffix: str, destination: Destination, *, several: bool) -> Path:
+    """
+    Return where the output of an input goes.
+
+    :raises UsageError: where one output is named for several inputs.
+    """
+    if destination.in_place:
+        return source
+    if destination.output is None:
+        return source.with_name(default_name(source, suffix))
+    output = destination.output
+    if output.is_dir() and not recognition.is_model(output):
+        inside = output / source.name
+        return output / default_name(source, suffix) if _is_same(inside, source) else inside
+    if several:
+        raise UsageError(f"-o {shown(output)} is one file, and there are several inputs; name an existing directory")
+    return output
+
+
+def without_outputs(inputs: Sequence[Input], suffix: str, destination: Destination) -> list[Input]:
+    """Return the inputs without those that were found and have the name of another input's output."""
+    several = len(inputs) > 1
+    outputs = set() if destination.in_place else {_target_or_none(found.path, suffix, destination, several=several) for found in inputs}
+    return [found for found in inputs if found.exact or found.path not in outputs]
+
+
+def the_one_model(inputs: Iterable[Input], options: Options, destination: Destination) -> list[Input]:
+    """
+    Return the one model among the inputs that were found; none where there is none.
+
+    :raises UsageError: where there are several, with their names.
+    """
+    candidates = without_outputs(list(inputs), options.suffix, destination)
+    models = []
+    for found in candidates:
+        try:
+            reading.read(found.path, found.shown)
+        except ModelFileError as error:
+            if is_passed_over(found, error):
+                continue
+        models.append(found)
+    if len(models) > 1:
+        listed = ", ".join(found.shown for found in models[:10]) + (", ..." if len(models) > 10 else "")  # noqa: PLR2004  # a sentence, not a list
+        raise UsageError(f"there are {len(models)} models here ({listed}); name the one that is meant, or a glob in quotes for all of them")
+    return models
+
+
+def _target_or_none(source: Path, suffix: str, destination: Destination, *, several: bool) -> Path | None:
+    try:
+        return target_of(source, suffix, destination, several=several)
+    except UsageError:
+        return None
+
+
+def _is_same(first: Path, second: Path) -> bool:
+    return first.exists() and first.samefile(second)
+
+
+def _unable(document_format: str, *, has_config: bool) -> str | None:
+    """Return why a file of this format cannot be migrated; None where it can."""
+    if not has_config or document_format == "weights":
+        return "holds no policy that could be changed: weights alone, or a SavedModel without Keras metadata"
+    if document_format not in _REWRITTEN:
+        return "is a SavedModel, whose traced graph keeps computing as before whatever its metadata says; migrate rewrites HDF5, .keras and architecture JSON"
+    return None
+
+
+def _overflows(plan: Plan, counts: Mapping[tuple[str, ...], Counts]) -> Refusal:
+    worst = max(plan.casts, key=lambda cast: counts[cast.tensor].overflow if cast.tensor in counts else 0)
+    found = counts[worst.tensor]
+    total = sum(count.overflow for count in counts.values())
+    narrow = worst.through or worst.after
+    message = (
+        f"{worst.path or 'the optimizer'} has {found.overflow} values in {'/'.join(worst.tensor)} that {narrow} cannot hold and that would become infinite "
+        f"({total} in all); mixed_{narrow} keeps variables in float32, and --allow-overflow writes the infinities"
+    )
+    return Refusal(code="overflow", message=message, path=worst.path)

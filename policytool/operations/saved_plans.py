@@ -1,0 +1,205 @@
+"""
+A plan that was saved with ``--format json`` and is to be carried out later: read back, and held against the file.
+
+A plan file is checked like any other input. The writers compare every value with what the plan says stood there, so a plan for another file, or
+for one that has changed, does nothing.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from policytool import jsontext, limits, reading, recognition
+from policytool.errors import ModelFileError, UsageError
+from policytool.model import Address
+from policytool.operations.inspection import Failure
+from policytool.operations.migration import Destination, Result, carried_out
+from policytool.plan import ABSENT, Cast, Edit, Kind, Plan, Slot
+from policytool.planning.applied import applied
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from policytool.document import Document
+
+Value = TypeVar("Value")
+VERSION = 1
+
+
+def migrate_saved(file: Path, paths: tuple[str, ...], destination: Destination) -> Iterator[Result]:
+    """
+    Yield what became of each plan in a file; with one path and one plan, that path is migrated in place of the plan's own.
+
+    :raises UsageError: for what is no saved plan, and for paths that it has no plan for.
+    """
+    for plan, path in _paired(plans(file), paths):
+        try:
+            document = recognition.document(path, str(path))
+            _check(document, plan)
+            after = reading.analysed(applied(document, plan.edits, plan.casts)).model.loaders
+            before = reading.analysed(document).model.loaders
+        except ModelFileError as error:
+            yield Failure(path=error.path, code=error.code, message=error.message)
+            continue
+        current = Plan(
+            path=document.path,
+            format=document.format,
+            generation=plan.generation,
+            suffix=plan.suffix,
+            base_policy=plan.base_policy,
+            edits=plan.edits,
+            casts=plan.casts,
+            state=plan.state,
+            loaders_before=before,
+            loaders_after=after,
+        )
+        try:
+            yield carried_out(current, path, destination, parts=document.parts)
+        except ModelFileError as error:
+            yield Failure(path=error.path, code=error.code, message=error.message)
+
+
+def plans(file: Path) -> tuple[Plan, ...]:
+    """
+    Return the plans of a file that ``migrate --format json`` wrote.
+
+    :raises UsageError: for anything else.
+    """
+    try:
+        if file.stat().st_size > limits.MAX_JSON_BYTES:
+            raise UsageError(f"--plan {file} holds more than {limits.MAX_JSON_BYTES} bytes, which no plan needs")
+        value, _ = jsontext.parse(file.read_bytes())
+    except OSError as error:
+        raise UsageError(f"--plan {file} cannot be read: {error.strerror}") from error
+    except jsontext.JsonError as error:
+        raise UsageError(f"--plan {file} {error}") from error
+    try:
+        if not isinstance(value, dict) or value["version"] != VERSION:
+            raise UsageError(f"--plan {file} is no plan of version {VERSION}; expected what migrate --dry-run --format json prints")
+        return tuple(_plan(item) for item in _list(value["plans"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise UsageError(f"--plan {file} is no plan: {type(error).__name__} at {error}; expected what migrate --dry-run --format json prints") from error
+
+
+def _paired(found: tuple[Plan, ...], paths: tuple[str, ...]) -> list[tuple[Plan, Path]]:
+    if not paths:
+        return [(plan, Path(plan.path)) for plan in found]
+    if len(found) == 1 and len(paths) == 1:
+        return [(found[0], Path(paths[0]))]
+    named = {plan.path: plan for plan in found}
+    missing = [path for path in paths if path not in named]
+    if missing:
+        raise UsageError(f"the saved plan has none for {missing[0]}; it has plans for {', '.join(list(named)[:5]) or 'no file'}")
+    return [(named[path], Path(path)) for path in paths]
+
+
+def _check(document: Document, plan: Plan) -> None:
+    """
+    Hold a plan against a file.
+
+    :raises ModelFileError: where a value is not what the plan found there.
+    """
+    if document.format != plan.format:
+        raise ModelFileError(document.path, "plan-stale", f"is {document.format}, and the plan was made for {plan.format}; plan again")
+    if plan.refusals:
+        raise ModelFileError(document.path, "plan-refused", f"has a plan that was refused: {plan.refusals[0].message}")
+    for edit in plan.edits:
+        if _value_at(document, edit.address) != edit.before:
+            raise ModelFileError(
+                document.path, "plan-stale", f"has another value at {edit.address.part} {edit.address.pointer} than the plan found; plan again"
+            )
+    stored = {tensor.path: tensor.dtype for tensor in (*(document.tensors or ()), *document.state)}
+    for cast in plan.casts:
+        if stored.get(cast.tensor) != cast.before:
+            raise ModelFileError(document.path, "plan-stale", f"does not store {'/'.join(cast.tensor)} as {cast.before}, as the plan found it; plan again")
+    for slot in plan.state or ():
+        if slot.source is not None and slot.source not in stored:
+            raise ModelFileError(document.path, "plan-stale", f"does not store {'/'.join(slot.source)}, as the plan found it; plan again")
+
+
+def _value_at(document: Document, address: Address) -> Any:  # noqa: ANN401  # JSON of any shape, or its absence
+    value: Any = document.parts.get(address.part, ABSENT)
+    for step in address.pointer.split("/")[1:]:
+        key = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(value, dict):
+            value = value.get(key, ABSENT)
+        elif isinstance(value, list) and key.isdigit() and int(key) < len(value):
+            value = value[int(key)]
+        else:
+            return ABSENT
+    return value
+
+
+def _plan(item: Any) -> Plan:  # noqa: ANN401  # checked here
+    from policytool.plan import Refusal
+
+    return Plan(
+        path=_text(item["path"]),
+        format=_text(item["format"]),
+        generation=_or_none(item["generation"], _text),
+        suffix=_text(item["suffix"]),
+        base_policy=_or_none(item["base_policy"], _text),
+        edits=tuple(_edit(edit) for edit in _list(item["edits"])),
+        casts=tuple(_cast(cast) for cast in _list(item["casts"])),
+        state=_or_none(item["state"], lambda slots: tuple(_slot(slot) for slot in _list(slots))),
+        refusals=tuple(
+            Refusal(code=_text(refusal["code"]), message=_text(refusal["message"]), path=_or_none(refusal["path"], _text))
+            for refusal in _list(item["refusals"])
+        ),
+    )
+
+
+def _edit(item: Any) -> Edit:  # noqa: ANN401  # checked here
+    return Edit(
+        kind=Kind(item["kind"]),
+        address=Address(part=_text(item["part"]), pointer=_text(item["pointer"])),
+        path=_or_none(item["path"], _text),
+        before=item.get("before", ABSENT),
+        after=item.get("after", ABSENT),
+        reason=_text(item["reason"]),
+    )
+
+
+def _cast(item: Any) -> Cast:  # noqa: ANN401  # checked here
+    return Cast(
+        tensor=_names(item["tensor"]),
+        path=_or_none(item["path"], _text),
+        before=_float(item["before"]),
+        after=_float(item["after"]),
+        through=_or_none(item["through"], _float),
+        reason=_text(item["reason"]),
+    )
+
+
+def _slot(item: Any) -> Slot:  # noqa: ANN401  # checked here
+    value = item["value"]
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+        raise TypeError("a number was expected")
+    return Slot(tensor=_names(item["tensor"]), source=_or_none(item["source"], _names), dtype=_or_none(item["dtype"], _text), value=value)
+
+
+def _names(value: object) -> tuple[str, ...]:
+    return tuple(_text(name) for name in _list(value))
+
+
+def _list(value: object) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError("a list was expected")
+    return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("text was expected")
+    return value
+
+
+def _float(value: object) -> str:
+    if value not in {"float16", "bfloat16", "float32", "float64"}:
+        raise TypeError("a float dtype was expected")
+    return str(value)
+
+
+def _or_none(value: Any, read: Callable[[Any], Value]) -> Value | None:  # noqa: ANN401  # checked by what reads it
+    return None if value is None else read(value)

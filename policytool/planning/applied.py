@@ -1,0 +1,43 @@
+"""A document as it will be once a plan is carried out: what loaders are judged by before anything is written."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from policytool.plan import ABSENT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from policytool.document import Document
+    from policytool.jsontext import Json
+    from policytool.plan import Cast, Edit
+
+
+def applied(document: Document, edits: Iterable[Edit], casts: Iterable[Cast]) -> Document:
+    """Return the document with the edits made and the tensors cast."""
+    parts: Mapping[str, Json] = {part: _edited(value, [edit for edit in edits if edit.address.part == part]) for part, value in document.parts.items()}
+    after = {cast.tensor: cast.after for cast in casts}
+    tensors = document.tensors
+    if tensors is not None and after:
+        tensors = tuple(replace(tensor, dtype=after.get(tensor.path, tensor.dtype)) for tensor in tensors)
+    return replace(document, parts=parts, tensors=tensors)
+
+
+def _edited(value: Json, edits: list[Edit]) -> Json:
+    if not edits:
+        return value
+    edited = copy.deepcopy(value)
+    for edit in edits:
+        steps = [step.replace("~1", "/").replace("~0", "~") for step in edit.address.pointer.split("/")[1:]]
+        holder: Any = edited
+        for step in steps[:-1]:
+            holder = holder[int(step)] if isinstance(holder, list) else holder[step]
+        key: Any = int(steps[-1]) if isinstance(holder, list) else steps[-1]
+        if edit.after is ABSENT:
+            del holder[key]
+        else:
+            holder[key] = edit.after
+    return edited

@@ -1,0 +1,59 @@
+"""What no loader can build or run in the dtype that the plan asks for; refused by layer and reason."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from policytool import opaque, policy
+from policytool.plan import Refusal
+from policytool.planning import capabilities
+from policytool.policy import Policy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.planning.decisions import Decisions
+    from policytool.planning.subject import Subject
+
+_INITIALIZER: Final = re.compile(r"(\w+_)?initializer|inner_init")
+_ALIASES: Final = {"orthogonal": "Orthogonal", "orthogonalinitializer": "Orthogonal"}
+"""How configs name the initialisers that some dtype cannot have: by alias (Keras 1 and 2), or as Keras 3.0 to 3.6 call the class."""
+
+
+def check(subject: Subject, decisions: Decisions) -> None:
+    """Add a refusal for each layer that cannot be built or run under its new policy."""
+    for index, decision in sorted(decisions.by_site.items()):
+        site = subject.sites[index]
+        wanted = decision.policy
+        if not isinstance(wanted, Policy) or wanted.name == subject.layers[index].policy or opaque.is_opaque(site):
+            continue
+        name = wanted.quantization.source if wanted.quantization else wanted.name
+        decisions.refusals += _kernel(subject, index, name)
+        decisions.refusals += _initializers(subject, index, policy.named(name))
+
+
+def _kernel(subject: Subject, index: int, name: str) -> Iterator[Refusal]:
+    layer = subject.layers[index]
+    message = capabilities.trouble(subject.library, subject.sites[index].class_name, name)
+    if message is not None and not subject.is_input(index):
+        text = f"{layer.path} ({layer.class_name}) cannot run under {name} on a CPU: {message}; keep it in float32 with --set '{layer.path}=float32'"
+        yield Refusal(code="no-kernel", message=text, path=layer.path)
+
+
+def _initializers(subject: Subject, index: int, wanted: Policy) -> Iterator[Refusal]:
+    """Yield a refusal for an initialiser that every loader runs before it reads the variable it made."""
+    layer = subject.layers[index]
+    for key, value in subject.config(index).items():
+        if not _INITIALIZER.fullmatch(key):
+            continue
+        named = value.get("class_name") if isinstance(value, dict) else value
+        initializer = _ALIASES.get(str(named).lower(), str(named))
+        if capabilities.undrawable(subject.library, initializer, wanted.variable_dtype or "") is not None:
+            mixed = f"mixed_{wanted.variable_dtype}"
+            text = (
+                f"{layer.path} ({layer.class_name}) cannot be built under {wanted.name}: its {key}, {initializer}, cannot make such variables, and loaders "
+                f"run it; {mixed} keeps variables in float32, for the layer alone with --set '{layer.path}={mixed}'"
+            )
+            yield Refusal(code="no-initializer", message=text, path=layer.path)
+            return

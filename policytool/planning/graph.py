@@ -1,0 +1,136 @@
+"""
+Which layer feeds which: the graphs of functional models and the chains of sequential ones, as their configs have them.
+
+A Keras 2 node is ``["layer", node, tensor, {kwargs}]``, with tensors in the kwargs spelled ``["layer", node, tensor]`` (TF 2.4 on); a Keras 3
+node is ``{"args", "kwargs"}`` with ``__keras_tensor__`` objects. Both are walked for what names a layer of the same model.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from policytool.tree import LAYERS, MODEL_CLASSES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from policytool.jsontext import Json
+    from policytool.tree import Site
+
+_REFERENCE: Final = 3
+"""The least items of a reference to a tensor: layer, node index, tensor index."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Node:
+    """One layer or operation of a model's graph."""
+
+    name: str
+    class_name: str
+    site: int | None
+    """The layer's site; None for an operation of Keras 3."""
+
+    pointer: str
+    """Where its entry stands in the config."""
+
+    entry: Mapping[str, Json]
+    parents: tuple[str, ...]
+    """The nodes whose tensors it takes, at any of its calls."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Graph:
+    """One model's graph."""
+
+    model: int
+    nodes: Mapping[str, Node]
+    """In the order of the config."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    def children(self) -> dict[str, list[str]]:
+        """Return which nodes take each node's tensors."""
+        found: dict[str, list[str]] = defaultdict(list)
+        for node in self.nodes.values():
+            for parent in node.parents:
+                found[parent].append(node.name)
+        return found
+
+
+def graphs(sites: Sequence[Site]) -> dict[int, Graph]:
+    """Return the graph of each functional and sequential model, by the model's site."""
+    by_names: dict[tuple[str, ...], int] = {}
+    for index, site in enumerate(sites):
+        for names in ((*site.names[:-1], site.given_name or site.name), site.names, *site.also_at):
+            by_names.setdefault(names, index)
+    found = {}
+    for index, site in enumerate(sites):
+        if site.is_model and site.class_name in MODEL_CLASSES:
+            functional = site.config is not None and "output_layers" in site.config
+            found[index] = _functional(index, site, by_names) if functional else _sequential(index, sites)
+    return found
+
+
+def _sequential(model: int, sites: Sequence[Site]) -> Graph:
+    """Return the chain of a sequential model's layers."""
+    nodes: dict[str, Node] = {}
+    last: tuple[str, ...] = ()
+    for index, site in enumerate(sites):
+        if site.parent == model and site.attribute == LAYERS:
+            pointer = site.address.pointer.removesuffix("/config/dtype") if site.address else ""
+            nodes[site.name] = Node(name=site.name, class_name=site.class_name, site=index, pointer=pointer, entry={}, parents=last)
+            last = (site.name,)
+    first = next(iter(nodes), None)
+    return Graph(model=model, nodes=nodes, inputs=(first,) if first is not None else (), outputs=last)
+
+
+def _functional(model: int, site: Site, by_names: Mapping[tuple[str, ...], int]) -> Graph:
+    config = site.config or {}
+    base = site.address.pointer.removesuffix("/dtype") if site.address else ""
+    listed = config.get(LAYERS)
+    entries = [(position, entry) for position, entry in enumerate(listed if isinstance(listed, list) else ()) if isinstance(entry, dict)]
+    names = {_name(entry) for _, entry in entries}
+    nodes = {}
+    for position, entry in entries:
+        name = _name(entry)
+        nodes[name] = Node(
+            name=name,
+            class_name=str(entry.get("class_name")),
+            site=by_names.get((*site.names, name)),
+            pointer=f"{base}/{LAYERS}/{position}",
+            entry=entry,
+            parents=tuple(dict.fromkeys(parent for parent in references(entry.get("inbound_nodes")) if parent in names)),
+        )
+    return Graph(model=model, nodes=nodes, inputs=_ends(config.get("input_layers"), names), outputs=_ends(config.get("output_layers"), names))
+
+
+def _name(entry: Mapping[str, Json]) -> str:
+    config = entry.get("config")
+    inner = config.get("name") if isinstance(config, dict) else None
+    return str(entry.get("name") or inner)
+
+
+def _ends(value: Json, names: set[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for name in references(value) if name in names))
+
+
+def references(value: Json) -> Iterator[str]:
+    """Yield the names of the layers whose tensors a value refers to, in its order."""
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, dict):
+            history = item.get("keras_history")
+            if isinstance(history, list) and history and isinstance(history[0], str):
+                yield history[0]
+            else:
+                pending += reversed(item.values())
+        elif isinstance(item, list):
+            if len(item) >= _REFERENCE and isinstance(item[0], str) and isinstance(item[1], int) and isinstance(item[2], int):
+                yield item[0]
+                pending += reversed(item[_REFERENCE:])
+            else:
+                pending += reversed(item)

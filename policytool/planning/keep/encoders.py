@@ -1,0 +1,30 @@
+"""
+Layers that turn ids and categories into floats.
+
+Their ops count in 32 or 64 bits alone (``DenseBincount``, ``Bucketize``), and what they take as ids a 16-bit float cannot tell apart: all six 16-bit
+cases of tf_keras 2.21 fail when they are built, Keras 3.15's when they are called.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.planning.keep._base import KeepRule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.planning.subject import Subject
+    from policytool.policy import Policy
+
+_ENCODERS: Final = frozenset({"CategoryEncoding", "Discretization", "Hashing", "HashedCrossing", "IntegerLookup", "StringLookup", "TextVectorization"})
+
+
+def find(subject: Subject, _policy: Policy) -> Iterator[tuple[int, str]]:
+    """Yield the layers of these classes; those whose dtype is no float keep it anyway."""
+    for index, site in enumerate(subject.sites):
+        if site.class_name in _ENCODERS and site.registered_name in {None, site.class_name}:
+            yield index, "it encodes ids or categories with ops that have no 16-bit form"
+
+
+RULE: Final = KeepRule(name="encoders", find=find)

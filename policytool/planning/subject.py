@@ -1,0 +1,147 @@
+"""A read model with what planning asks of it again and again."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from policytool import dtypes, generations, policy
+from policytool.errors import SpellingError
+from policytool.planning.graph import graphs
+from policytool.tree import INPUT_CLASS, LAYERS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from policytool.document import Document
+    from policytool.generations import Generation
+    from policytool.model import Layer
+    from policytool.planning.graph import Graph
+    from policytool.policy import Policy, PolicyMap
+    from policytool.reading import Analysis
+    from policytool.tree import Site
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The model that a plan is made for."""
+
+    analysis: Analysis
+
+    @property
+    def document(self) -> Document:
+        """The file's contents."""
+        return self.analysis.document
+
+    @property
+    def sites(self) -> tuple[Site, ...]:
+        """The places of its layers."""
+        return self.analysis.placed.sites
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """Its layers, with the same indices as :attr:`sites`."""
+        return self.analysis.model.layers
+
+    @property
+    def generation(self) -> Generation:
+        """The newest generation that can have written the file."""
+        return self.analysis.origins[-1].generation
+
+    @property
+    def is_keras3(self) -> bool:
+        """Whether Keras 3 wrote the file."""
+        return self.analysis.origins[-1].release.id.startswith("keras3")
+
+    @property
+    def library(self) -> str:
+        """The newest release of the library that loads files of this kind, as :mod:`policytool.refusals` names it."""
+        return "keras3.15" if self.is_keras3 else "tf_keras2.21"
+
+    @cached_property
+    def children(self) -> Mapping[int, tuple[int, ...]]:
+        """Site index to those directly below."""
+        found: dict[int, list[int]] = defaultdict(list)
+        for index, site in enumerate(self.sites):
+            if site.parent is not None:
+                found[site.parent].append(index)
+        return defaultdict(tuple, {parent: tuple(below) for parent, below in found.items()})
+
+    @cached_property
+    def by_pointer(self) -> Mapping[str, int]:
+        """Where a layer's ``dtype`` stands, or would stand, to the first site that has it there."""
+        found: dict[str, int] = {}
+        for index, site in enumerate(self.sites):
+            if site.address is not None:
+                found.setdefault(site.address.pointer, index)
+        return found
+
+    @cached_property
+    def graphs(self) -> Mapping[int, Graph]:
+        """The graph of each functional and sequential model, by its site."""
+        return graphs(self.sites)
+
+    @cached_property
+    def spelled(self) -> Mapping[int, Policy | PolicyMap]:
+        """The policy, or the map of policies, that each site's own config spells; nothing for those that spell none."""
+        found = {}
+        for index, site in enumerate(self.sites):
+            if isinstance(site.spelled, str | dict) and site.sub_policy is None:
+                try:
+                    found[index] = generations.parse(site.spelled, self.generation)
+                except SpellingError:
+                    continue  # inspect has told it as unknown-policy; it is left alone
+        return found
+
+    def below(self, index: int) -> Iterator[int]:
+        """Yield a site and everything below it."""
+        pending = [index]
+        while pending:
+            found = pending.pop()
+            yield found
+            pending += reversed(self.children[found])
+
+    def is_input(self, index: int) -> bool:
+        """Return whether the site is an input layer."""
+        return self.sites[index].class_name == INPUT_CLASS
+
+    def is_root_input(self, index: int) -> bool:
+        """Return whether the site is an input layer of the outermost model."""
+        return self.is_input(index) and self.sites[index].parent == 0 and self.sites[index].attribute == LAYERS
+
+    def is_floating(self, index: int) -> bool:
+        """Return whether the layer computes in floats, or in whatever its first input has."""
+        layer = self.layers[index]
+        return layer.policy is not None and (layer.compute_dtype is None or dtypes.is_float(layer.compute_dtype))
+
+    def has_weights(self, index: int) -> bool:
+        """Return whether the layer, or one it makes by itself, has variables: stored ones, or initialisers in its config where a file stores none."""
+        if self.document.tensors is not None:
+            own = (index, *(child for child in self.children[index] if self.sites[child].sub_policy is not None))
+            return any(not variable.dtype.startswith("string") for part in own for variable in self.layers[part].variables)
+        config = self.sites[index].config
+        return config is not None and any(key.endswith("_initializer") for key in config)
+
+    def policy_name(self, index: int) -> str | None:
+        """Return the name of the layer's policy as it is written today: removed names by their replacement, quantised ones by their source."""
+        layer = self.layers[index]
+        if layer.quantization is not None:
+            return layer.quantization.source
+        return replaced(layer.policy)
+
+    def config(self, index: int) -> Mapping[str, object]:
+        """Return the layer's config; an empty one where it has none."""
+        return self.sites[index].config or {}
+
+
+def replaced(name: str | None) -> str | None:
+    """Return what computes the same as a removed name; the name itself where it is current, or where nothing does."""
+    if name is None:
+        return None
+    life = policy.lifecycle(policy.named(name))
+    if name.endswith("_with_float32_vars") and life.replacement and policy.named(name).compute_dtype == policy.named(life.replacement).compute_dtype:
+        candidate = policy.named(life.replacement)
+        return candidate.name if candidate.variable_dtype == policy.named(name).variable_dtype else name
+    return name

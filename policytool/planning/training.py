@@ -1,0 +1,176 @@
+"""What a migration does to the saved optimizer: its wrapper's spelling, its loss scaling, and where its state stands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from policytool import training
+from policytool.errors import SpellingError
+from policytool.plan import Edit, Kind, Note, Severity, Slot
+from policytool.planning import loss_scale, optimizers
+from policytool.planning.optimizers import Dialect
+from policytool.planning.options import LossScales, Optimizers
+from policytool.policy import Dynamic, Fixed
+
+if TYPE_CHECKING:
+    from policytool.jsontext import Json
+    from policytool.planning.options import Options
+    from policytool.planning.subject import Subject
+
+_SCALED: Final = "mixed_float16"
+"""The only policy under which ``compile()`` scales losses by itself, in every release."""
+
+_OPTIMIZER: Final = "optimizer"
+_INNER: Final = ("inner_optimizer", "vars")
+_VARS: Final = "vars"
+_LEGACY_TARGETS: Final = "tf2.1-2.3"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Training:
+    """What becomes of the optimizer."""
+
+    edits: tuple[Edit, ...] = ()
+    state: tuple[Slot, ...] | None = None
+    notes: tuple[Note, ...] = ()
+
+
+@dataclass
+class _Work:
+    """The optimizer on its way through the steps."""
+
+    value: Json
+    reasons: list[str]
+    notes: list[Note]
+    kind: Kind = Kind.SPELLING
+
+    def change(self, value: Json, reason: str, kind: Kind = Kind.TRAINING) -> None:
+        """Take another value, if it is another; any change of training outweighs one of spelling."""
+        if value != self.value:
+            self.value = value
+            self.reasons.append(reason)
+            self.kind = kind if kind is Kind.TRAINING else self.kind
+
+
+def plan(subject: Subject, options: Options, base: str | None, *, changes: bool, respells: bool, target: str | None) -> Training:
+    """
+    Return what the options mean for the saved optimizer.
+
+    :param base: the policy that ``--to`` replaces; ``changes`` tells whether any layer's policy does change
+    :param respells: whether policies lose a loss scale
+    :param target: the generation that policies are spelled for, where ``--target`` names one
+    """
+    place = training.optimizer_place(subject.document)
+    keep = loss_scale.scale_to_keep(subject) if options.loss_scale is LossScales.KEEP and respells else None
+    retargeted = options.to is not None and base != options.to and changes
+    leaves = retargeted and base == _SCALED and options.optimizer is Optimizers.FOLLOW
+    said = loss_scale.notes(subject, kept=keep is not None, leaves=str(options.to) if leaves else None) if respells else ()
+    if place is None:
+        return Training(notes=said)
+    address, before = place
+    work = _Work(value=before, reasons=[], notes=list(said))
+    dialect = _dialect(subject)
+    if not dialect.keras3 and target != _LEGACY_TARGETS:
+        _modernise(work)
+    if keep is not None:
+        _wrap(work, keep, dialect, "--loss-scale keep")
+    if retargeted and options.optimizer is Optimizers.FOLLOW:
+        _follow(subject, work, dialect, base, str(options.to))
+    elif retargeted and {base, options.to} & {_SCALED}:
+        work.notes.append(Note(severity=Severity.NOTE, code="optimizer-kept", message="the saved optimizer stays as it is, by --optimizer keep"))
+    state = _state(subject, work, dialect, before, leaves_scaled=leaves)
+    if work.value == before:
+        return Training(state=state, notes=tuple(work.notes))
+    edit = Edit(kind=work.kind, address=address, path=None, before=before, after=work.value, reason="; ".join(work.reasons))
+    return Training(edits=(edit,), state=state, notes=(*work.notes, *_about_state(subject, work, dialect, before)))
+
+
+def _modernise(work: _Work) -> None:
+    try:
+        work.change(optimizers.modernised(work.value), "its loss-scaling wrapper is spelled as TF 2.4 and later do", Kind.SPELLING)
+    except SpellingError as error:
+        message = f"the saved optimizer is left as it is: {error}; TF 2.4 and later refuse it unless the model is loaded with compile=False"
+        work.notes.append(Note(severity=Severity.WARNING, code="loss-scale-multiplier", message=message))
+
+
+def _wrap(work: _Work, scale: Dynamic | Fixed, dialect: Dialect, reason: str) -> None:
+    if optimizers.is_wrapped(work.value) or optimizers.has_factor(work.value):
+        return
+    try:
+        work.change(optimizers.wrapped(work.value, scale, dialect), reason)
+    except SpellingError as error:
+        work.notes.append(Note(severity=Severity.WARNING, code="loss-scale-lost", message=f"the saved optimizer gets no loss scale: {error}"))
+
+
+def _follow(subject: Subject, work: _Work, dialect: Dialect, base: str | None, to: str) -> None:
+    """Let the optimizer follow the model's policy: to mixed_float16 it scales losses, away from it it does not."""
+    if to == _SCALED:
+        _wrap(work, Dynamic(), dialect, "mixed_float16 needs loss scaling")
+    elif base == _SCALED and optimizers.is_wrapped(work.value):
+        work.reasons.clear()  # how the wrapper is spelled no longer matters
+        work.change(optimizers.unwrapped(work.value), f"{to} needs no loss scaling")
+    elif base == _SCALED and optimizers.has_factor(work.value):
+        optimizer = subject.analysis.model.optimizer
+        scale = optimizer.loss_scale if optimizer else None
+        factor = f" of {scale.value:g}" if isinstance(scale, Fixed) else ""
+        message = f"the optimizer's own loss_scale_factor{factor} stays: {to} does not need it, and it does no harm"
+        work.notes.append(Note(severity=Severity.NOTE, code="loss-scale-factor", message=message))
+
+
+def _dialect(subject: Subject) -> Dialect:
+    root = subject.document.parts.get(subject.document.config_part or "")
+    module = root.get("module") if isinstance(root, dict) else None
+    package = module.partition(".engine.")[0].partition(".models.")[0] if isinstance(module, str) and "." in module else "keras"
+    return Dialect(keras3=subject.is_keras3, archive=subject.document.format == "keras", package=package)
+
+
+def _state(subject: Subject, work: _Work, dialect: Dialect, before: Json, *, leaves_scaled: bool) -> tuple[Slot, ...] | None:
+    """
+    Return the optimizer's state in its new places; None where it stays.
+
+    A wrapper stores its own variables, then those of the optimizer in it, and those once more below ``inner_optimizer``. ``compile()`` wraps by itself
+    under mixed_float16 and saves the state of the wrapper, although the config has the optimizer alone.
+    """
+    if subject.document.format != "keras":
+        return None
+    outer = _numbered(subject, (_OPTIMIZER, _VARS))
+    inner = _numbered(subject, (_OPTIMIZER, *_INNER))
+    wraps = optimizers.is_wrapped(work.value)
+    if inner and not wraps and (optimizers.is_wrapped(before) or leaves_scaled):
+        return tuple(Slot(tensor=(_OPTIMIZER, _VARS, str(number)), source=(_OPTIMIZER, *_INNER, str(number))) for number in inner)
+    if outer and not inner and wraps and not optimizers.is_wrapped(before):
+        own = _own_variables(work.value) if dialect.keras3 else ()
+        moved = [Slot(tensor=(_OPTIMIZER, _VARS, str(len(own) + number)), source=(_OPTIMIZER, _VARS, str(number))) for number in outer]
+        again = [Slot(tensor=(_OPTIMIZER, *_INNER, str(number)), source=(_OPTIMIZER, _VARS, str(number))) for number in outer]
+        return (*own, *moved, *again)
+    return None
+
+
+def _own_variables(value: Json) -> tuple[Slot, ...]:
+    """Return what Keras 3's LossScaleOptimizer keeps itself, before its first step: iterations, learning rate, steps since it last changed, the scale."""
+    scale = optimizers.scale_of(value)
+    initial = scale.initial if isinstance(scale, Dynamic) else Dynamic().initial
+    fresh: tuple[tuple[str, float], ...] = (("int64", 0), ("float32", 0.0), ("int64", 0), ("float32", initial))
+    return tuple(Slot(tensor=(_OPTIMIZER, _VARS, str(number)), dtype=dtype, value=start) for number, (dtype, start) in enumerate(fresh))
+
+
+def _numbered(subject: Subject, group: tuple[str, ...]) -> list[int]:
+    """Return the numbers of the variables directly in a group, in order."""
+    end = len(group)
+    tensors = subject.document.tensors or ()
+    return sorted(int(tensor.path[end]) for tensor in tensors if tensor.path[:end] == group and len(tensor.path) == end + 1 and tensor.path[end].isdigit())
+
+
+def _about_state(subject: Subject, work: _Work, dialect: Dialect, before: Json) -> tuple[Note, ...]:
+    """HDF5: what loaders make of the state, which stays where it is, under another wrapper."""
+    if subject.document.format != "h5" or dialect.keras3:
+        return ()
+    was, will = optimizers.is_wrapped(before), optimizers.is_wrapped(work.value)
+    if will and not was and optimizers.is_new_style(before):
+        message = "no Keras restores LossScaleOptimizerV3's state from HDF5: training starts with fresh slots; --optimizer keep leaves the optimizer as it is"
+        return (Note(severity=Severity.WARNING, code="optimizer-state", message=message),)
+    if was != will:
+        message = "the optimizer's state stays in its place: HDF5 holds that of the optimizer itself, wrapped or not"
+        return (Note(severity=Severity.NOTE, code="optimizer-state", message=message),)
+    return ()

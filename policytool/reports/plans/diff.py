@@ -1,0 +1,135 @@
+"""
+The configs before and after as a unified diff, indented so that a line holds one value.
+
+The edits say what differs, so nothing has to be compared: a config of 60,000 lines is shown as fast as it is written out.
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from policytool.discovery import shown
+from policytool.plan import ABSENT
+from policytool.reports._layout import clean
+from policytool.reports.plans._base import PlanReporter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.jsontext import Json
+    from policytool.operations.migration import Migration
+    from policytool.plan import Absent, Edit
+    from policytool.reports._layout import View
+    from policytool.reports.plans._base import Migrations
+
+_CONTEXT: Final = 3
+"""Lines shown around a change, as in ``diff -u``."""
+
+_MARK: Final = "\x00policytool:"
+_STYLES: Final = {"+": "good", "-": "bad", "@": "mixed"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Change:
+    """A run of lines: the same in both texts, or what one edit makes of it."""
+
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    same: bool
+
+
+def render(found: Migrations, view: View) -> str:
+    """Return the diffs of all files."""
+    lines = [line for migration in found.migrations for line in _of_file(migration)]
+    return "".join(f"{view.paint(clean(line), _STYLES.get(line[:1], ''))}\n" for line in lines)
+
+
+def _of_file(migration: Migration) -> Iterator[str]:
+    target = shown(migration.target) if migration.target else migration.plan.path
+    for part, value in migration.parts.items():
+        edits = [edit for edit in migration.plan.edits if edit.address.part == part]
+        if edits:
+            yield f"--- {migration.plan.path} {part}"
+            yield f"+++ {target} {part}"
+            yield from _hunks(_changes(value, edits))
+
+
+def _changes(value: Json, edits: list[Edit]) -> list[_Change]:
+    """Return the lines of a config as runs that are the same and runs that change."""
+    marked = copy.deepcopy(value)
+    for position, edit in enumerate(edits):
+        steps = [step.replace("~1", "/").replace("~0", "~") for step in edit.address.pointer.split("/")[1:]]
+        holder: Any = marked
+        for step in steps[:-1]:
+            holder = holder[int(step)] if isinstance(holder, list) else holder[step]
+        holder[int(steps[-1]) if isinstance(holder, list) else steps[-1]] = f"{_MARK}{position}"
+    found: list[_Change] = []
+    same: list[str] = []
+    escaped = json.dumps(_MARK)[1:-1]
+    for line in json.dumps(marked, indent=2, ensure_ascii=False).splitlines():
+        head, mark, tail = line.partition(f'"{escaped}')
+        if not mark:
+            same.append(line)
+            continue
+        number, _, comma = tail.partition('"')
+        edit = edits[int(number)]
+        if edit.before is ABSENT and same and not comma:  # the key before it gets a comma
+            last = same.pop()
+            found.append(_Change(before=tuple(same), after=tuple(same), same=True))
+            found.append(_Change(before=(last.removesuffix(","),), after=(last, *_lines(head, edit.after, comma)), same=False))
+        else:
+            found.append(_Change(before=tuple(same), after=tuple(same), same=True))
+            found += _compared(_lines(head, edit.before, comma), _lines(head, edit.after, comma))
+        same = []
+    return [*found, _Change(before=tuple(same), after=tuple(same), same=True)]
+
+
+def _compared(before: tuple[str, ...], after: tuple[str, ...]) -> Iterator[_Change]:
+    """Yield what is the same and what differs within one edit."""
+    for tag, i, j, k, l in difflib.SequenceMatcher(a=before, b=after, autojunk=False).get_opcodes():
+        yield _Change(before=before[i:j], after=after[k:l], same=tag == "equal")
+
+
+def _lines(head: str, value: Json | Absent, comma: str) -> tuple[str, ...]:
+    if value is ABSENT:
+        return ()
+    indent = " " * (len(head) - len(head.lstrip()))
+    first, *rest = json.dumps(value, indent=2, ensure_ascii=False).splitlines()
+    lines = [head + first, *(indent + line for line in rest)]
+    return (*lines[:-1], lines[-1] + comma)
+
+
+def _hunks(changes: list[_Change]) -> Iterator[str]:
+    """Yield the hunks of a unified diff; changes that are closer than two contexts share one."""
+    old = new = 1
+    hunk: list[str] = []
+    start = (1, 1)
+    for position, change in enumerate(changes):
+        if not change.same:
+            hunk += [f"-{line}" for line in change.before] + [f"+{line}" for line in change.after]
+        else:
+            lines, is_last = change.before, position == len(changes) - 1
+            if hunk and (is_last or len(lines) > 2 * _CONTEXT):
+                yield from _hunk(start, [*hunk, *(f" {line}" for line in lines[:_CONTEXT])])
+                hunk = []
+            if hunk:
+                hunk += [f" {line}" for line in lines]
+            elif not is_last:
+                context = lines[-_CONTEXT:]
+                start = (old + len(lines) - len(context), new + len(lines) - len(context))
+                hunk = [f" {line}" for line in context]
+        old, new = old + len(change.before), new + len(change.after)
+
+
+def _hunk(start: tuple[int, int], lines: list[str]) -> Iterator[str]:
+    removed = sum(line[0] in " -" for line in lines)
+    added = sum(line[0] in " +" for line in lines)
+    yield f"@@ -{start[0]},{removed} +{start[1]},{added} @@"
+    yield from lines
+
+
+REPORTER: Final = PlanReporter(name="diff", render=render)

@@ -1,0 +1,11 @@
+"""
+Rewriting of model files, one module for each format.
+
+To add a format, write its module and add one line to :data:`WRITERS`. Importing this package imports h5py and ml_dtypes:
+only what writes does.
+"""
+
+from policytool.writers._base import Changes, WriteError, Writer
+from policytool.writers._migration import BACKUP, WRITERS, Written, measure, write, writer_for
+
+__all__ = ["BACKUP", "WRITERS", "Changes", "WriteError", "Writer", "Written", "measure", "write", "writer_for"]

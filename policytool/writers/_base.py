@@ -1,0 +1,92 @@
+"""What a writer is, and what it is asked to change."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from policytool import jsonedit
+from policytool.errors import PolicytoolError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from policytool.casting import Counts
+    from policytool.plan import Cast, Edit, Slot
+
+    Counted: TypeAlias = Mapping[tuple[str, ...], Counts]
+    """What was lost in each tensor that was cast, by its path in the plan."""
+
+
+class WriteError(PolicytoolError):
+    """A file that cannot be written as asked, or that does not read back as it was written; ``code`` is stable."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Changes:
+    """What changes in one file."""
+
+    edits: tuple[Edit, ...] = ()
+    casts: tuple[Cast, ...] = ()
+    state: tuple[Slot, ...] | None = None
+    """The optimizer's state as it will be stored; None where it stays."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Writer:
+    """A way to rewrite models of one format."""
+
+    name: str
+    format: str
+    """The document's format: ``h5``, ``keras`` or ``json``."""
+
+    directory: bool = False
+    """
+    Whether the model is a directory.
+
+    Then ``write`` and ``compare`` are asked for one member at a time, and ``members`` says which of them change.
+    """
+
+    texts: Callable[[Path], Mapping[str, str]]
+    """The raw JSON texts of the file at a path, by part."""
+
+    measure: Callable[[Path, Sequence[Cast]], Counted]
+    """What the casts would do to the values."""
+
+    write: Callable[[Path, Path, Changes], Counted]
+    """Write the changed source into an empty draft."""
+
+    compare: Callable[[Path, Path, Changes], None]
+    """Raise :class:`WriteError` where the draft is not the source with the changes, and nothing but them."""
+
+    members: Callable[[Path, Changes], tuple[str, ...]] | None = None
+    """The names of the files that change in a directory."""
+
+
+def edited(texts: Mapping[str, str], edits: Sequence[Edit]) -> Mapping[str, str]:
+    """
+    Return the new text of each part that changes.
+
+    :raises WriteError: where the file does not hold what the edits say.
+    """
+    by_part: dict[str, list[jsonedit.Change]] = defaultdict(list)
+    for edit in edits:
+        by_part[edit.address.part].append((edit.address.pointer, edit.before, edit.after))
+    missing = sorted(by_part.keys() - texts.keys())
+    if missing:
+        raise WriteError("source-changed", f"has no {missing[0]}, which the plan changes; plan again")
+    try:
+        return {part: jsonedit.apply(texts[part], changes) for part, changes in by_part.items()}
+    except jsonedit.EditError as error:
+        raise WriteError("source-changed", f"does not hold what the plan says: {error}; plan again") from error
+
+
+def differs(where: str) -> WriteError:
+    """Return the error of a draft that does not read back as it should."""
+    return WriteError("write-differs", f"what was written does not read back as it should: {where} differs; nothing was changed")

@@ -1,0 +1,1 @@
+"""HDF5 rewritten without decoding what does not change: attributes, objects, raw chunks."""

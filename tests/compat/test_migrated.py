@@ -1,0 +1,225 @@
+"""
+What migrate writes, in the hands of the newest tf_keras and Keras: it loads, its layers have the planned dtypes, and it predicts what the original does.
+
+Modernised files are held against the original, loaded by the same library in the same process: bit for bit. Where the library refuses the original,
+against the outputs that were recorded when it was written. For ``--to`` every fixture goes to every policy and is loaded and called, or refused with
+its layer and reason; ``POLICYTOOL_COMPAT_TARGETS=all`` asks for all six policies of every file, otherwise each file is asked for one in turn.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import policytool
+from policytool import discovery
+from policytool.model import Source
+from policytool.operations.migration import Destination, Migration, Status, migrate_all
+from policytool.planning.options import RETARGETS, Options
+from tests.compat.asking import Answers, Job, Loaded, ask
+from tests.compat.test_newest_loaders import DISAGREEMENTS, LIBRARIES, LOADED_OTHERWISE, OP_LAYERS
+from tests.test_truth import CASES, Case, by_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from policytool.model import Model
+
+pytestmark = pytest.mark.compat
+
+REWRITTEN: Final = ("h5", "keras", "keras-dir", "json")
+RELEASES: Final = tuple(dict.fromkeys(case.release for case in CASES))
+EVERY_TARGET: Final = os.environ.get("POLICYTOOL_COMPAT_TARGETS") == "all"
+EPS: Final = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
+"""Machine epsilon of each compute dtype."""
+
+UNCALLABLE: Final = {
+    "lambda": "byte code of another Python",
+    "sequential": "standalone Keras' Sequential lacks an input shape, and Keras 3 then takes another rank than the sample's",
+}
+"""Case to the reason why its models are loaded and not called."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Migrated:
+    """One file that migrate wrote."""
+
+    case: Case
+    to: str | None
+    path: str
+
+    @property
+    def model(self) -> Model:
+        """What the report says of it."""
+        return policytool.inspect(self.path)
+
+    def loads_in(self, library: str) -> bool:
+        """Return whether the report says that the library loads it."""
+        return any(verdict.loader == library and verdict.reason is None for verdict in self.model.loaders)
+
+    def job(self) -> Job:
+        """Return it as a job, called with the recorded inputs where it can be."""
+        return Job(format=self.case.format, path=self.path, sample=None if self.case.name in UNCALLABLE else f"{self.case.release}/{self.case.name}")
+
+
+@dataclass(frozen=True)
+class Written:
+    """What migrate made of the fixtures."""
+
+    files: tuple[Migrated, ...]
+    refused: tuple[tuple[Case, str, str], ...]
+    """Case, target and message."""
+
+
+@pytest.fixture(scope="session")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    """Migrate every fixture: into the current spelling, and to other policies."""
+    base = tmp_path_factory.mktemp("migrated")
+    files, refused = [], []
+    for case in CASES:
+        if case.format in REWRITTEN:
+            chosen = RETARGETS if EVERY_TARGET else (RETARGETS[zlib.crc32(case.path.encode()) % len(RETARGETS)],)
+            for to in (None, *chosen):
+                target = base / case.release / str(to) / case.file
+                target.parent.mkdir(parents=True, exist_ok=True)
+                (result,) = migrate_all(list(discovery.inputs([case.path])), Options(to=to), Destination(output=target))
+                assert isinstance(result, Migration), result
+                if result.status is Status.WRITTEN:
+                    files.append(Migrated(case=case, to=to, path=str(target)))
+                elif result.status is Status.REFUSED:
+                    refused.append((case, str(to), result.plan.refusals[0].message))
+    return Written(tuple(files), tuple(refused))
+
+
+@pytest.fixture(scope="session")
+def answers(compat_python: Path, written: Written) -> Callable[[str], Answers]:
+    """Return a function that gives a library's answers, asking it the first time."""
+
+    @cache
+    def asked(library: str) -> Answers:
+        jobs = [one.job() for one in written.files if one.loads_in(library)]
+        originals = {one.case.path: Migrated(case=one.case, to=None, path=one.case.path) for one in written.files if one.to is None}
+        return ask(compat_python, library, [*jobs, *(one.job() for one in originals.values() if one.loads_in(library))])
+
+    return asked
+
+
+def excused(library: str, case: Case, asked: Answers) -> bool:
+    """Return whether the original is known to fail in the library for a reason that no report can tell."""
+    _ = asked
+    return (library, f"{case.release}/{case.file}") in DISAGREEMENTS or case.name == "lambda"
+
+
+def outputs(loaded: Loaded) -> Iterator[Any]:
+    """Yield what a model made, as arrays."""
+    for one in loaded.outputs:
+        dtype = np.dtype(ml_dtypes.bfloat16) if one["dtype"] == "bfloat16" else np.dtype(one["dtype"])
+        if dtype.kind != "O":
+            yield np.frombuffer(bytes.fromhex(one["bytes"]), dtype=dtype).reshape(one["shape"])
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_migrated_files_load_with_the_planned_dtypes(
+    written: Written, answers: Callable[[str], Answers], count: Callable[..., None], library: str, release: str
+) -> None:
+    """Whatever migrate wrote, the library loads and calls it where the report says so, and every layer has the dtypes that the report says."""
+    wrong = []
+    asked = answers(library)
+    for one in (one for one in written.files if one.case.release == release and one.loads_in(library)):
+        loaded = asked.loaded[one.job()]
+        listed = excused(library, one.case, asked)
+        count(library, f"migrated {one.case.format}", files=1, load=loaded.error is None, refused=loaded.error is not None, listed=listed)
+        if loaded.error is not None:
+            wrong += [] if listed else [f"{one.case.file} to {one.to}: {loaded.error}"]
+            continue
+        compared, found = 0, []
+        for text in _dtypes(library, one, loaded.layers):
+            compared += 1
+            found += [text] if text else []
+        count(library, f"migrated {one.case.format}", layers=compared, same_dtypes=compared - len(found))
+        wrong += [f"{one.case.file} to {one.to}: {text}" for text in found]
+    assert not wrong, "\n".join(wrong)
+
+
+def _dtypes(library: str, one: Migrated, live: tuple[Mapping[str, Any], ...]) -> Iterator[str]:
+    """Yield, for each declared layer, how the loaded one differs; an empty text where it does not."""
+    records = {path: dict(record) for record in live for path in (record["path"], *record["also_at"])}
+    for layer in by_path(one.model).values():
+        record = records.get(layer.path)
+        if layer.source is not Source.DECLARED or layer.class_name in OP_LAYERS or (record is None and layer.class_name == "InputLayer"):
+            continue
+        if record is None:
+            yield f"{layer.path} is not in the loaded model"
+        elif record["role"] == "input":
+            yield "" if layer.policy == record["tensor_dtype"] else f"{layer.path}: {layer.policy}, loaded {record['tensor_dtype']}"
+        elif not any(excuses(library, one.case, record) for _, excuses in LOADED_OTHERWISE):
+            said, loaded = (layer.compute_dtype, layer.variable_dtype), (record["compute_dtype"], record["variable_dtype"])
+            yield "" if said == loaded else f"{layer.path}: {said}, loaded {loaded}"
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_modernised_files_predict_what_the_original_does(
+    written: Written, answers: Callable[[str], Answers], count: Callable[..., None], library: str, release: str
+) -> None:
+    """Bit for bit where the original loads; otherwise within 8 eps of the compute dtype times the largest output that was recorded."""
+    wrong = []
+    asked = answers(library)
+    for one in (one for one in written.files if one.case.release == release and one.to is None and one.loads_in(library)):
+        loaded = asked.loaded[one.job()]
+        if loaded.error is not None or not loaded.outputs:
+            continue
+        original = Migrated(case=one.case, to=None, path=one.case.path)
+        reference = asked.loaded.get(original.job()) if original.loads_in(library) else None
+        if reference is not None and reference.error is None:
+            same = loaded.outputs == reference.outputs
+            count(library, f"migrated {one.case.format}", bit_for_bit=same)
+            wrong += [] if same else [f"{one.case.file}: predicts other bits than the original"]
+        else:
+            difference = _beyond(one, loaded)
+            count(library, f"migrated {one.case.format}", within_8_eps=difference is None)
+            wrong += [f"{one.case.file}: {difference}"] if difference else []
+    assert not wrong, "\n".join(wrong)
+
+
+def _beyond(one: Migrated, loaded: Loaded) -> str | None:
+    """Return how far a model's outputs are from the recorded ones, where that is too far."""
+    computed = [EPS[layer.compute_dtype] for layer in one.model.layers if layer.compute_dtype in EPS and layer.class_name != "InputLayer"]
+    for made, recorded in zip(outputs(loaded), one.case.truth["outputs"], strict=True):
+        values = np.array(recorded["values"], dtype="float64").reshape(recorded["shape"])
+        largest = float(np.abs(values).max(initial=0.0))
+        distance = float(np.abs(made.astype("float64") - values).max(initial=0.0))
+        if distance > 8 * max(computed) * largest:
+            return f"off by {distance:.3g}, with outputs up to {largest:.3g}"
+    return None
+
+
+def test_refusals_name_a_layer_and_a_reason(written: Written) -> None:
+    """What is not migrated says where and why."""
+    for case, to, message in written.refused:
+        assert any(layer.path in message for layer in policytool.inspect(case.path).layers), (case.path, to, message)
+        assert len(message.split()) > 8
+
+
+def test_policies_alone_never_stand_in_the_way_afterwards(written: Written) -> None:
+    """No loader of today refuses a migrated file for its policies."""
+    for one in written.files:
+        for verdict in one.model.loaders:
+            if verdict.loader in LIBRARIES and one.case.format != "keras-dir" and not one.case.keras3:
+                assert verdict.reason is None or "polic" not in verdict.reason, (one.case.path, verdict)
+
+
+def test_the_directory_of_migrated_files_holds_nothing_else(written: Written) -> None:
+    """No draft, no backup: what was written and nothing beside it."""
+    expected = {Path(one.path) for one in written.files}
+    for directory in {path.parent for path in expected}:
+        assert set(directory.iterdir()) <= expected

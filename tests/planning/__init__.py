@@ -1,0 +1,1 @@
+"""Tests of planning: pure decisions about read models."""

@@ -1,0 +1,94 @@
+"""Float dtypes along the edges of a graph: op layers that meet two of them, and casts that follow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.planning.models import Config, after, chain, dense, document, functional, layer, plan, policies, source
+
+
+def op(name: str, *inbound: str, function: str = "math.add") -> Config:
+    """Return a TFOpLambda whose first parent is its first argument and whose second stands in its kwargs, as TF 2.4 on write them."""
+    kwargs: dict[str, Any] = {"y": [inbound[1], 0, 0]} if len(inbound) > 1 else {}
+    return {**layer("TFOpLambda", name, function=function), "inbound_nodes": [[inbound[0], 0, 0, kwargs]]}
+
+
+def test_the_float32_island_is_widened_to_what_feeds_an_op() -> None:
+    """An op that adds a layer's output to the float32 input would get two dtypes: the layer stays in float32, with the op as the reason."""
+    model = functional(
+        source(), dense("a", inbound=["x"]), op("tf.add", "a", "x"), dense("b", inbound=["tf.add"]), dense("out", inbound=["b"]), outputs=["out"]
+    )
+    assert policies(after(model, "mixed_float16"))["a"] == "float32"
+    assert policies(after(model, "mixed_float16"))["b"] == "mixed_float16"
+    assert any(one.path == "net/a" and "tf.add" in one.reason for one in plan(model, "mixed_float16").kept)
+
+
+def test_widening_goes_through_ops() -> None:
+    """What an op makes is as wide as what feeds it, so the layer behind it is widened."""
+    model = functional(
+        source(),
+        dense("a", inbound=["x"]),
+        op("tf.relu", "a", function="nn.relu"),
+        op("tf.add", "tf.relu", "x"),
+        dense("out", inbound=["tf.add"]),
+        outputs=["out"],
+    )
+    assert policies(after(model, "mixed_bfloat16"))["a"] == "float32"
+
+
+def test_layers_cast_what_they_take() -> None:
+    """An Add of Keras is a layer with a policy: nothing has to give way."""
+    model = functional(source(), dense("a", inbound=["x"]), layer("Add", "add", inbound=["a", "x"]), dense("out", inbound=["add"]), outputs=["out"])
+    assert policies(after(model, "mixed_float16"))["a"] == "mixed_float16"
+
+
+def test_what_cannot_be_widened_is_refused_by_name() -> None:
+    """A layer that the user set to float16 stays so, and the op that would fail is named."""
+    model = functional(source(), dense("a", inbound=["x"]), op("tf.add", "a", "x"), dense("out", inbound=["tf.add"]), outputs=["out"])
+    made = plan(model, "mixed_float16", "net/a=float16")
+    assert [refusal.code for refusal in made.refusals] == ["mixed-inputs"]
+    assert "net/tf.add" in made.refusals[0].message
+    assert "net/a" in made.refusals[0].message
+
+
+def test_float64_next_to_the_float32_input_is_refused() -> None:
+    """The outermost input is the caller's and stays float32, so an op cannot add it to float64."""
+    model = functional(source(), dense("a", inbound=["x"]), op("tf.add", "a", "x"), dense("out", inbound=["tf.add"]), outputs=["out"])
+    assert [refusal.code for refusal in plan(model, "float64").refusals] == ["mixed-inputs"]
+
+
+def test_a_cast_ends_the_flow() -> None:
+    """tf.cast makes what it says, whatever feeds it."""
+    cast = {**layer("TFOpLambda", "tf.cast", function="cast"), "inbound_nodes": [["a", 0, 0, {"dtype": "float32"}]]}
+    model = functional(source(), dense("a", inbound=["x"]), cast, op("tf.add", "tf.cast", "x"), dense("out", inbound=["tf.add"]), outputs=["out"])
+    assert policies(after(model, "mixed_float16"))["a"] == "mixed_float16"
+
+
+def test_ops_of_old_tensorflow_have_their_dtype_rewritten() -> None:
+    """TF 1.15 to 2.3 write the dtype into the op; it follows what feeds it."""
+    node = {"name": "Relu", "op": "Relu", "input": ["a"], "attr": {"T": {"type": "DT_HALF"}}}
+    relu = layer("TensorFlowOpLayer", "relu", "mixed_float16", node_def=node, constants={})
+    model = document(chain(dense("a", "mixed_float16"), relu, dense("out", "mixed_float16")), keras="2.4.0")
+    made = plan(model, "float32")
+    edits = {edit.address.pointer: (edit.before, edit.after) for edit in made.edits}
+    assert edits["/config/layers/2/config/node_def/attr/T/type"] == ("DT_HALF", "DT_FLOAT")
+
+
+def test_casts_that_keras3_recorded_follow_their_layer() -> None:
+    """Keras 3.5 to 3.9 write a Cast before a mixed layer; left alone it would round to float16 what a bfloat16 layer takes."""
+
+    def tensor(name: str, dtype: str) -> Config:
+        return {"class_name": "__keras_tensor__", "config": {"shape": [None, 2], "dtype": dtype, "keras_history": [name, 0, 0]}}
+
+    cast = {
+        "module": "keras.src.ops.core", "class_name": "Cast", "config": {"dtype": "float16"}, "registered_name": "Cast", "name": "cast",
+        "inbound_nodes": [{"args": [tensor("x", "float32")], "kwargs": {}}],
+    }  # fmt: skip
+    policy = {"module": "keras", "class_name": "DTypePolicy", "config": {"name": "mixed_float16"}, "registered_name": None}
+    a = {**dense("a", policy), "module": "keras.layers", "inbound_nodes": [{"args": [tensor("cast", "float16")], "kwargs": {}}]}
+    out = {**dense("out", policy), "module": "keras.layers", "inbound_nodes": [{"args": [tensor("a", "float16")], "kwargs": {}}]}
+    first = source()
+    first["config"]["batch_shape"] = first["config"].pop("batch_input_shape")
+    model = document({**functional(first, cast, a, out, outputs=["out"]), "module": "keras.src.models.functional"}, keras="3.6.0")
+    edits = {edit.address.pointer: edit.after for edit in plan(model, "mixed_bfloat16").edits}
+    assert edits["/config/layers/1/config/dtype"] == "bfloat16"

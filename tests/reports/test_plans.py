@@ -1,0 +1,121 @@
+"""The reports of migrate: golden files, the schema, and a diff that is one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, Final
+
+import jsonschema
+import pytest
+
+from policytool import discovery
+from policytool.operations.migration import Destination, Migration, migrate_all
+from policytool.planning.options import Options, assignment
+from policytool.reports import View
+from policytool.reports.plans import PLAN_REPORTERS, Migrations
+from tests.conftest import FIXTURES, ROOT
+from tests.contracts.reporter_contract import compared
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CASES: Final[dict[str, tuple[str, Options]]] = {
+    "modernise": ("tf2.3/exp_mf16_fixed128.h5", Options()),
+    "uncompiled": ("tf2.3/exp_mf16_fixed128_uncompiled.h5", Options()),
+    "to_mixed": ("tf2.15/rnn_mixed.h5", Options(to="mixed_bfloat16")),
+    "to_float32": ("keras3.15/adam_autowrap_mf16.keras", Options(to="float32")),
+    "refused": ("keras3.15/int8.keras", Options(to="mixed_float16")),
+    "unchanged": ("keras3.15/default_float32.h5", Options()),
+    "target": ("tf2.3/exp_mf16_fixed128.h5", Options(to="mixed_bfloat16", target="tf2.4")),
+    "set": ("tf2.15/global_mixed_float16.h5", Options(assignments=(assignment("mlp/(norm|dense_a)=float64"),))),
+    "unneeded_target": ("tf2.15/global_mixed_float16.h5", Options(target="tf2.4")),
+}
+
+
+@pytest.fixture(autouse=True)
+def _in_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Paths in reports are relative to the working directory."""
+    monkeypatch.chdir(ROOT)
+
+
+def planned(name: str) -> Migrations:
+    """Return the plan of a case, which is not carried out."""
+    file, options = CASES[name]
+    inputs = list(discovery.inputs([str((FIXTURES / file).relative_to(ROOT))]))
+    return Migrations(migrations=tuple(found for found in migrate_all(inputs, options, Destination(write=False)) if isinstance(found, Migration)), failures=())
+
+
+def rendered(reporter: str, name: str, view: View | None = None) -> str:
+    """Return a case's report."""
+    return next(one for one in PLAN_REPORTERS if one.name == reporter).render(planned(name), view or View())
+
+
+@cache
+def validator() -> jsonschema.Draft202012Validator:
+    """Return the validator of the shipped schema."""
+    schema = json.loads(resources.files("policytool.data").joinpath("migrate.schema.json").read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("width", [80, 160])
+def test_tables_are_the_golden_ones_and_fit(name: str, width: int) -> None:
+    """The table at 80 and 160 columns, within them."""
+    text = rendered("table", name, View(width=width))
+    compared(text, f"migrate-{name}.{width}.txt")
+    assert max(len(line) for line in text.splitlines()) <= width
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_json_is_the_golden_one_and_of_the_schema(name: str) -> None:
+    """The report for programs is strict JSON of the shipped schema."""
+    text = rendered("json", name)
+    compared(text, f"migrate-{name}.json")
+    validator().validate(json.loads(text))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_diff_leads_from_one_config_to_the_other(name: str, tmp_path: Path) -> None:
+    """Patch accepts it: applied to the indented config it gives the migrated one."""
+    from policytool.planning.applied import applied
+    from policytool.recognition import document
+
+    (migration,) = planned(name).migrations
+    text = rendered("diff", name)
+    edited = [edit for edit in migration.plan.edits if not migration.plan.refusals]
+    after = applied(document(migration.source, migration.plan.path), edited, ())
+    for part, value in migration.parts.items():
+        begins = [index for index, line in enumerate(text.splitlines()) if line == f"--- {migration.plan.path} {part}"]
+        if not begins or not edited:
+            continue
+        lines = text.splitlines()[begins[0] :]
+        end = next((index for index, line in enumerate(lines) if index and line.startswith("--- ")), len(lines))
+        config, patch = tmp_path / "config.json", tmp_path / "change.patch"
+        config.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        patch.write_text("\n".join(lines[:end]) + "\n", encoding="utf-8")
+        subprocess.run(["git", "apply", "--unsafe-paths", "--directory", str(tmp_path), "-p0", str(_named(patch, config.name))], check=True, cwd=tmp_path)
+        assert json.loads(config.read_text(encoding="utf-8")) == after.parts[part]
+
+
+def _named(patch: Path, name: str) -> Path:
+    """Return the patch with the plain name of the file that it is for."""
+    lines = patch.read_text(encoding="utf-8").splitlines()
+    patch.write_text("\n".join([f"--- {name}", f"+++ {name}", *lines[2:]]) + "\n", encoding="utf-8")
+    return patch
+
+
+def test_colour_and_ascii() -> None:
+    """Colour where it is wanted, and no character beyond ASCII where the terminal has none."""
+    assert "\x1b[" in rendered("table", "modernise", View(colour=True))
+    assert "\x1b[" not in rendered("table", "modernise", View())
+    assert rendered("table", "to_mixed", View(unicode=False)).isascii()
+
+
+def test_the_same_plan_gives_the_same_bytes() -> None:
+    """Planning and rendering twice give one text."""
+    for reporter in PLAN_REPORTERS:
+        assert rendered(reporter.name, "to_mixed") == rendered(reporter.name, "to_mixed")

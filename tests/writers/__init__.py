@@ -1,0 +1,1 @@
+"""Writers, one module each, and what holds for all of them."""
