@@ -142,6 +142,7 @@ def carried_out(plan: Plan, source: Path, destination: Destination, *, several: 
         overwrite=destination.overwrite,
         in_place=destination.in_place,
         backup=destination.backup,
+        shown=plan.path,
     )
     return replace(done, status=Status.WRITTEN, target=target, written=written, counts=counts)
 
@@ -152,7 +153,7 @@ def _measured(plan: Plan, source: Path) -> Mapping[tuple[str, ...], Counts]:
         return {}
     from policytool import writers  # as above: h5py and ml_dtypes
 
-    return writers.measure(source, plan.format, plan.casts)
+    return writers.measure(source, plan.format, plan.casts, shown=plan.path)
 
 
 def default_name(source: Path, suffix: str) -> str:

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool import policy, reading
-from policytool.plan import ABSENT, Edit, Kept, Kind, Note, Plan, Refusal, Severity
-from policytool.planning import buildable, propagation, spelling, storage, training
+from policytool import reading
+from policytool.generations import keras1
+from policytool.plan import ABSENT, Edit, Kept, Kind, Plan, Refusal
+from policytool.planning import buildable, propagation, remarks, spelling, storage, training
 from policytool.planning.applied import applied
 from policytool.planning.decisions import decide
-from policytool.planning.keep import held
 from policytool.planning.loss_scale import spells_scale
 from policytool.planning.options import Options
 from policytool.planning.subject import Subject
 from policytool.planning.targets import generation_of
-from policytool.tree import MODEL_CLASSES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,8 +60,8 @@ def plan(analysis: Analysis, options: Options) -> Plan:
         casts=casts,
         state=trained.state,
         kept=_kept(subject, decisions),
-        notes=(*trained.notes, *_about(subject, options, decisions)),
-        refusals=(*decisions.refusals, *_still_refused(options, everything, after)),
+        notes=(*trained.notes, *remarks.about(subject, options, decisions)),
+        refusals=(*_before_policies(subject, options), *decisions.refusals, *_still_refused(options, everything, after)),
         loaders_before=analysis.model.loaders,
         loaders_after=after,
     )
@@ -82,34 +81,11 @@ def _kept(subject: Subject, decisions: Decisions) -> tuple[Kept, ...]:
     )
 
 
-def _about(subject: Subject, options: Options, decisions: Decisions) -> Iterator[Note]:
-    """Yield what ``--to`` cannot know or say about the model."""
-    if options.to is None:
-        return
-    kept = held(subject, policy.named(options.to), options.outputs)
-    exceptions = [layer.path for index, layer in enumerate(subject.layers) if index not in kept and _is_exception(subject, decisions, index, options.to)]
-    if exceptions:
-        several = f"{', '.join(exceptions[:3])}{', ...' if len(exceptions) > 3 else ''}"  # noqa: PLR2004  # three examples
-        message = f"{len(exceptions)} layers have a policy of their own and keep it ({several}); --include-exceptions changes them too"
-        yield Note(severity=Severity.NOTE, code="exceptions-kept", message=message)
-    root = subject.sites[0]
-    if root.class_name not in MODEL_CLASSES and 0 not in subject.graphs:
-        message = f"{subject.layers[0].path} is a subclassed model: which layers make its outputs is not in the file, so none is kept in float32 for that"
-        yield Note(severity=Severity.NOTE, code="outputs-unknown", message=message, path=subject.layers[0].path)
-    unsaid = [
-        layer.path for index, layer in enumerate(subject.layers) if layer.policy is None and subject.has_weights(index) and not subject.sites[index].is_model
-    ]
-    if unsaid:
-        several = f"{', '.join(unsaid[:3])}{', ...' if len(unsaid) > 3 else ''}"  # noqa: PLR2004  # three examples
-        message = f"{len(unsaid)} layers with weights say no policy in the file ({several}): the loader's global policy decides for them, now and then"
-        yield Note(severity=Severity.WARNING, code="policy-unsaid", message=message)
-
-
-def _is_exception(subject: Subject, decisions: Decisions, index: int, to: str) -> bool:
-    """Return whether the layer says a policy that is neither the base nor the target, and stays as it is."""
-    if index in decisions.by_site or subject.is_input(index) or not subject.is_floating(index) or subject.sites[index].sub_policy is not None:
-        return False
-    return subject.policy_name(index) not in {decisions.base, to}
+def _before_policies(subject: Subject, options: Options) -> Iterator[Refusal]:
+    if subject.generation is keras1.GENERATION and (options.to or options.assignments):
+        path = subject.layers[0].path
+        message = f"{path} is a model of Keras 1, whose layers take no dtype, and nothing that has policies loads its config; convert it to Keras 2 first"
+        yield Refusal(code="no-policies", message=message, path=path)
 
 
 def _still_refused(options: Options, edits: tuple[Edit, ...], after: tuple[Verdict, ...]) -> Iterator[Refusal]:

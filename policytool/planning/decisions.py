@@ -7,13 +7,13 @@ where they differ.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from policytool import dtypes, opaque, policy
-from policytool.errors import PolicyNameError, UsageError
+from policytool.errors import PolicyNameError
 from policytool.plan import Refusal
+from policytool.planning import assigned
 from policytool.planning.base import base_policy
 from policytool.planning.keep import held
 from policytool.policy import Policy, PolicyMap
@@ -93,7 +93,7 @@ def decide(subject: Subject, options: Options) -> Decisions:
 
 
 def _decide_assigned(subject: Subject, assignments: tuple[Assignment, ...], decisions: Decisions) -> None:
-    matched = _matches(subject, assignments)
+    matched = assigned.matches(subject, assignments)
     for index, assignment in matched.items():
         reason = f"--set {assignment.pattern}={assignment.policy}"
         if not _can_say(subject, index):
@@ -104,38 +104,6 @@ def _decide_assigned(subject: Subject, assignments: tuple[Assignment, ...], deci
         wanted = policy.named(assignment.policy)
         if (decided := _retargeted(subject, index, wanted, decisions)) is not None:
             decisions.by_site[index] = Decision(policy=decided, reason=reason, by_user=True)
-
-
-def _matches(subject: Subject, assignments: tuple[Assignment, ...]) -> dict[int, Assignment]:
-    """Return which assignment decides for which site: an exact path before any regular expression."""
-    exact: dict[int, Assignment] = {}
-    matched: dict[int, list[Assignment]] = {}
-    for assignment in assignments:
-        here = [index for index, layer in enumerate(subject.layers) if assignment.pattern in {layer.path, *layer.also_at}]
-        for index in here:
-            if exact.setdefault(index, assignment) != assignment:
-                raise UsageError(f"{subject.layers[index].path} is set twice, to {exact[index].policy} and to {assignment.policy}")
-        if not here:
-            found = _fully_matching(subject, assignment.pattern)
-            if not found:
-                raise UsageError(f"--set {assignment.pattern}={assignment.policy} matches no layer of {subject.analysis.model.path}")
-            for index in found:
-                matched.setdefault(index, []).append(assignment)
-    for index, several in matched.items():
-        if index not in exact:
-            if len({one.pattern for one in several}) > 1:
-                patterns = " and ".join(repr(one.pattern) for one in several)
-                raise UsageError(f"{subject.layers[index].path} is matched by two patterns, {patterns}; name it exactly to decide")
-            exact[index] = several[0]
-    return dict(sorted(exact.items()))
-
-
-def _fully_matching(subject: Subject, pattern: str) -> list[int]:
-    try:
-        expression = re.compile(pattern)
-    except re.error as error:
-        raise UsageError(f"--set {pattern!r} is neither a layer path nor a regular expression: {error}") from error
-    return [index for index, layer in enumerate(subject.layers) if any(expression.fullmatch(path) for path in (layer.path, *layer.also_at))]
 
 
 def _decide_followers(subject: Subject, options: Options, decisions: Decisions) -> None:

@@ -2,8 +2,7 @@
 Which float dtypes flow along the edges of a model's graph once its layers have new policies, and what has to change for them to meet.
 
 Keras 2 wraps TensorFlow ops as layers that cast nothing: one that gets a float16 and a float32 tensor fails (``AddV2 ... does not match``). There
-the float32 island is widened to the layers that feed it, or the plan refused. An op layer of TF 1.15 to 2.3 has its dtype written into its
-``node_def``, and the casts that Keras 3.5 to 3.9 record in a graph have theirs in their config: both follow their neighbours.
+the float32 island is widened to the layers that feed it, or the plan refused.
 """
 
 from __future__ import annotations
@@ -12,28 +11,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool import dtypes, opaque
-from policytool.model import Address
-from policytool.plan import Edit, Kind, Refusal
-from policytool.planning import capabilities
+from policytool.plan import Edit, Refusal
+from policytool.planning import capabilities, operations
 from policytool.planning.decisions import FLOAT32, Decision, Decisions
 from policytool.planning.keep.outputs import makers
 from policytool.policy import Policy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
-    from policytool.jsontext import Json
     from policytool.planning.graph import Graph, Node
     from policytool.planning.subject import Subject
 
 GRAPH_OPS: Final = frozenset({"TFOpLambda", "SlicingOpLambda", "ClassMethod", "InstanceMethod", "InstanceProperty", "TensorFlowOpLayer"})
 """Classes of Keras 2 that wrap a TensorFlow op; they take their tensors as they come."""
-
-_NODE_DEF: Final = "TensorFlowOpLayer"
-_ENUM: Final = {"float16": "DT_HALF", "bfloat16": "DT_BFLOAT16", "float32": "DT_FLOAT", "float64": "DT_DOUBLE"}
-_OF_ENUM: Final = {value: key for key, value in _ENUM.items()}
-_INPUT_TYPES: Final = ("T", "SrcT")
-"""The attributes of a ``node_def`` that name the dtype of its inputs; ``DstT`` of a Cast is its own."""
 
 Flow = dict[str, frozenset[str]]
 """Node name to the float dtypes of the tensors it makes; none for what makes no floats."""
@@ -61,7 +52,7 @@ class _Dtypes:
     def _made(self, node: Node, found: Flow) -> frozenset[str]:
         taken = frozenset[str]().union(*(found.get(parent, frozenset()) for parent in node.parents))
         if node.site is None or self.subject.sites[node.site].class_name in GRAPH_OPS:
-            cast_to = _cast_target(node)
+            cast_to = operations.cast_target(node)
             return taken if cast_to is None else frozenset({cast_to}) & frozenset(dtypes.FLOATS)
         if node.site in self.subject.graphs:
             inner = self.subject.graphs[node.site]
@@ -94,10 +85,10 @@ def settle(subject: Subject, decisions: Decisions) -> tuple[Edit, ...]:
     for graph in subject.graphs.values():
         old, new = before.flow(graph), after.flow(graph)
         for node in graph.nodes.values():
-            if node.class_name == _NODE_DEF:
-                edits += _node_def_edits(subject, node, _taken(node, old), _taken(node, new), decisions)
+            if node.class_name == operations.NODE_DEF:
+                edits += operations.node_def_edits(subject, node, _taken(node, old), _taken(node, new), decisions)
             elif subject.is_keras3 and node.site is None and node.class_name == "Cast":
-                edits += _cast_edits(subject, graph, node, decisions)
+                edits += operations.cast_edits(subject, graph, node, decisions)
     return tuple(edits)
 
 
@@ -171,93 +162,3 @@ def _refusal(subject: Subject, graph: Graph, node: Node, met: frozenset[str], na
     suggested = path if _is_strict(subject, node) else next(iter(paths), path)
     message = f"{path} casts nothing, and would get {' and '.join(sorted(met))}; decide for what feeds it, for example --set '{suggested}=float32'"
     return Refusal(code="mixed-inputs", message=message, path=path)
-
-
-def _cast_target(node: Node) -> str | None:
-    """Return the dtype that a casting op makes; None for other ops."""
-    config = node.entry.get("config")
-    config = config if isinstance(config, dict) else {}
-    if node.class_name == _NODE_DEF:
-        return _OF_ENUM.get(str(_attribute(config, "DstT")))
-    if node.class_name == "Cast":
-        return str(config.get("dtype"))
-    if config.get("function") == "cast":
-        return next(_values_of("dtype", node.entry.get("inbound_nodes")), None)
-    return None
-
-
-def _attribute(config: Mapping[str, Json], name: str) -> Json:
-    value: Json = config.get("node_def")
-    for key in ("attr", name, "type"):
-        value = value.get(key) if isinstance(value, dict) else None
-    return value
-
-
-def _values_of(key: str, value: Json) -> Iterator[str]:
-    if isinstance(value, dict):
-        found = value.get(key)
-        if isinstance(found, str):
-            yield found
-        for item in value.values():
-            yield from _values_of(key, item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _values_of(key, item)
-
-
-def _node_def_edits(subject: Subject, node: Node, old: frozenset[str], new: frozenset[str], decisions: Decisions) -> Iterator[Edit]:
-    """Yield the edits that give an op of TF 1.15 to 2.3 the dtype its inputs have now."""
-    config = node.entry.get("config")
-    if len(old) != 1 or len(new) != 1 or old == new or not isinstance(config, dict):
-        return
-    (was,), (will,) = old, new
-    for name in _INPUT_TYPES:
-        if _attribute(config, name) == _ENUM.get(was):
-            if config.get("constants") and not _are_whole(config["constants"]):
-                path = subject.layers[node.site].path if node.site is not None else node.name
-                message = f"{path} has constants of dtype {was} in its op, and its inputs would be {will}; keep what feeds it in {was} with --set"
-                decisions.refusals.append(Refusal(code="op-constants", message=message, path=path))
-                return
-            yield Edit(
-                kind=Kind.NUMERICS,
-                address=Address(part=subject.document.config_part or "", pointer=f"{node.pointer}/config/node_def/attr/{name}/type"),
-                path=subject.layers[node.site].path if node.site is not None else None,
-                before=_ENUM[was],
-                after=_ENUM[will],
-                reason=f"its op is written for {was}, and its inputs are {will} now",
-            )
-
-
-def _are_whole(constants: Json) -> bool:
-    """Return whether constants are whole numbers alone: axes and indices, whose dtype does not follow the op's."""
-    pending = [constants]
-    while pending:
-        value = pending.pop()
-        if isinstance(value, dict):
-            pending += value.values()
-        elif isinstance(value, list):
-            pending += value
-        elif isinstance(value, float):
-            return False
-    return True
-
-
-def _cast_edits(subject: Subject, graph: Graph, node: Node, decisions: Decisions) -> Iterator[Edit]:
-    """Yield the edit that lets a recorded cast follow the layers it casts for; a cast that someone wrote feeds other dtypes and stays."""
-    consumers = [graph.nodes[name].site for name in graph.children().get(node.name, ())]
-    config = node.entry.get("config")
-    written = config.get("dtype") if isinstance(config, dict) else None
-    sites = [site for site in consumers if site is not None and site not in subject.graphs]
-    if not sites or len(sites) != len(consumers) or any(subject.layers[site].compute_dtype != written for site in sites):
-        return
-    computed = {dtype for site in sites if (dtype := decisions.compute_dtype(subject, site)) is not None}
-    will = max(sorted(computed), key=dtypes.itemsize) if computed else written
-    if isinstance(written, str) and will is not None and will != written:
-        yield Edit(
-            kind=Kind.NUMERICS,
-            address=Address(part=subject.document.config_part or "", pointer=f"{node.pointer}/config/dtype"),
-            path=None,
-            before=written,
-            after=will,
-            reason=f"the cast {node.name} follows the layers it casts for",
-        )

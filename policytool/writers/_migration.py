@@ -194,12 +194,16 @@ def _result(job: _Job, kept: Path | None, clock: _Clock, counts: Counted, *, fol
 
 
 def _files(directory: Path, made: drafts.DirectoryDraft) -> Iterator[Path]:
-    """Yield the files below a directory, relative to it; links in it, but for the model's own files, are kept as links."""
+    """
+    Yield the files below a directory, relative to it, but for backups of others.
+
+    Links in it are kept as links, but for those that stand for the model's own files.
+    """
     for parent, below, names in os.walk(directory):
         for name in sorted(names):
             file = Path(parent, name)
             relative = file.relative_to(directory)
-            if name.endswith(drafts.SUFFIX):
+            if name.endswith(drafts.SUFFIX) or (name.endswith(BACKUP) and name.removesuffix(BACKUP) in names):
                 continue
             if file.is_symlink() and (relative.parent != Path() or not name.endswith((".json", ".weights.h5"))):
                 made.link(relative, str(file.readlink()))

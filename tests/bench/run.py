@@ -8,6 +8,7 @@ does then falls on both. Every child's output goes to /dev/null.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
 import statistics
@@ -156,6 +157,47 @@ def peak_memory(large: Pairs, thin: Pairs, suffix: str) -> Row:
     )
 
 
+def rewriting(model: Path, runs: int) -> list[Row]:
+    """Return the rows on ``migrate --to mixed_bfloat16`` of every layer: its write against copying the file, its reading back, its memory."""
+    copy, target, result = (model.with_name(f"{name}-{model.name}") for name in ("copied", "migrated", "took"))
+    sys.stderr.write(f"{runs} times: migrate {model.name}\n")
+    ratios, copies, writes, readings, peaks = [], [], [], [], []
+    for _ in range(runs):
+        copy.unlink(missing_ok=True)
+        target.unlink(missing_ok=True)
+        os.sync()  # what is still on its way to the disk belongs to neither
+        baseline = run(("sh", "-c", 'cp "$0" "$1" && sync "$1"', str(model), str(copy)))
+        os.sync()
+        ours = run((sys.executable, str(HERE / "migrate_once.py"), str(model), str(target), str(result)))
+        write, reading = json.loads(result.read_text(encoding="utf-8"))
+        ratios.append(write / baseline.seconds)
+        copies.append(baseline)
+        writes.append(write)
+        readings.append(reading)
+        peaks.append(ours.peak / MIB)
+    for path in (copy, target, result):
+        path.unlink()
+    ratio = statistics.median(ratios)
+    return [
+        Row(
+            what=f"write of `policytool migrate` of {model.suffix} / `cp` and `sync`",
+            baseline=seconds(copies),
+            ours=f"{statistics.median(writes) * 1000:.0f} ms, reading back and comparing {statistics.median(readings) * 1000:.0f} ms",
+            ratio=f"{ratio:.2f}",
+            target="at most 1.3",
+            met=ratio <= 1.3,
+        ),
+        Row(
+            what=f"peak memory of `policytool migrate` of {model.suffix}",
+            baseline=f"{model.stat().st_size / MIB:.0f} MiB of weights",
+            ours=f"at most {max(peaks):.0f} MiB",
+            ratio="",
+            target="at most 200 MiB",
+            met=max(peaks) <= 200,
+        ),
+    ]
+
+
 def start(found: Pairs) -> Row:
     """Return the row on the start of the command."""
     return Row(
@@ -170,7 +212,7 @@ def start(found: Pairs) -> Row:
 
 def measured(keras: str, models: Path, runs: int) -> list[Row]:
     """Return all rows."""
-    with_keras, with_shortest, memory = [], [], []
+    with_keras, with_shortest, memory, migrated = [], [], [], []
     for suffix, at_least in ((".keras", 30), (".h5", 35)):
         large, thin = str(models / f"efficientnetv2l{suffix}"), str(models / f"thin{suffix}")
         inspect, shortest = (POLICYTOOL, "inspect", large), (sys.executable, str(HERE / "shortest.py"), large)
@@ -179,8 +221,9 @@ def measured(keras: str, models: Path, runs: int) -> list[Row]:
         with_keras.append(against_keras(alternate((keras, str(HERE / "keras_load.py"), large), inspect, PAIRS_WITH_KERAS), suffix, at_least))
         found = alternate(shortest, inspect, runs)
         with_shortest.append(against_shortest(found, suffix))
+        migrated += rewriting(Path(large), runs)
         memory.append(peak_memory(found, alternate((*shortest[:-1], thin), (*inspect[:-1], thin), runs), suffix))
-    return [*with_keras, *with_shortest, *memory, start(alternate((sys.executable, "-c", "import click"), (POLICYTOOL, "--version"), 2 * runs))]
+    return [*with_keras, *with_shortest, *memory, *migrated, start(alternate((sys.executable, "-c", "import click"), (POLICYTOOL, "--version"), 2 * runs))]
 
 
 def read_through(path: Path) -> None:
@@ -233,6 +276,8 @@ the page cache and all modules have byte code, as after an installation; variabl
 - The script with `load_model` is `tests/bench/keras_load.py`: it loads without compiling, and prints each layer's policy.
 - `tests/bench/shortest.py` reads the same facts with the same libraries: the JSON config, and name, shape and dtype of every variable. For `.keras` it
   opens the weights over a window on the raw file. Its target is one and a half times its time and 100 ms.
+- `migrate` changes the policy of every layer. Its write is the time until the new file is on the disk (`tests/bench/migrate_once.py`), against `cp`
+  followed by `sync` of the copy; what is still to be written of earlier runs is waited for first. Reading back compares every tensor.
 - The peak memory of policytool has to be independent of the weights' size; a tenth more than for the thin network is let pass."""
 
 

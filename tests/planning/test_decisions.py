@@ -228,6 +228,20 @@ def test_a_removed_name_that_nothing_replaces_needs_the_users_word() -> None:
     assert [refusal.code for refusal in made.refusals] == ["needs-word"]
 
 
+def test_keras1_has_no_policies_to_change() -> None:
+    """Its layers take no dtype, and no library with policies loads its configs."""
+    model = document(chain(dense("a"), dense("out")), keras="1.2.2")
+    assert [refusal.code for refusal in plan(model, "mixed_float16").refusals] == ["no-policies"]
+    assert plan(model).is_empty
+
+
+def test_sub_layers_that_loaders_treat_differently_are_told() -> None:
+    """Up to TF 2.13 the layers in a MultiHeadAttention take the global policy."""
+    attention = layer("MultiHeadAttention", "mha", num_heads=2, key_dim=2, query_shape=[None, 2, 2])
+    model = document(chain(dense("a"), attention, dense("out")), keras="2.9.0")
+    assert "sub-layers" in {note.code for note in plan(model, "mixed_float16").notes}
+
+
 def test_layers_of_old_keras_get_the_key_they_lack() -> None:
     """Keras 2.2 writes a dtype into the first layer alone; all layers share floatx, and --to writes the key where it is missing."""
     hidden = dense("b")

@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from h5py import h5a, h5d, h5s, h5t
+from h5py import h5a, h5d, h5p, h5s, h5t
 
 from policytool import casting
 from policytool.casting import Counts
@@ -42,6 +42,7 @@ def cast_into(source: h5d.DatasetID, group: h5g.GroupID, name: bytes, cast: Cast
     """
     check(source, cast)
     properties, space = source.get_create_plist(), source.get_space()
+    properties.set_obj_track_times(False)  # as h5py writes them: the same input makes the same file
     kind = _type(cast.after)
     if properties.get_layout() == h5d.COMPACT and space.get_simple_extent_npoints() * kind.get_size() > _LARGEST_COMPACT:
         properties.set_layout(h5d.CONTIGUOUS)
@@ -82,7 +83,10 @@ def scalar(group: h5g.GroupID, name: bytes, dtype: str, value: float) -> None:
     """Make a dataset of one value."""
     is_bfloat16 = dtype == casting.BFLOAT16
     array = np.array(value, dtype=casting.DTYPES[dtype]).view("V2") if is_bfloat16 else np.array(value, dtype=dtype)
-    made = h5d.create(group, name, _type(dtype) if dtype in casting.DTYPES else h5t.py_create(array.dtype, logical=True), h5s.create(h5s.SCALAR))
+    kind = _type(dtype) if dtype in casting.DTYPES else h5t.py_create(array.dtype, logical=True)
+    properties = h5p.create(h5p.DATASET_CREATE)
+    properties.set_obj_track_times(False)
+    made = h5d.create(group, name, kind, h5s.create(h5s.SCALAR), dcpl=properties)
     made.write(h5s.ALL, h5s.ALL, array)
     if is_bfloat16:
         _name(made, dtype)
