@@ -35,19 +35,23 @@ _FORMATS: Final = [reporter.name for reporter in PLAN_REPORTERS if reporter.name
 @click.option("--set", "set", multiple=True, metavar="PATTERN=POLICY", help="Decide for a layer path, or for paths that a regular expression matches in full.")
 @click.option("--include-exceptions", is_flag=True, help="With --to, change layers with a policy of their own too.")
 @click.option(
-    "--outputs", type=click.Choice(list(Outputs)), default=Outputs.KEEP, show_default=True, help="Whether outputs stay float32 under a 16-bit policy."
+    "--outputs",
+    type=click.Choice([one.value for one in Outputs]),
+    default=Outputs.KEEP.value,
+    show_default=True,
+    help="Whether outputs stay float32 under a 16-bit policy.",
 )
 @click.option(
     "--loss-scale",
-    type=click.Choice(list(LossScales)),
-    default=LossScales.DROP,
+    type=click.Choice([one.value for one in LossScales]),
+    default=LossScales.DROP.value,
     show_default=True,
     help="Whether a policy's loss scale moves into the optimizer.",
 )
 @click.option(
     "--optimizer",
-    type=click.Choice(list(Optimizers)),
-    default=Optimizers.FOLLOW,
+    type=click.Choice([one.value for one in Optimizers]),
+    default=Optimizers.FOLLOW.value,
     show_default=True,
     help="Whether the saved optimizer's loss scaling follows --to.",
 )

@@ -75,6 +75,8 @@ def plan(subject: Subject, options: Options, base: str | None, *, changes: bool,
         _modernise(work)
     if keep is not None:
         _wrap(work, keep, dialect, "--loss-scale keep")
+    if not leaves and _lost_its_wrapper(subject, before, dialect):
+        _mend_wrapper(work, dialect, keep=options.loss_scale is LossScales.KEEP)
     if retargeted and options.optimizer is Optimizers.FOLLOW:
         _follow(subject, work, dialect, base, str(options.to))
     elif retargeted and {base, options.to} & {_SCALED}:
@@ -92,6 +94,22 @@ def _modernise(work: _Work) -> None:
     except SpellingError as error:
         message = f"the saved optimizer is left as it is: {error}; TF 2.4 and later refuse it unless the model is loaded with compile=False"
         work.notes.append(Note(severity=Severity.WARNING, code="loss-scale-multiplier", message=message))
+
+
+def _lost_its_wrapper(subject: Subject, before: Json, dialect: Dialect) -> bool:
+    """Return whether Keras 3's compile() wrapped the optimizer, and only its state shows it: such a file loads with an optimizer that starts anew."""
+    return dialect.keras3 and dialect.archive and not optimizers.is_wrapped(before) and bool(_numbered(subject, (_OPTIMIZER, *_INNER)))
+
+
+def _mend_wrapper(work: _Work, dialect: Dialect, *, keep: bool) -> None:
+    if keep:
+        _wrap(work, Dynamic(), dialect, "the state is that of a loss-scaling wrapper, which the config lacks")
+        return
+    message = (
+        "compile() wrapped the optimizer for loss scaling, and Keras 3 saved the wrapper's state with the plain optimizer's config: "
+        "loading it starts with a fresh optimizer; --loss-scale keep writes the wrapper, and the state is found"
+    )
+    work.notes.append(Note(severity=Severity.WARNING, code="wrapper-lost", message=message))
 
 
 def _wrap(work: _Work, scale: Dynamic | Fixed, dialect: Dialect, reason: str) -> None:

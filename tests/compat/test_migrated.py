@@ -43,9 +43,18 @@ EPS: Final = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "fl
 
 UNCALLABLE: Final = {
     "lambda": "byte code of another Python",
+    "text_vectorization": "a vocabulary that the architecture alone does not hold",
+    "string_lookup": "as text_vectorization",
+    "integer_lookup": "as text_vectorization",
     "sequential": "standalone Keras' Sequential lacks an input shape, and Keras 3 then takes another rank than the sample's",
 }
 """Case to the reason why its models are loaded and not called."""
+
+
+@cache
+def inspected(path: str) -> Model:
+    """Return the report on a file, which is asked for again and again."""
+    return policytool.inspect(path)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +68,7 @@ class Migrated:
     @property
     def model(self) -> Model:
         """What the report says of it."""
-        return policytool.inspect(self.path)
+        return inspected(self.path)
 
     def loads_in(self, library: str) -> bool:
         """Return whether the report says that the library loads it."""

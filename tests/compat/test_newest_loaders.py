@@ -60,6 +60,10 @@ LOADED_OTHERWISE: Final[tuple[tuple[str, Callable[[str, Case, Record], bool]], .
         lambda library, case, record: library == TF_KERAS and record["class_name"] == "StringLookup",
     ),
     (
+        "Keras 3 gives lookup layers the dtype of their vocabulary, whatever a file of Keras 2 says",
+        lambda library, case, record: library == KERAS and record["class_name"] == "StringLookup" and not case.keras3,
+    ),
+    (
         "Keras 3 writes the policy of a Sequential and does not read it: the loader's global policy decides",
         lambda library, case, record: library == KERAS and record["class_name"] == "Sequential",
     ),

@@ -216,6 +216,17 @@ def test_state_moves_back_when_the_wrapper_goes(optimizer: Config) -> None:
     }
 
 
+def test_a_wrapper_that_keras3_did_not_write_is_mended() -> None:
+    """compile() wraps by itself, save() writes the plain optimizer with the wrapper's state, and loading finds it does not fit."""
+    found = archive(KERAS3_ADAM, "mixed_float16", wrapped=True)
+    assert [note.code for note in plan(found).notes] == ["wrapper-lost"]
+    assert plan(found).is_empty
+    made = plan(found, loss_scale=LossScales.KEEP)
+    assert [edit.after["class_name"] for edit in made.edits] == ["LossScaleOptimizer"]  # type: ignore[index,call-overload]  # an object
+    assert made.state is None
+    assert not plan(archive(KERAS3_ADAM, "mixed_float16", wrapped=False)).notes
+
+
 def test_keras3_has_no_fixed_scale() -> None:
     """It becomes the optimizer's own factor, and its state stays."""
     from policytool.planning.optimizers import Dialect, wrapped

@@ -157,7 +157,7 @@ def test_a_failure_at_any_call_changes_nothing(scenario: Scenario, kind: str, tm
 
 @pytest.fixture
 def large(tmp_path: Path) -> Path:
-    """A model that takes a moment to write."""
+    """Make a model that takes a moment to write."""
     path = h5_model(tmp_path / "large.h5", sequential())
     with h5py.File(path, "a") as file:
         file["model_weights/dense_a/dense_a/large:0"] = np.arange(4 * 2**20, dtype="float32")

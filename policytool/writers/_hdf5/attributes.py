@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     Object: TypeAlias = h5g.GroupID | h5d.DatasetID | h5t.TypeID
 
-_PLAIN: Final = {h5t.INTEGER, h5t.FLOAT, h5t.TIME, h5t.BITFIELD, h5t.OPAQUE, h5t.ENUM}
-"""Classes whose bytes are the value."""
+_PLAIN: Final = {h5t.INTEGER, h5t.FLOAT, h5t.TIME, h5t.BITFIELD, h5t.OPAQUE, h5t.ENUM, h5t.REFERENCE}
+"""Classes whose bytes are the value; those of a reference are so in one file, and no reference gets into another."""
 
 
 def is_plain(kind: h5t.TypeID) -> bool:

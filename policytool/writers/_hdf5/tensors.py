@@ -46,6 +46,8 @@ def cast_into(source: h5d.DatasetID, group: h5g.GroupID, name: bytes, cast: Cast
     kind = _type(cast.after)
     if properties.get_layout() == h5d.COMPACT and space.get_simple_extent_npoints() * kind.get_size() > _LARGEST_COMPACT:
         properties.set_layout(h5d.CONTIGUOUS)
+    if properties.get_layout() == h5d.CHUNKED:
+        properties.set_chunk(properties.get_chunk())  # forgets the size of the old type
     made = h5d.create(group, name, kind, space, dcpl=properties)
     attributes.copy(source, made, without={NAME})
     if cast.after == casting.BFLOAT16:

@@ -1,0 +1,253 @@
+"""Drafts: whole or not at all, with a name or without."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from policytool import drafts
+from policytool.drafts import DirectoryDraft, Draft, _copying, _draft, _kept
+from tests.writers.changing import held
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@pytest.fixture(params=["unnamed", "named"], autouse=True)
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return whether drafts have a name, as on systems where every file has one."""
+    if request.param == "named":
+        monkeypatch.setattr(_draft, "_DESCRIPTORS", Path("/nonexistent"))
+    return str(request.param)
+
+
+@pytest.fixture
+def no_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make a file system without links."""
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(os, "link", refuse)
+
+
+def _publish(target: Path, data: bytes, **how: Any) -> None:
+    with Draft.beside(target) as draft:
+        draft.path.write_bytes(data)
+        draft.publish(target, **how)
+
+
+def test_a_draft_that_is_not_published_leaves_nothing(tmp_path: Path) -> None:
+    """Whether it ends well or not."""
+    with Draft.beside(tmp_path / "x") as draft:
+        draft.path.write_bytes(b"data")
+    with pytest.raises(KeyboardInterrupt), Draft.beside(tmp_path / "x"):
+        raise KeyboardInterrupt
+    assert not list(tmp_path.iterdir())
+
+
+def test_unnamed_drafts_have_no_name(tmp_path: Path, kind: str) -> None:
+    """Nothing is in the directory while they are written."""
+    with Draft.beside(tmp_path / "x"):
+        assert len(list(tmp_path.iterdir())) == (kind == "named")
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_publishing(links: bool, tmp_path: Path, request: pytest.FixtureRequest) -> None:  # noqa: FBT001
+    """A new file, one over another, one with a backup; never without being asked."""
+    if not links:
+        request.getfixturevalue("no_links")
+    target, backup = tmp_path / "x", tmp_path / "x.bak"
+    _publish(target, b"one")
+    assert held(tmp_path) == {"x": b"one"}
+    with pytest.raises(FileExistsError):
+        _publish(target, b"two")
+    assert held(tmp_path) == {"x": b"one"}
+    _publish(target, b"two", overwrite=True)
+    assert held(tmp_path) == {"x": b"two"}
+    _publish(target, b"three", backup=backup)
+    assert held(tmp_path) == {"x": b"three", "x.bak": b"two"}
+    with pytest.raises(FileExistsError):
+        _publish(target, b"four", backup=backup)
+    assert held(tmp_path) == {"x": b"three", "x.bak": b"two"}
+    _publish(target, b"four", backup=backup, overwrite=True)
+    assert held(tmp_path) == {"x": b"four", "x.bak": b"three"}
+    _publish(tmp_path / "y", b"five", overwrite=True, backup=tmp_path / "y.bak")
+    assert held(tmp_path) == {"x": b"four", "x.bak": b"three", "y": b"five"}
+
+
+@pytest.mark.parametrize("how", [{}, {"overwrite": True}, {"backup": True}, {"backup": True, "overwrite": True}], ids=str)
+@pytest.mark.parametrize("links", [True, False])
+def test_a_directory_that_does_not_reach_the_disk_is_put_back(
+    how: dict[str, Any],
+    links: bool,  # noqa: FBT001
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> None:
+    """The last step fails, after the target has its new name: the original is back, where the file system has links."""
+    if not links:
+        request.getfixturevalue("no_links")
+    target, backup = tmp_path / "x", tmp_path / "x.bak"
+    if how:
+        target.write_bytes(b"original")
+    if "overwrite" in how:
+        backup.write_bytes(b"older")
+    before = held(tmp_path)
+
+    def fail(_: int) -> None:
+        raise OSError(errno.EIO, "failing")
+
+    monkeypatch.setattr(_draft, "sync_names", fail)
+    with pytest.raises(OSError, match="failing"):
+        _publish(target, b"new", **{**how, **({"backup": backup} if "backup" in how else {})})
+    if links or "backup" in how:
+        assert held(tmp_path) == before
+    else:
+        assert held(tmp_path).keys() <= {*before, "x"}
+
+
+def test_a_full_disk_is_told_by_extended_attributes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the file system does not support is passed over; what fails is not."""
+    like = tmp_path / "like"
+    like.write_bytes(b"")
+
+    def listed(_: object) -> list[str]:
+        return ["user.a"]
+
+    def setting(error: int) -> Callable[..., None]:
+        def call(*_: object) -> None:
+            raise OSError(error, "no")
+
+        return call
+
+    monkeypatch.setattr(os, "listxattr", listed, raising=False)
+    monkeypatch.setattr(os, "getxattr", lambda *_: b"", raising=False)
+    monkeypatch.setattr(os, "setxattr", setting(errno.EOPNOTSUPP), raising=False)
+    _publish(tmp_path / "x", b"one", like=like)
+    monkeypatch.setattr(os, "setxattr", setting(errno.ENOSPC), raising=False)
+    with pytest.raises(OSError, match="no"):
+        _publish(tmp_path / "y", b"one", like=like)
+    assert held(tmp_path).keys() == {"like", "x"}
+
+
+def test_an_owner_that_cannot_be_given_takes_its_bits_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that runs as its owner must not run as another."""
+    like = tmp_path / "like"
+    like.write_bytes(b"")
+    like.chmod(0o4755)
+    monkeypatch.setattr(_copying, "_change_owner", lambda *_: False)
+    _publish(tmp_path / "x", b"one", like=like)
+    assert (tmp_path / "x").stat().st_mode & 0o7777 == 0o755
+
+
+@pytest.mark.parametrize("has_range", [True, False])
+def test_bytes_are_copied_with_and_without_the_system(has_range: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: FBT001
+    """Files of any size; one that ends early is told."""
+    if not has_range:
+        monkeypatch.delattr(os, "copy_file_range", raising=False)
+    source = tmp_path / "source"
+    for size in (0, 1, 3 * 2**20 + 7):
+        source.write_bytes(os.urandom(size))
+        with Draft.beside(tmp_path / "x") as draft:
+            drafts.copy_file(source, draft.path)
+            assert draft.path.read_bytes() == source.read_bytes()
+    too_many = source.stat().st_size + 1
+    with Draft.beside(tmp_path / "x") as draft, drafts.opened(source, os.O_RDONLY) as one, drafts.opened(draft.path, os.O_WRONLY) as other:
+        assert os.fstat(other).st_size == 0
+        with pytest.raises(OSError, match="ended"):
+            drafts.copy_bytes(one, other, too_many)
+
+
+def test_long_names_have_drafts_too(tmp_path: Path) -> None:
+    """A hidden name is never longer than file systems allow."""
+    target = tmp_path / ("é" * 125)
+    _publish(target, b"one")
+    _publish(target, b"two", overwrite=True)
+    assert held(tmp_path) == {target.name: b"two"}
+
+
+def _directory(target: Path, data: bytes, like: Path, **how: Any) -> None:
+    with DirectoryDraft.beside(target) as made:
+        made.member(Path("a")).path.write_bytes(data)
+        made.member(Path("below/b")).path.write_bytes(data)
+        made.link(Path("link"), "a")
+        made.publish(target, like=like, **how)
+
+
+@pytest.fixture
+def like(tmp_path: Path) -> Path:
+    """Make a directory whose attributes others get."""
+    path = tmp_path / "like"
+    (path / "below").mkdir(parents=True)
+    (path / "a").write_bytes(b"")
+    (path / "below/b").write_bytes(b"")
+    (path / "below").chmod(0o750)
+    return path
+
+
+def test_directories_are_published(like: Path, tmp_path: Path) -> None:
+    """A new one, one over another, one with a backup; never without being asked."""
+    place = tmp_path / "place"
+    place.mkdir()
+    target, backup = place / "x", place / "x.bak"
+    _directory(target, b"one", like)
+    assert held(target) == {"a": b"one", "below/b": b"one", "link": b"one"}
+    assert (target / "below").stat().st_mode & 0o777 == 0o750
+    with pytest.raises(FileExistsError):
+        _directory(target, b"two", like)
+    _directory(target, b"two", like, backup=backup)
+    assert (held(target)["a"], held(backup)["a"]) == (b"two", b"one")
+    with pytest.raises(FileExistsError):
+        _directory(target, b"three", like, backup=backup)
+    _directory(target, b"three", like, backup=backup, overwrite=True)
+    assert (held(target)["a"], held(backup)["a"]) == (b"three", b"two")
+    assert {file.name for file in place.iterdir()} == {"x", "x.bak"}
+    _directory(place / "y", b"four", like)
+    _directory(place / "y", b"five", like, overwrite=True)
+    assert {file.name for file in place.iterdir()} == {"x", "x.bak", "y"}
+    assert held(place / "y")["a"] == b"five"
+
+
+@pytest.mark.parametrize("how", [{}, {"overwrite": True}, {"backup": True}], ids=str)
+def test_a_directory_that_cannot_be_renamed_is_put_back(how: dict[str, Any], like: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At each rename in turn, and where the directory above does not reach the disk."""
+    rename = os.rename
+    for failing in range(1, 4):
+        place = tmp_path / f"place{failing}"
+        place.mkdir()
+        target = place / "x"
+        if how:
+            _directory(target, b"original", like)
+        before, count = held(place), 0
+
+        def renaming(one: Any, other: Any, failing: int = failing) -> None:
+            nonlocal count
+            count += 1
+            if count == failing:
+                raise OSError(errno.EIO, "failing")
+            rename(one, other)
+
+        monkeypatch.setattr(os, "rename", renaming)
+        try:
+            _directory(target, b"new", like, **{**how, **({"backup": place / "x.bak"} if "backup" in how else {})})
+        except OSError:
+            assert held(place) == before
+        monkeypatch.setattr(os, "rename", rename)
+        assert not [name for name in held(place) if drafts.SUFFIX in name]
+
+
+def test_a_backup_is_copied_where_there_are_no_links(no_links: None, tmp_path: Path) -> None:
+    """And nothing of a copy that fails stays."""
+    del no_links
+    target = tmp_path / "x"
+    target.write_bytes(b"original")
+    kept = _kept.Kept(target, tmp_path / "x.bak", overwrite=False)
+    kept.keep()
+    assert held(tmp_path) == {"x": b"original", "x.bak": b"original"}
+    assert kept.restore()
+    assert held(tmp_path) == {"x": b"original"}
