@@ -67,12 +67,12 @@ def cast(array: Array, before: str, after: str, through: str | None = None) -> t
     unknown = {before, after, through or after} - DTYPES.keys()
     if unknown:
         raise ValueError(f"cannot cast {before} to {after}: {', '.join(sorted(unknown))} is none of {', '.join(DTYPES)}")
-    source = np.asarray(array, dtype=DTYPES[before])
+    source = np.asarray(array, dtype=DTYPES[before]).reshape(-1)  # NumPy 1 widens integers of arrays without dimensions
     narrow = through or after
     with np.errstate(all="ignore"):
         rounded = _convert(source, before, narrow)
         counts = _counts(source, before, rounded, narrow)
-        return _convert(rounded, narrow, after), counts
+        return _convert(rounded, narrow, after).reshape(np.shape(array)), counts
 
 
 def _convert(array: Array, before: str, after: str) -> Array:
@@ -88,11 +88,10 @@ def _convert(array: Array, before: str, after: str) -> Array:
 
 def _to_bfloat16(array: Array) -> Array:
     """Return float32 values rounded to bfloat16; NaNs keep their sign and the upper part of their payload."""
-    bits = np.ascontiguousarray(array).view(np.uint32)
+    bits = array.view(np.uint32)
     rounded = (bits + (0x7FFF + ((bits >> 16) & 1))) >> 16
     cut = (bits >> 16) | _QUIET
-    chosen = np.where(np.isnan(array), cut, rounded).astype(np.uint16)
-    return chosen.view(DTYPES[BFLOAT16]).reshape(array.shape)
+    return np.where(np.isnan(array), cut, rounded).astype(np.uint16).view(DTYPES[BFLOAT16])
 
 
 def _rounded_to_odd(array: Array) -> Array:
@@ -100,9 +99,8 @@ def _rounded_to_odd(array: Array) -> Array:
     nearest = array.astype(np.float32)
     inexact = np.isfinite(array) & (nearest.astype(np.float64) != array)
     toward_zero = np.where(np.abs(nearest.astype(np.float64)) > np.abs(array), np.nextafter(nearest, np.float32(0)), nearest)
-    bits = np.ascontiguousarray(toward_zero).view(np.uint32)
-    odd = np.where(inexact, bits | 1, bits).astype(np.uint32)
-    return odd.view(np.float32).reshape(array.shape)
+    bits = toward_zero.view(np.uint32)
+    return np.where(inexact, bits | 1, bits).astype(np.uint32).view(np.float32)
 
 
 def _counts(source: Array, before: str, result: Array, after: str) -> Counts:

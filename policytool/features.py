@@ -54,6 +54,9 @@ class Features:
     half_policies: bool = False
     """Whether some dtype is a policy that computes in float16, as a bare name or in a dict."""
 
+    bfloat16_policies: bool = False
+    """Whether some dtype is the pure bfloat16, whose variables are bfloat16 too."""
+
     functional_modules: set[str] = field(default_factory=set)
     """Modules of functional models, the root and nested ones."""
 
@@ -137,6 +140,7 @@ def _note_dtype(dtype: Json, found: Features) -> None:
     if isinstance(dtype, str):
         found.policy_classes.add("quantized-name" if "_from_" in dtype else "mixed-name" if dtype.startswith("mixed_") else "name")
         found.half_policies |= dtype in _HALVES
+        found.bfloat16_policies |= dtype == "bfloat16"
     elif isinstance(dtype, dict):
         class_name, config = str(dtype.get("class_name")), dtype.get("config")
         found.policy_classes.add(class_name)
@@ -145,3 +149,4 @@ def _note_dtype(dtype: Json, found: Features) -> None:
         if isinstance(config, dict):
             found.policy_keys.update(f"{class_name}.{key}" for key in config)
             found.half_policies |= config.get("name") in _HALVES
+            found.bfloat16_policies |= config.get("name") == "bfloat16"

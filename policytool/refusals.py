@@ -173,7 +173,7 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
     # policies
     _rows(_ALL_CONFIGS, "tf1.15", "tf2.0", "a policy dict is no dtype before TF 2.1", _policy_dict("Policy", "PolicyV1", *_KERAS3_POLICIES)),
     _rows(_ALL_CONFIGS, "tf2.1", "tf2.3", "PolicyV1 came with TF 2.4", _policy_dict("PolicyV1")),
-    _rows(_ALL_CONFIGS, "tf2.1", "tf2.4", "a mixed policy is a bare name, which TF 2.5 is the first to read", _policy_dict("mixed-name", "quantized-name")),
+    _rows(_ALL_CONFIGS, "tf1.15", "tf2.4", "a mixed policy is a bare name, which TF 2.5 is the first to read", _policy_dict("mixed-name", "quantized-name")),
     _rows(_ALL_CONFIGS, "tf2.1", "tf_keras2.21", "policies are Keras 3's dicts", _policy_dict(*_KERAS3_POLICIES)),
     _rows(
         _ALL_CONFIGS,
@@ -311,6 +311,7 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "Keras 3.0 reads the training configuration even with compile=False",
         lambda found: found.document.training_part is not None,
     ),
+    _rows("h5", "tf1.15", "tf2.4", "a layer keeps its variables in bfloat16, which these read from no HDF5", lambda found: found.features.bfloat16_policies),
     _rows("h5", "tf1.15", "keras3.15", "bfloat16 variables, which no Keras reads from HDF5", lambda found: found.opaque_storage),
     _rows("keras", "tf2.12", "tf_keras2.21", "bfloat16 variables, which Keras 2 does not read", lambda found: found.opaque_storage),
 )

@@ -87,6 +87,7 @@ def decide(subject: Subject, options: Options) -> Decisions:
     if options.to is not None:
         _decide_followers(subject, options, decisions)
     _join_cells(subject, decisions)
+    _join_wrappers(subject, decisions)
     if options.to is not None:
         _decide_nested_inputs(subject, policy.named(options.to), decisions)
     return decisions
@@ -186,6 +187,15 @@ def _join_cells(subject: Subject, decisions: Decisions) -> None:
             if not (cell in decisions.by_site and decisions.by_site[cell].by_user) and _can_say(subject, cell) and subject.is_floating(cell):
                 reason = decision.reason if decision.kept else f"it is a cell of {subject.layers[index].path}, and Keras 2 wants one policy for both"
                 decisions.by_site[cell] = replace(decision, reason=reason, by_user=False)
+
+
+def _join_wrappers(subject: Subject, decisions: Decisions) -> None:
+    """Keep the wrapper of a layer that is kept: Keras 3's TimeDistributed has its layer compute as the wrapper's policy says."""
+    for index in sorted(decisions.by_site, reverse=True):
+        decision, parent = decisions.by_site[index], subject.sites[index].parent
+        outer = decisions.by_site.get(parent) if parent is not None else None
+        if decision.kept and outer is not None and not outer.kept and not outer.by_user and subject.sites[index].attribute == "layer":
+            decisions.by_site[parent or 0] = Decision(policy=FLOAT32, reason=f"it wraps {subject.layers[index].path}, which stays in float32", kept=True)
 
 
 def _decide_nested_inputs(subject: Subject, target: Policy, decisions: Decisions) -> None:

@@ -27,17 +27,38 @@ _INPUT_TYPES: Final = ("T", "SrcT")
 """The attributes of a ``node_def`` that name the dtype of its inputs; ``DstT`` of a Cast is its own."""
 
 
+_RESIZES: Final = "image.resize"
+"""TensorFlow's own interpolation, which gives float32 whatever it takes."""
+
+_CONSTANT_VALUE: Final = "_CONSTANT_VALUE"
+"""What a node of TF 2.4 on begins with where its first argument is no tensor of Keras."""
+
+
 def cast_target(node: Node) -> str | None:
-    """Return the dtype that a casting op makes; None for other ops."""
+    """Return the dtype that a casting op makes; None for those whose result is as wide as their inputs."""
     config = node.entry.get("config")
     config = config if isinstance(config, dict) else {}
     if node.class_name == NODE_DEF:
         return _OF_ENUM.get(str(_attribute(config, "DstT")))
     if node.class_name == "Cast":
         return str(config.get("dtype"))
+    if str(config.get("function")).startswith(_RESIZES):
+        return "float32"
     if config.get("function") == "cast":
         return next(_values_of("dtype", node.entry.get("inbound_nodes")), None)
     return None
+
+
+def begins_with_constant(node: Node) -> bool:
+    """Return whether an op's first argument is a number, which Keras 2 makes a float32 tensor of."""
+    pending = [node.entry.get("inbound_nodes")]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, list):
+            if len(value) > 2 and value[0] == _CONSTANT_VALUE and isinstance(value[2], float):  # noqa: PLR2004  # the constant's place
+                return True
+            pending += value
+    return False
 
 
 def _attribute(config: Mapping[str, Json], name: str) -> Json:

@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 GRAPH_OPS: Final = frozenset({"TFOpLambda", "SlicingOpLambda", "ClassMethod", "InstanceMethod", "InstanceProperty", "TensorFlowOpLayer"})
 """Classes of Keras 2 that wrap a TensorFlow op; they take their tensors as they come."""
 
+_STATEFUL: Final = frozenset({"RNN", "LSTM", "GRU", "SimpleRNN", "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D", "Bidirectional", "CuDNNLSTM", "CuDNNGRU"})
+"""Recurrent layers of Keras 2, which cast their inputs and take initial states as they come."""
+
+_CONSTANT: Final = "float32"
+"""What Keras 2 makes of a constant that is an op's first argument, and the dtype of an island."""
+
 Flow = dict[str, frozenset[str]]
 """Node name to the float dtypes of the tensors it makes; none for what makes no floats."""
 
@@ -92,38 +98,50 @@ def settle(subject: Subject, decisions: Decisions) -> tuple[Edit, ...]:
     return tuple(edits)
 
 
-def casts_nothing(subject: Subject, node: Node) -> bool:
-    """Return whether a layer of Keras 2 takes its tensors as they come: a wrapped op, or a class of someone else's that was built with autocast=False."""
-    return node.site is not None and (subject.sites[node.site].class_name in GRAPH_OPS or _is_strict(subject, node))
-
-
-def _is_strict(subject: Subject, node: Node) -> bool:
-    """Return whether a layer multiplies its inputs with variables of its own dtype and does not cast them; Keras' own such layers cast by themselves."""
-    if node.site is None:
-        return False
-    site = subject.sites[node.site]
-    return subject.config(node.site).get("autocast") is False and opaque.is_opaque(site)
-
-
 def _taken(node: Node, flow: Mapping[str, frozenset[str]]) -> frozenset[str]:
     return frozenset[str]().union(*(flow.get(parent, frozenset()) for parent in node.parents))
 
 
+def _joined(subject: Subject, node: Node) -> tuple[tuple[str, ...], bool]:
+    """
+    Return the nodes whose dtypes have to be one where a layer of Keras 2 casts nothing, and whether a float32 constant is among them.
+
+    A wrapped op joins its inputs, with float32 where a constant is its first argument (``2.0 - x``). A class of someone else's that was built with
+    autocast=False, and a recurrent layer that is given its states, join them with variables of their own dtype.
+    """
+    if node.site is None:
+        return (), False
+    if subject.sites[node.site].class_name in GRAPH_OPS:
+        return node.parents, operations.begins_with_constant(node)
+    if _is_strict(subject, node):
+        return (*node.parents, node.name), False
+    if subject.sites[node.site].class_name in _STATEFUL and len(node.parents) > 1:
+        return (*node.parents[1:], node.name), False
+    return (), False
+
+
+def _met(subject: Subject, node: Node, flow: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    """Return the float dtypes that meet in a layer that casts nothing."""
+    names, constant = _joined(subject, node)
+    return frozenset({_CONSTANT} if constant else ()).union(*(flow.get(name, frozenset()) for name in names))
+
+
+def _is_strict(subject: Subject, node: Node) -> bool:
+    """Return whether a layer multiplies its inputs with variables of its own dtype and does not cast them; Keras' own such layers cast by themselves."""
+    return node.site is not None and subject.config(node.site).get("autocast") is False and opaque.is_opaque(subject.sites[node.site])
+
+
 def _widened(subject: Subject, graph: Graph, old: Flow, new: Flow, decisions: Decisions) -> bool:
-    """Widen what feeds the first op that meets two dtypes; return whether something changed, so that the flow is to be followed again."""
+    """Widen what feeds the first layer that meets two dtypes; return whether something changed, so that the flow is to be followed again."""
     for node in graph.nodes.values():
-        if not casts_nothing(subject, node):
+        met = _met(subject, node, new)
+        if len(met) < 2 or met == _met(subject, node, old):  # noqa: PLR2004  # two dtypes
             continue
-        own = new[node.name] if _is_strict(subject, node) else frozenset[str]()
-        met = _taken(node, new) | own
-        was = _taken(node, old) | (old[node.name] if own else own)
-        if len(met) < 2 or met == was:  # noqa: PLR2004  # two dtypes
-            continue
-        narrow = [parent for parent in node.parents if new.get(parent, frozenset()) - {_widest(met)}]
+        narrow = [name for name in _joined(subject, node)[0] if new.get(name, frozenset()) - {_widest(met)}]
         producers = [name for parent in narrow for name in makers(subject, graph, (parent,))]
-        producers += [node.name] if own - {_widest(met)} else []
+        before = dict(decisions.by_site)
         stuck = [name for name in producers if not _widen(subject, graph.nodes[name], node, decisions)]
-        if stuck or _widest(met) != "float32":
+        if stuck or _widest(met) != _CONSTANT or decisions.by_site == before:
             decisions.refusals.append(_refusal(subject, graph, node, met, stuck or producers))
             return False
         return True
@@ -159,6 +177,7 @@ def _widen(subject: Subject, producer: Node, op: Node, decisions: Decisions) -> 
 def _refusal(subject: Subject, graph: Graph, node: Node, met: frozenset[str], names: list[str]) -> Refusal:
     path = subject.layers[node.site].path if node.site is not None else node.name
     paths = [subject.layers[site].path for name in dict.fromkeys(names) if (site := graph.nodes[name].site) is not None]
-    suggested = path if _is_strict(subject, node) else next(iter(paths), path)
+    own = node.site is not None and subject.sites[node.site].class_name not in GRAPH_OPS
+    suggested = path if own else next(iter(paths), path)
     message = f"{path} casts nothing, and would get {' and '.join(sorted(met))}; decide for what feeds it, for example --set '{suggested}=float32'"
     return Refusal(code="mixed-inputs", message=message, path=path)

@@ -92,3 +92,44 @@ def test_casts_that_keras3_recorded_follow_their_layer() -> None:
     model = document({**functional(first, cast, a, out, outputs=["out"]), "module": "keras.src.models.functional"}, keras="3.6.0")
     edits = {edit.address.pointer: edit.after for edit in plan(model, "mixed_bfloat16").edits}
     assert edits["/config/layers/1/config/dtype"] == "bfloat16"
+
+
+def test_a_constant_that_comes_first_is_a_float32_tensor() -> None:
+    """``2.0 - x`` fails in Keras 2 for every x but a float32 one."""
+    minus = {**layer("TFOpLambda", "tf.math.subtract", function="math.subtract"), "inbound_nodes": [["_CONSTANT_VALUE", -1, 2.0, {"y": ["a", 0, 0]}]]}
+    model = functional(source(), dense("a", inbound=["x"]), minus, dense("b", inbound=["tf.math.subtract"]), dense("out", inbound=["b"]), outputs=["out"])
+    assert policies(after(model, "mixed_float16"))["a"] == "float32"
+    assert policies(after(model, "mixed_float16"))["b"] == "mixed_float16"
+
+
+def test_states_that_are_given_are_not_cast() -> None:
+    """A recurrent layer of Keras 2 multiplies the states it is given with its own variables: the outermost input's float32 keeps it in float32."""
+    rnn = {**layer("GRU", "rnn", units=2), "inbound_nodes": [[["a", 0, 0, {"initial_state": ["x", 0, 0]}]]]}
+    model = functional(source(), dense("a", inbound=["x"]), rnn, dense("out", inbound=["rnn"]), outputs=["out"])
+    changed = policies(after(model, "mixed_float16"))
+    assert (changed["a"], changed["rnn"]) == ("mixed_float16", "float32")
+    own = {**layer("GRU", "rnn", units=2), "inbound_nodes": [[["a", 0, 0, {"initial_state": ["a", 0, 0]}], ["a", 0, 0, {}]]]}
+    fed = functional(source(), dense("a", inbound=["x"]), own, dense("out", inbound=["rnn"]), outputs=["out"])
+    assert policies(after(fed, "mixed_float16"))["rnn"] == "mixed_float16"
+
+
+def test_a_cast_that_narrows_cannot_be_widened() -> None:
+    """What someone casts to float16 stays so, and an op that adds it to float32 is refused rather than tried for ever."""
+    half = {**layer("TFOpLambda", "tf.cast", function="cast"), "inbound_nodes": [["a", 0, 0, {"dtype": "float16"}]]}
+    nodes = (dense("a", "mixed_float16", inbound=["x"]), half, dense("b", "mixed_float16", inbound=["x"]), op("tf.add", "tf.cast", "b"))
+    model = functional(source(), *nodes, dense("out", "mixed_float16", inbound=["tf.add"]), outputs=["out"])
+    assert [refusal.code for refusal in plan(model, "float32").refusals] == ["mixed-inputs"]
+
+
+def test_a_cast_at_the_end_makes_the_output() -> None:
+    """Where the model itself casts its output to float32, what feeds the cast may follow."""
+    cast = {**layer("TFOpLambda", "tf.cast", function="cast"), "inbound_nodes": [["b", 0, 0, {"dtype": "float32"}]]}
+    model = functional(source(), dense("a", inbound=["x"]), dense("b", inbound=["a"]), cast, outputs=["tf.cast"])
+    assert policies(after(model, "mixed_float16"))["b"] == "mixed_float16"
+
+
+def test_the_wrapper_of_a_kept_layer_is_kept() -> None:
+    """Keras 3's TimeDistributed has its layer compute in the wrapper's dtype."""
+    wrapped = layer("TimeDistributed", "each", layer=layer("UnitNormalization", "inner"))
+    changed = policies(after(chain(dense("a"), wrapped, dense("b"), dense("out")), "mixed_float16"))
+    assert (changed["each"], changed["inner"]) == ("float32", "float32")

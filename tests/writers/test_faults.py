@@ -160,7 +160,7 @@ def large(tmp_path: Path) -> Path:
     """Make a model that takes a moment to write."""
     path = h5_model(tmp_path / "large.h5", sequential())
     with h5py.File(path, "a") as file:
-        file["model_weights/dense_a/dense_a/large:0"] = np.arange(4 * 2**20, dtype="float32")
+        file["model_weights/dense_a/dense_a/large:0"] = np.arange(2**19, dtype="float32")
     return path
 
 
@@ -176,7 +176,7 @@ def test_a_killed_process_leaves_the_original_or_the_new_file(casts: bool, large
     expected.target.unlink()
     longest = 1.5 * (expected.write_seconds + expected.compare_seconds)
     draw = random.Random(0)  # noqa: S311
-    for _ in range(25):
+    for _ in range(20):
         large.write_bytes(before)
         with contextlib.suppress(FileNotFoundError):
             Path(f"{large}.bak").unlink()

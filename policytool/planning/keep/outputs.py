@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.opaque import OPAQUE_CLASSES
+from policytool.planning import operations
 from policytool.planning.keep._base import KeepRule
 from policytool.tree import MODEL_CLASSES
 
@@ -33,7 +34,7 @@ def find(subject: Subject, _policy: Policy) -> Iterator[tuple[int, str]]:
 
 
 def makers(subject: Subject, graph: Graph, names: tuple[str, ...]) -> Iterator[str]:
-    """Yield the layers that make the tensors of these nodes: the nodes themselves, or what feeds them where they are mere operations."""
+    """Yield the layers that make the tensors of these nodes: the nodes themselves, or what feeds them where they are operations that cast nothing."""
     pending, seen = list(reversed(names)), set[str]()
     while pending:
         name = pending.pop()
@@ -42,7 +43,7 @@ def makers(subject: Subject, graph: Graph, names: tuple[str, ...]) -> Iterator[s
         seen.add(name)
         node = graph.nodes[name]
         if node.site is None or subject.sites[node.site].class_name in _OPERATIONS:
-            pending += reversed(node.parents)
+            pending += () if operations.cast_target(node) else reversed(node.parents)
         else:
             yield name
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-from h5py import h5d, h5s
+from h5py import h5d, h5i, h5s
 
 from policytool.writers._blocks import Range, equal
 from policytool.writers._hdf5 import attributes, tensors
@@ -32,7 +32,7 @@ def same(old: Placed, new: Placed) -> bool:
     if not attributes.is_plain(old[0].get_type()):
         return _same_values(old[0], new[0])
     if layout == h5d.CHUNKED:
-        return _same_chunks(old, new)
+        return _same_chunks_behind(old[0], new[0]) if _has_user_block(old[0]) or _has_user_block(new[0]) else _same_chunks(old, new)
     ranges = [_contiguous(*placed) for placed in (old, new)]
     return equal(ranges[0], ranges[1]) if ranges[0] and ranges[1] else _same_values(old[0], new[0])
 
@@ -48,6 +48,16 @@ def _same_chunks(old: Placed, new: Placed) -> bool:
     return ones.keys() == others.keys() and all(
         mask == others[place][0] and equal(_range(old, start, size), _range(new, *others[place][1:])) for place, (mask, start, size) in ones.items()
     )
+
+
+def _has_user_block(dataset: h5d.DatasetID) -> bool:
+    return bool(h5i.get_file_id(dataset).get_create_plist().get_userblock())
+
+
+def _same_chunks_behind(old: h5d.DatasetID, new: h5d.DatasetID) -> bool:
+    """Compare chunks behind a user block, from the start or the end of which HDF5 1.14 and 2.0 count their places differently."""
+    places = _chunks(old).keys()
+    return places == _chunks(new).keys() and all(old.read_direct_chunk(place) == new.read_direct_chunk(place) for place in places)
 
 
 def _range(placed: Placed, start: int, size: int) -> Range:
