@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from policytool.tree import LAYERS, MODEL_CLASSES
@@ -40,7 +41,7 @@ class Node:
     """The nodes whose tensors it takes, at any of its calls."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Graph:
     """One model's graph."""
 
@@ -50,6 +51,23 @@ class Graph:
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+
+    @cached_property
+    def ordered(self) -> tuple[Node, ...]:
+        """The nodes, each after those that feed it; a circle, which no model has, is broken where the config begins it."""
+        waiting = {node.name: {parent for parent in node.parents if parent in self.nodes} for node in self.nodes.values()}
+        children = self.children()
+        order: dict[str, Node] = {}
+        for start in self.nodes:
+            ready = [start] if not waiting[start] and start not in order else []
+            while ready:
+                name = ready.pop()
+                order[name] = self.nodes[name]
+                for child in children.get(name, ()):
+                    waiting[child].discard(name)
+                    if not waiting[child] and child not in order:
+                        ready.append(child)
+        return (*order.values(), *(node for node in self.nodes.values() if node.name not in order))
 
     def children(self) -> dict[str, list[str]]:
         """Return which nodes take each node's tensors."""

@@ -18,7 +18,7 @@ from policytool.planning.keep.outputs import makers
 from policytool.policy import Policy
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from policytool.planning.graph import Graph, Node
     from policytool.planning.subject import Subject
@@ -46,13 +46,8 @@ class _Dtypes:
     def flow(self, graph: Graph) -> Flow:
         """Return the dtypes that every node of a graph makes, following it from its inputs."""
         found: Flow = {}
-        pending = list(graph.nodes.values())
-        while pending:
-            ready = [node for node in pending if all(parent in found or parent not in graph.nodes for parent in node.parents)] or pending[:1]
-            for node in ready:
-                found[node.name] = self._made(node, found)
-            names = {node.name for node in ready}
-            pending = [node for node in pending if node.name not in names]
+        for node in graph.ordered:
+            found[node.name] = self._made(node, found)
         return found
 
     def _made(self, node: Node, found: Flow) -> frozenset[str]:
@@ -90,6 +85,8 @@ def settle(subject: Subject, decisions: Decisions) -> tuple[Edit, ...]:
     edits: list[Edit] = []
     for graph in subject.graphs.values():
         old, new = before.flow(graph), after.flow(graph)
+        if not subject.is_keras3:
+            decisions.refusals += [_refusal(subject, graph, *conflict) for conflict in _conflicts(subject, graph, old, new)]
         for node in graph.nodes.values():
             if node.class_name == operations.NODE_DEF:
                 edits += operations.node_def_edits(subject, node, _taken(node, old), _taken(node, new), decisions)
@@ -131,21 +128,23 @@ def _is_strict(subject: Subject, node: Node) -> bool:
     return node.site is not None and subject.config(node.site).get("autocast") is False and opaque.is_opaque(subject.sites[node.site])
 
 
-def _widened(subject: Subject, graph: Graph, old: Flow, new: Flow, decisions: Decisions) -> bool:
-    """Widen what feeds the first layer that meets two dtypes; return whether something changed, so that the flow is to be followed again."""
+def _conflicts(subject: Subject, graph: Graph, old: Flow, new: Flow) -> Iterator[tuple[Node, frozenset[str], list[str]]]:
+    """Yield each node that meets two dtypes it did not meet before, those dtypes, and the layers that make the narrower ones."""
     for node in graph.nodes.values():
         met = _met(subject, node, new)
-        if len(met) < 2 or met == _met(subject, node, old):  # noqa: PLR2004  # two dtypes
-            continue
-        narrow = [name for name in _joined(subject, node)[0] if new.get(name, frozenset()) - {_widest(met)}]
-        producers = [name for parent in narrow for name in makers(subject, graph, (parent,))]
-        before = dict(decisions.by_site)
-        stuck = [name for name in producers if not _widen(subject, graph.nodes[name], node, decisions)]
-        if stuck or _widest(met) != _CONSTANT or decisions.by_site == before:
-            decisions.refusals.append(_refusal(subject, graph, node, met, stuck or producers))
-            return False
-        return True
-    return False
+        if len(met) > 1 and met != _met(subject, node, old):
+            narrow = [name for name in _joined(subject, node)[0] if new.get(name, frozenset()) - {_widest(met)}]
+            yield node, met, [name for parent in narrow for name in makers(subject, graph, (parent,))]
+
+
+def _widened(subject: Subject, graph: Graph, old: Flow, new: Flow, decisions: Decisions) -> bool:
+    """Widen what feeds float32 islands; return whether something changed, so that the flow is to be followed again."""
+    before = dict(decisions.by_site)
+    for node, met, producers in _conflicts(subject, graph, old, new):
+        if _widest(met) == _CONSTANT:
+            for name in producers:
+                _widen(subject, graph.nodes[name], node, decisions)
+    return decisions.by_site != before
 
 
 def _widest(met: frozenset[str]) -> str:
@@ -153,25 +152,25 @@ def _widest(met: frozenset[str]) -> str:
     return "float32" if dtypes.itemsize(largest) < dtypes.itemsize("float32") else largest
 
 
-def _widen(subject: Subject, producer: Node, op: Node, decisions: Decisions) -> bool:
-    """Keep the layers that make an op's tensor in float32; return whether all of them could be."""
+def _widen(subject: Subject, producer: Node, op: Node, decisions: Decisions) -> None:
+    """Keep the layers that make a tensor in float32, as far as the plan was to change them."""
     if producer.site is None:
-        return False
+        return
     if producer.site in subject.graphs:
         inner = subject.graphs[producer.site]
-        return all(_widen(subject, inner.nodes[name], op, decisions) for name in makers(subject, inner, inner.outputs))
+        for name in makers(subject, inner, inner.outputs):
+            _widen(subject, inner.nodes[name], op, decisions)
+        return
     decision = decisions.by_site.get(producer.site)
-    if decision is None or decision.by_user or not isinstance(decision.policy, Policy) or subject.is_input(producer.site):
-        return decision is not None and decision.policy == FLOAT32
-    if decision.policy.quantization is not None:  # its weights are quantised: it cannot become a plain float32 layer
-        return False
+    quantised = decision is not None and isinstance(decision.policy, Policy) and decision.policy.quantization is not None  # cannot become plain float32
+    if decision is None or decision.by_user or decision.kept or quantised or subject.is_input(producer.site):
+        return
     reason = f"{op.name} casts nothing and takes its output together with float32 tensors"
     if producer is op:
-        reason = "it was built with autocast=False and takes float32 tensors"
+        reason = "it casts nothing and takes float32 tensors"
     for index in subject.below(producer.site):
         if index in decisions.by_site:
             decisions.by_site[index] = Decision(policy=FLOAT32, reason=reason, kept=True)
-    return True
 
 
 def _refusal(subject: Subject, graph: Graph, node: Node, met: frozenset[str], names: list[str]) -> Refusal:
