@@ -20,7 +20,6 @@ from policytool.planning.keep import KeepRule
 from policytool.reports import Reporter, plans
 from policytool.reports.plans import PlanReporter
 from policytool.writers import Writer
-from policytool.writers import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

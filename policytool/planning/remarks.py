@@ -1,4 +1,4 @@
-"""What ``--to`` cannot know or say about a model, told beside its plan."""
+"""What a plan leaves alone, and what ``--to`` cannot know about a model: told beside it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from policytool import policy
 from policytool.generations import SubPolicy
 from policytool.plan import Note, Severity
 from policytool.planning.keep import held
+from policytool.planning.spelling import policies_elsewhere
 from policytool.tree import MODEL_CLASSES
 
 if TYPE_CHECKING:
@@ -21,7 +22,8 @@ _EXAMPLES: Final = 3
 
 
 def about(subject: Subject, options: Options, decisions: Decisions) -> Iterator[Note]:
-    """Yield the notes on a plan that changes policies."""
+    """Yield the notes on a plan: of policies that were left alone and, where it changes policies, of what it could not know."""
+    yield from _about_elsewhere(subject)
     if options.to is None:
         return
     yield from _about_exceptions(subject, options, decisions, options.to)
@@ -51,6 +53,13 @@ def _about_unsaid(subject: Subject) -> Iterator[Note]:
         layers_say = "1 layer with weights says" if len(unsaid) == 1 else f"{len(unsaid)} layers with weights say"
         message = f"{layers_say} no policy in the file ({_some(unsaid)}): the loader's global policy decides there, now and then"
         yield Note(severity=Severity.WARNING, code="policy-unsaid", message=message)
+
+
+def _about_elsewhere(subject: Subject) -> Iterator[Note]:
+    """Yield a note for policies of Keras 2 that a custom class keeps under a key of its own: only its code knows what it reads there."""
+    for place in policies_elsewhere(subject.document.parts[subject.document.config_part or ""]):
+        message = f"a policy dict of Keras 2 stands at {place}, where a custom class keeps it; it was left alone, because only that class knows what it reads"
+        yield Note(severity=Severity.WARNING, code="policy-elsewhere", message=message)
 
 
 def _some(paths: Sequence[str]) -> str:

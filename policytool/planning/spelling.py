@@ -139,6 +139,19 @@ def dtype_places(config: Json) -> Iterator[tuple[str, Json]]:
             pending += [((*steps, position), item) for position, item in reversed(list(enumerate(value))) if isinstance(item, dict | list)]
 
 
+def policies_elsewhere(config: Json) -> Iterator[str]:
+    """Yield the pointer of every policy dict of Keras 2 that is no ``dtype``."""
+    pending: list[tuple[tuple[str | int, ...], Json]] = [((), config)]
+    while pending:
+        steps, value = pending.pop()
+        if isinstance(value, dict):
+            if _is_outdated(value) and isinstance(value["config"], dict) and "name" in value["config"] and steps[-1:] != (_DTYPE,):
+                yield pointer(*steps)
+            pending += [((*steps, key), item) for key, item in reversed(value.items()) if isinstance(item, dict | list)]
+        elif isinstance(value, list):
+            pending += [((*steps, position), item) for position, item in reversed(list(enumerate(value))) if isinstance(item, dict | list)]
+
+
 def _is_outdated(value: Json | Unspelled) -> bool:
     """Return whether the newest loaders refuse a spelling: a policy dict of Keras 2, or a name that was removed."""
     if isinstance(value, dict):

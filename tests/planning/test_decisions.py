@@ -242,6 +242,14 @@ def test_sub_layers_that_loaders_treat_differently_are_told() -> None:
     assert "sub-layers" in {note.code for note in plan(model, "mixed_float16").notes}
 
 
+def test_a_policy_under_another_key_is_told_and_left() -> None:
+    """What a custom class reads from its own keys is its own business."""
+    own = {"class_name": "Policy", "config": {"name": "mixed_float16"}}
+    made = plan(chain(layer("Mine", "mine", inner_policy=own), dense("out")))
+    assert [(note.code, note.severity.value) for note in made.notes] == [("policy-elsewhere", "warning")]
+    assert made.is_empty
+
+
 def test_layers_of_old_keras_get_the_key_they_lack() -> None:
     """Keras 2.2 writes a dtype into the first layer alone; all layers share floatx, and --to writes the key where it is missing."""
     hidden = dense("b")
