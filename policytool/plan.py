@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from policytool.jsontext import Json
@@ -38,6 +38,9 @@ class Absent(Enum):
 
 
 ABSENT = Absent.ABSENT
+
+REWRITTEN: Final = frozenset({"h5", "keras", "json"})
+"""The document formats that plans are made for."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

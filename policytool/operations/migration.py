@@ -10,7 +10,7 @@ from policytool import discovery, planning, reading, recognition
 from policytool.discovery import shown
 from policytool.errors import ModelFileError, UsageError
 from policytool.operations.inspection import Failure, is_passed_over
-from policytool.plan import Plan, Refusal
+from policytool.plan import REWRITTEN, Plan, Refusal
 from policytool.planning.options import Options, assignment, checked_policy
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from policytool.writers import Written
 
 BACKUP: Final = ".bak"
-_REWRITTEN: Final = frozenset({"h5", "keras", "json"})
 
 
 class Status(StrEnum):
@@ -223,7 +222,7 @@ def _unable(document_format: str, *, has_config: bool) -> str | None:
     """Return why a file of this format cannot be migrated; None where it can."""
     if not has_config or document_format == "weights":
         return "holds no policy that could be changed: weights alone, or a SavedModel without Keras metadata"
-    if document_format not in _REWRITTEN:
+    if document_format not in REWRITTEN:
         return "is a SavedModel, whose traced graph keeps computing as before whatever its metadata says; migrate rewrites HDF5, .keras and architecture JSON"
     return None
 

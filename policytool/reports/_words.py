@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from policytool.plan import REWRITTEN
 from policytool.policy import Dynamic, Fixed
 from policytool.refusals import LOADERS
 
@@ -27,9 +28,9 @@ def attention(model: Model) -> list[str]:
     deprecated = sum(layer.deprecated for layer in model.layers)
     found = []
     if deprecated:
-        found.append(
-            f"{deprecated} layer{'s spell their policies' if deprecated != 1 else ' spells its policy'} as Keras 2 did; Keras 3 reads the bare name instead"
-        )
+        layers = f"{deprecated} layer{'s spell their policies' if deprecated != 1 else ' spells its policy'} as Keras 2 did"
+        mends = ", which `policytool migrate` writes" if model.format in REWRITTEN else ""
+        found.append(f"{layers}; Keras 3 reads the bare name instead{mends}")
     scaled = sum(layer.deprecated and layer.loss_scale is not None and not layer.loss_scale_default for layer in model.layers)
     if scaled:
         scales = "policies have loss scales of their own" if scaled != 1 else "policy has a loss scale of its own"
