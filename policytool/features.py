@@ -51,6 +51,12 @@ class Features:
     half_ops: bool = False
     """Whether an op layer of TF 1.15 to 2.3 has the type float16 written into its op."""
 
+    layer_policies: set[tuple[str, str]] = field(default_factory=set)
+    """Class name and policy name of each layer that says a policy."""
+
+    drawn: set[tuple[str, str]] = field(default_factory=set)
+    """Class name of each initialiser and the policy of the layer whose variables it makes."""
+
     half_policies: bool = False
     """Whether some dtype is a policy that computes in float16, as a bare name or in a dict."""
 
@@ -104,12 +110,25 @@ def _note_config(class_name: str, config: dict[str, Json], found: Features) -> N
         found.common_keys[class_name] = set(config)
     if "trainable" in config:
         _note_nested(config, found)
+        _note_policy(class_name, config, found)
     if "output_layers" in config:
         _note_outputs(config, found)
     if "node_def" in config and "DT_HALF" in str(config["node_def"]):
         found.half_ops = True
     if "layers" in config:
         _note_model(class_name, config, found)
+
+
+def _note_policy(class_name: str, config: dict[str, Json], found: Features) -> None:
+    dtype = config.get("dtype")
+    inner = dtype.get("config") if isinstance(dtype, dict) else None
+    name = inner.get("name") if isinstance(inner, dict) else dtype
+    if not isinstance(name, str):
+        return
+    found.layer_policies.add((class_name, name))
+    for key, value in config.items():
+        if key.endswith("_initializer") and isinstance(value, dict):
+            found.drawn.add((str(value.get("class_name")), name))
 
 
 def _note_nested(config: dict[str, Json], found: Features) -> None:

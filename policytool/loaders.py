@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from policytool import capabilities
 from policytool.model import Verdict
 from policytool.refusals import LOADERS, REFUSALS, Evidence, Refusal
 
@@ -17,6 +18,12 @@ if TYPE_CHECKING:
     from policytool.document import Document
     from policytool.features import Features
     from policytool.provenance import Origin
+
+_EVERYWHERE: Final = "float32"
+"""What every loader builds everything in; models of it alone are judged without the data, which takes milliseconds to read."""
+
+_CLASS: Final = {"OrthogonalInitializer": "Orthogonal"}
+"""The name that Keras 3.0 to 3.6 write for a class that others call otherwise."""
 
 UNTRIED: Final = frozenset({"keras1"})
 """Generations that no fixture stands for: of their files nothing is said."""
@@ -28,7 +35,24 @@ def verdicts(document: Document, origins: Sequence[Origin], features: Features) 
         return ()
     evidence = Evidence(document=document, features=features, releases=frozenset(origin.release.id for origin in origins))
     showing = [row for row in REFUSALS if document.format in row.formats and row.shows(evidence)]
-    return tuple(Verdict(loader=loader, reason=next((row.reason for row in showing if _reaches(row, loader)), None)) for loader in LOADERS)
+    return tuple(
+        Verdict(loader=loader, reason=next((row.reason for row in showing if _reaches(row, loader)), None) or _unbuildable(loader, document, features))
+        for loader in LOADERS
+    )
+
+
+def _unbuildable(loader: str, document: Document, features: Features) -> str | None:
+    """Return which layer a loader cannot build in its dtype; a SavedModel's are not built anew from initialisers alone."""
+    if document.format == "savedmodel":
+        return None
+    for class_name, policy in sorted(found for found in features.layer_policies if found[1] != _EVERYWHERE):
+        if capabilities.unbuildable(loader, class_name, policy) is not None:
+            return f"it cannot build a {class_name} under {policy}"
+    for initializer, policy in sorted(found for found in features.drawn if found[1] != _EVERYWHERE):
+        dtype = "float32" if policy.startswith("mixed_") else policy
+        if capabilities.undrawable(loader, _CLASS.get(initializer, initializer), dtype) is not None:
+            return f"its initialiser {initializer} makes no {dtype} variables"
+    return None
 
 
 def _reaches(row: Refusal, loader: str) -> bool:

@@ -35,7 +35,7 @@ LEVELS: Final = (
     # L2 the layer tree as a value; what is to change in it, and in JSON text
     {"model", "plan", "jsonedit"},
     # L3 files and spellings to values
-    {"formats", "generations", "features", "provenance", "tree", "training", "refusals", "loaders", "opaque"},
+    {"formats", "generations", "features", "provenance", "tree", "training", "refusals", "loaders", "opaque", "capabilities"},
     # L4 from a path to a model
     {"recognition", "resolving", "reading", "discovery"},
     # L5 from a model to a plan, from a plan to a file

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from policytool import discovery, planning, reading, recognition
 from policytool.discovery import shown
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from policytool.discovery import Input
     from policytool.jsontext import Json
     from policytool.writers import Written
-
-BACKUP: Final = ".bak"
 
 
 class Status(StrEnum):

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from policytool import opaque, policy
+from policytool import capabilities, opaque, policy
 from policytool.plan import Refusal
-from policytool.planning import capabilities
 from policytool.policy import Policy
 
 if TYPE_CHECKING:

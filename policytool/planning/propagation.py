@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from policytool import dtypes, opaque
+from policytool import capabilities, dtypes, opaque
 from policytool.plan import Edit, Refusal
-from policytool.planning import capabilities, operations
+from policytool.planning import operations
 from policytool.planning.decisions import FLOAT32, Decision, Decisions
 from policytool.planning.keep.outputs import makers
 from policytool.policy import Policy

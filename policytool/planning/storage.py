@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool import dtypes
+from policytool import capabilities, dtypes
 from policytool.generations import SubPolicy
 from policytool.plan import Cast
-from policytool.planning import capabilities
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,17 +9,21 @@ outputs that do not have its compute dtype.
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 Facts = dict[str, Any]
 
 
 @cache
 def measured() -> Facts:
-    """Return the data."""
-    text = Path(__file__).parent.with_name("data").joinpath("layer_dtypes.json").read_text(encoding="utf-8")
+    """Return the data; releases that were not measured are not in it, and nothing is said of them."""
+    text = Path(__file__).with_name("data").joinpath("layer_dtypes.json").read_text(encoding="utf-8")
     data: Facts = json.loads(text)
     return data
 
@@ -34,6 +38,12 @@ def trouble(library: str, class_name: str, policy: str) -> str | None:
     chosen = [cases[class_name]] if class_name in cases else list(cases.values())
     messages = [_own_trouble(facts.get(policy, {})) for facts in chosen]
     return messages[0] if messages and all(messages) else None
+
+
+def unbuildable(library: str, class_name: str, policy: str) -> str | None:
+    """Return why a layer of the class cannot even be built under a policy, which loading does; None where it can, though it may not run."""
+    stages = {facts.get(policy, {}).get("fails") for facts in _cases(library, class_name).values()}
+    return trouble(library, class_name, policy) if stages <= {"construct", "build"} else None
 
 
 def undrawable(library: str, initializer: str, dtype: str) -> str | None:
@@ -58,12 +68,19 @@ def output_dtype(library: str, class_name: str, argument: str | None, policy: st
     return found if isinstance(found, str) else None
 
 
+def _cases(library: str, class_name: str) -> Mapping[str, Facts]:
+    """Return the cases of a class; one that is as one would expect has no facts."""
+    return _index(library).get(class_name, {})
+
+
 @cache
-def _cases(library: str, class_name: str) -> dict[str, Facts]:
-    """Return the cases of a class that differ from what one would expect."""
-    every: dict[str, Facts] = measured().get(library, {})
-    known = [case for case in measured()["measured"].get(library, []) if case.partition("[")[0] == class_name]
-    return {case: every.get(case, {}) for case in known}
+def _index(library: str) -> Mapping[str, Mapping[str, Facts]]:
+    """Return every measured case of a library by its class; looked up, not searched, because files from strangers name the classes."""
+    different: Facts = measured().get(library, {})
+    found: dict[str, dict[str, Facts]] = defaultdict(dict)
+    for case in measured()["measured"].get(library, []):
+        found[case.partition("[")[0]][case] = different.get(case, {})
+    return found
 
 
 def _own_trouble(facts: Facts) -> str | None:
