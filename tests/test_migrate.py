@@ -205,6 +205,15 @@ def test_savedmodels_and_weights_are_refused_with_a_sentence(place: Path) -> Non
     assert not names(place)
 
 
+def test_weights_that_a_glob_finds_are_passed_over(model: Path, place: Path) -> None:
+    """They lie beside models everywhere; named, they are refused."""
+    copied(FIXTURES / "tf2.3/weights_only.weights.h5", place / "model.weights.h5")
+    ended = run("migrate", "*.h5")
+    assert ended.code == 0, ended.err
+    assert "passed over" in ended.err
+    assert names(place) == {model.name, "model.weights.h5", "model.migrated.h5"}
+
+
 def test_refusals_leave_everything_as_it_was(place: Path) -> None:
     """A refused file is named with its layer and reason, and nothing is written."""
     shutil.copy(FIXTURES / "keras3.15/int8.keras", place / "model.keras")
@@ -227,6 +236,7 @@ def test_refusals_leave_everything_as_it_was(place: Path) -> None:
         ("--set", "nowhere=float32"),
         ("--target", "tf9.9"),
         ("--in-place", "-o", "x.h5"),
+        ("-o", "-"),
         ("--plan", "missing.json"),
         ("--plan", "missing.json", "--to", "float32"),
     ],

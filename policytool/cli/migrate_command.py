@@ -106,6 +106,8 @@ def command(
     """
     if in_place and output is not None:
         raise UsageError("--in-place and -o contradict each other: the one replaces the input, the other leaves it")
+    if output is not None and str(output) == "-":
+        raise UsageError("-o - would be a file called -: models are not written to stdout; name a file or a directory")
     asked = Options(
         to=checked_policy(to, "--to") if to else None,
         assignments=tuple(assignment(text) for text in set),
@@ -157,7 +159,7 @@ def _report(results: Iterable[Result], format: str, color: str, *, check: bool, 
 def _summary(every: list[Result], migrations: tuple[Migration, ...], failures: tuple[Failure, ...], *, quiet: bool, verbose: bool) -> None:
     passed_over = sum(result is None for result in every)
     if passed_over and not quiet:
-        click.echo(f"policytool: {passed_over} files that are no models were passed over", err=True)
+        click.echo(f"policytool: {passed_over} files that are no models, or weights alone, were passed over", err=True)
     for migration in migrations:
         if migration.written is not None and migration.written.followed_link and not quiet:
             click.echo(

@@ -66,7 +66,7 @@ class Migration:
 
 
 Result = Migration | Failure | None
-"""None for a path that was found and is no model."""
+"""None for a path that was found and is no model, or weights alone."""
 
 
 def migrate_all(inputs: Sequence[Input], options: Options, destination: Destination) -> Iterator[Result]:
@@ -82,7 +82,8 @@ def migrate_all(inputs: Sequence[Input], options: Options, destination: Destinat
             document = recognition.document(found.path, found.shown)
             unable = _unable(document.format, has_config=document.config_part is not None)
             if unable is not None:
-                yield Failure(path=found.shown, code="not-migratable", message=unable)
+                alone = document.config_part is None and not found.exact  # weights lie beside models everywhere; nobody means them by a glob
+                yield None if alone else Failure(path=found.shown, code="not-migratable", message=unable)
                 continue
             plan = planning.plan(reading.analysed(document), options)
             yield carried_out(plan, found.path, destination, several=several, parts=document.parts)
