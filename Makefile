@@ -6,7 +6,7 @@ FIXTURE := fixtures/tf2.3/exp_mf16_fixed128.h5
 # Where the environments of the TensorFlow and Keras releases are kept.
 VENVS ?= $(HOME)/.cache/policytool/venvs
 
-.PHONY: help demo test check lint types golden test-compat test-min bench fixtures docs clean
+.PHONY: help demo test check lint types golden test-compat test-compat-all test-min bench fixtures docs clean
 .DEFAULT_GOAL := help
 
 help:  ## List the targets
@@ -47,6 +47,10 @@ golden: $(VENV)/.dev  ## Rewrite the golden files; read the difference before co
 test-compat: $(VENV)/.dev  ## Ask the newest tf_keras and Keras what they load, and compare
 	$(PYTHON) tests/compat/environment.py $(VENV)/compat
 	POLICYTOOL_COMPAT=$(VENV)/compat/bin/python $(BIN)/python -m pytest -m compat tests/compat
+
+test-compat-all: $(VENV)/.dev  ## The same, with every fixture migrated to every policy
+	$(PYTHON) tests/compat/environment.py $(VENV)/compat
+	POLICYTOOL_COMPAT=$(VENV)/compat/bin/python POLICYTOOL_COMPAT_TARGETS=all $(BIN)/python -m pytest -m compat tests/compat
 
 test-min:  ## Run the fast tests with the lowest versions of every dependency
 	$(PYTHON) -m venv --clear $(VENV)-min

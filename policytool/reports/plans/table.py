@@ -139,7 +139,10 @@ def _outcome(migration: Migration) -> str:
     edits = ", ".join(f"{count} {kind.value}" for kind, count in kinds.items()) or "no config value"
     match migration.status:
         case Status.UNCHANGED:
-            return "the file needs nothing and was not touched"
+            nothing = (
+                f"nothing follows {migration.plan.suffix}, for the reasons above, and the file was" if migration.plan.kept else "the file needs nothing and was"
+            )
+            return f"{nothing} not touched"
         case Status.REFUSED:
             return "the original is as it was"
         case Status.PLANNED:
