@@ -40,6 +40,9 @@ class Dialect:
     package: str = "keras"
     """What modules of the library begin with in this file: ``keras``, ``keras.src``, ``tf_keras.src``."""
 
+    unwrapped: frozenset[str] = frozenset()
+    """Optimizers that the library's own wrapper refuses ("inner_optimizer" must be an instance of Optimizer)."""
+
 
 def is_wrapped(value: Json) -> bool:
     """Return whether the optimizer stands in a loss-scaling wrapper."""
@@ -54,6 +57,12 @@ def inner_of(value: Json) -> tuple[str, Json] | None:
             if key in config:
                 return key, config[key]
     return None
+
+
+def class_of(value: Json) -> str:
+    """Return the class of an optimizer without its wrapper."""
+    inner = unwrapped(value)
+    return str(inner.get("class_name") if isinstance(inner, dict) else inner).rpartition(">")[2]
 
 
 def scale_of(value: Json) -> Dynamic | Fixed | None:
@@ -98,14 +107,14 @@ def wrapped(value: Json, scale: Dynamic | Fixed, dialect: Dialect) -> Json:
     """
     if dialect.keras3:
         return _wrapped_keras3(value, scale)
+    if class_of(value) in dialect.unwrapped:
+        raise SpellingError(f"the library's own LossScaleOptimizer refuses {class_of(value)}")
     inner = _with_modules(value, dialect) if dialect.archive else value
-    if not is_new_style(value):
-        return {"class_name": _CURRENT, "config": _keras2_config(scale, inner)}
-    config = _keras2_config(scale, inner)
+    class_name, config = _NEW_STYLE if is_new_style(value) else _CURRENT, _keras2_config(scale, inner)
     if not dialect.archive:
-        return {"class_name": _NEW_STYLE, "config": config}
+        return {"class_name": class_name, "config": config}
     module = f"{dialect.package}.mixed_precision.loss_scale_optimizer"
-    return {"module": module, "class_name": _NEW_STYLE, "config": config, "registered_name": _NEW_STYLE}
+    return {"module": module, "class_name": class_name, "config": config, "registered_name": class_name}
 
 
 def is_new_style(value: Json) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from policytool import training
 from policytool.errors import SpellingError
 from policytool.plan import Edit, Kind, Note, Severity, Slot
-from policytool.planning import loss_scale, optimizers
+from policytool.planning import loss_scale, optimizers, state
 from policytool.planning.optimizers import Dialect
 from policytool.planning.options import LossScales, Optimizers
 from policytool.policy import Dynamic, Fixed
@@ -21,9 +21,11 @@ if TYPE_CHECKING:
 _SCALED: Final = "mixed_float16"
 """The only policy under which ``compile()`` scales losses by itself, in every release."""
 
-_OPTIMIZER: Final = "optimizer"
-_INNER: Final = ("inner_optimizer", "vars")
-_VARS: Final = "vars"
+_BFLOAT16: Final = "bfloat16"
+_NEVER_WRAPPED: Final = frozenset({"Adafactor", "Lion"})
+_WRAPPED_BY_TF_KERAS: Final = frozenset({"AdamW"})
+"""What LossScaleOptimizerV3 refuses: in every Keras 2, and in all but tf_keras."""
+
 _LEGACY_TARGETS: Final = "tf2.1-2.3"
 
 
@@ -81,11 +83,14 @@ def plan(subject: Subject, options: Options, base: str | None, *, changes: bool,
         _follow(subject, work, dialect, base, str(options.to))
     elif retargeted and {base, options.to} & {_SCALED}:
         work.notes.append(Note(severity=Severity.NOTE, code="optimizer-kept", message="the saved optimizer stays as it is, by --optimizer keep"))
-    state = _state(subject, work, dialect, before, leaves_scaled=leaves)
+    moved = state.moved(subject, dialect, before, work.value, leaves_scaled=leaves)
+    if retargeted and options.to == _BFLOAT16:
+        work.notes += state.about_bfloat16(subject, dialect, work.value)
+    work.notes += state.notes(subject, dialect, before, work.value, moved)
     if work.value == before:
-        return Training(state=state, notes=tuple(work.notes))
+        return Training(state=moved, notes=tuple(work.notes))
     edit = Edit(kind=work.kind, address=address, path=None, before=before, after=work.value, reason="; ".join(work.reasons))
-    return Training(edits=(edit,), state=state, notes=(*work.notes, *_about_state(subject, work, dialect, before)))
+    return Training(edits=(edit,), state=moved, notes=tuple(work.notes))
 
 
 def _modernise(work: _Work) -> None:
@@ -98,7 +103,7 @@ def _modernise(work: _Work) -> None:
 
 def _lost_its_wrapper(subject: Subject, before: Json, dialect: Dialect) -> bool:
     """Return whether Keras 3's compile() wrapped the optimizer, and only its state shows it: such a file loads with an optimizer that starts anew."""
-    return dialect.keras3 and dialect.archive and not optimizers.is_wrapped(before) and bool(_numbered(subject, (_OPTIMIZER, *_INNER)))
+    return dialect.keras3 and dialect.archive and not optimizers.is_wrapped(before) and state.is_of_wrapper(subject)
 
 
 def _mend_wrapper(work: _Work, dialect: Dialect, *, keep: bool) -> None:
@@ -140,55 +145,10 @@ def _dialect(subject: Subject) -> Dialect:
     root = subject.document.parts.get(subject.document.config_part or "")
     module = root.get("module") if isinstance(root, dict) else None
     package = module.partition(".engine.")[0].partition(".models.")[0] if isinstance(module, str) and "." in module else "keras"
-    return Dialect(keras3=subject.is_keras3, archive=subject.document.format == "keras", package=package)
-
-
-def _state(subject: Subject, work: _Work, dialect: Dialect, before: Json, *, leaves_scaled: bool) -> tuple[Slot, ...] | None:
-    """
-    Return the optimizer's state in its new places; None where it stays.
-
-    A wrapper stores its own variables, then those of the optimizer in it, and those once more below ``inner_optimizer``. ``compile()`` wraps by itself
-    under mixed_float16 and saves the state of the wrapper, although the config has the optimizer alone.
-    """
-    if subject.document.format != "keras":
-        return None
-    outer = _numbered(subject, (_OPTIMIZER, _VARS))
-    inner = _numbered(subject, (_OPTIMIZER, *_INNER))
-    wraps = optimizers.is_wrapped(work.value)
-    if inner and not wraps and (optimizers.is_wrapped(before) or leaves_scaled):
-        return tuple(Slot(tensor=(_OPTIMIZER, _VARS, str(number)), source=(_OPTIMIZER, *_INNER, str(number))) for number in inner)
-    if outer and not inner and wraps and not optimizers.is_wrapped(before):
-        own = _own_variables(work.value) if dialect.keras3 else ()
-        moved = [Slot(tensor=(_OPTIMIZER, _VARS, str(len(own) + number)), source=(_OPTIMIZER, _VARS, str(number))) for number in outer]
-        again = [Slot(tensor=(_OPTIMIZER, *_INNER, str(number)), source=(_OPTIMIZER, _VARS, str(number))) for number in outer]
-        return (*own, *moved, *again)
-    return None
-
-
-def _own_variables(value: Json) -> tuple[Slot, ...]:
-    """Return what Keras 3's LossScaleOptimizer keeps itself, before its first step: iterations, learning rate, steps since it last changed, the scale."""
-    scale = optimizers.scale_of(value)
-    initial = scale.initial if isinstance(scale, Dynamic) else Dynamic().initial
-    fresh: tuple[tuple[str, float], ...] = (("int64", 0), ("float32", 0.0), ("int64", 0), ("float32", initial))
-    return tuple(Slot(tensor=(_OPTIMIZER, _VARS, str(number)), dtype=dtype, value=start) for number, (dtype, start) in enumerate(fresh))
-
-
-def _numbered(subject: Subject, group: tuple[str, ...]) -> list[int]:
-    """Return the numbers of the variables directly in a group, in order."""
-    end = len(group)
-    tensors = subject.document.tensors or ()
-    return sorted(int(tensor.path[end]) for tensor in tensors if tensor.path[:end] == group and len(tensor.path) == end + 1 and tensor.path[end].isdigit())
-
-
-def _about_state(subject: Subject, work: _Work, dialect: Dialect, before: Json) -> tuple[Note, ...]:
-    """HDF5: what loaders make of the state, which stays where it is, under another wrapper."""
-    if subject.document.format != "h5" or dialect.keras3:
-        return ()
-    was, will = optimizers.is_wrapped(before), optimizers.is_wrapped(work.value)
-    if will and not was and optimizers.is_new_style(before):
-        message = "no Keras restores LossScaleOptimizerV3's state from HDF5: training starts with fresh slots; --optimizer keep leaves the optimizer as it is"
-        return (Note(severity=Severity.WARNING, code="optimizer-state", message=message),)
-    if was != will:
-        message = "the optimizer's state stays in its place: HDF5 holds that of the optimizer itself, wrapped or not"
-        return (Note(severity=Severity.NOTE, code="optimizer-state", message=message),)
-    return ()
+    newest = all(origin.release.id.startswith("tf_keras") for origin in subject.analysis.origins)
+    return Dialect(
+        keras3=subject.is_keras3,
+        archive=subject.document.format == "keras",
+        package=package,
+        unwrapped=_NEVER_WRAPPED if newest else _NEVER_WRAPPED | _WRAPPED_BY_TF_KERAS,
+    )

@@ -167,6 +167,14 @@ def test_ids_on_their_way_to_a_lookup_stay_in_float32() -> None:
     assert (changed["carry"], changed["embedding"], changed["a"]) == ("float32", "mixed_float16", "mixed_float16")
 
 
+def test_ids_are_followed_into_models_and_wrappers() -> None:
+    """A TimeDistributed around a model casts the ids that the model looks up, and so does what feeds it."""
+    inner = {"class_name": "Sequential", "config": {"name": "inner", "layers": [layer("Embedding", "embedding", embeddings_initializer={}), dense("d")]}}
+    model = chain(layer("Reshape", "carry", target_shape=[2]), layer("TimeDistributed", "each", layer=inner), dense("a"), dense("out"))
+    changed = policies(after(model, "mixed_float16"))
+    assert (changed["carry"], changed["each"], changed["embedding"], changed["a"]) == ("float32", "float32", "mixed_float16", "mixed_float16")
+
+
 def test_an_exact_path_comes_before_a_pattern() -> None:
     """``--set`` takes the layer's path first, then regular expressions that match in full."""
     model = chain(dense("a"), dense("b"), dense("ab"))

@@ -211,9 +211,43 @@ def test_state_moves_back_when_the_wrapper_goes(optimizer: Config) -> None:
     """compile() wraps by itself and saves the wrapper's state with the plain optimizer's config: both cases leave the plain state."""
     made = plan(archive(optimizer, "mixed_float16", wrapped=True), "float32")
     assert made.state is not None
-    assert {"/".join(slot.tensor): slot.source for slot in made.state} == {
-        f"optimizer/vars/{n}": ("optimizer", "inner_optimizer", "vars", str(n)) for n in range(3)
-    }
+    assert {"/".join(slot.tensor): slot.source for slot in made.state} == {f"optimizer/vars/{n}": ("optimizer", "vars", str(n + 4)) for n in range(3)}
+
+
+@pytest.mark.parametrize("name", ["Nadam", "Adafactor"])
+def test_a_state_that_fits_nowhere_is_left_out(name: str) -> None:
+    """Nadam and Adafactor of Keras 3 save fewer variables when they are wrapped."""
+    made = plan(archive({**KERAS3_ADAM, "class_name": name}, "float32", wrapped=False), "mixed_float16")
+    assert made.state == ()
+    assert "optimizer-state" in {note.code for note in made.notes}
+
+
+def test_state_of_keras2_archives_stays_in_its_place() -> None:
+    """They hold the optimizer's own variables, wrapped or not; the copy below ``inner_optimizer`` goes with the wrapper."""
+    config = chain(dense("a", "mixed_float16"), dense("b", "mixed_float16"), dense("out", "mixed_float16"))
+    wrapped = {"class_name": "LossScaleOptimizerV3", "config": {"inner_optimizer": NEW_ADAM, "dynamic": True, "initial_scale": 8.0, "dynamic_growth_steps": 9}}
+    config = {**config, "module": "keras.src.engine.functional", "registered_name": "Functional", "compile_config": {"optimizer": wrapped}}
+    paths = [f"optimizer/vars/{n}" for n in range(3)] + [f"optimizer/inner_optimizer/vars/{n}" for n in range(3)]
+    tensors = tuple(Tensor(path=tuple(path.split("/")), shape=(), dtype="float32") for path in paths)
+    found = replace(document(config, keras="2.15.0"), format="keras", parts={"config.json": config}, config_part="config.json", tensors=tensors)
+    made = plan(found, "float32")
+    assert made.state is not None
+    assert {"/".join(slot.tensor): "/".join(slot.source or ()) for slot in made.state} == {f"optimizer/vars/{n}": f"optimizer/vars/{n}" for n in range(3)}
+
+
+@pytest.mark.parametrize(("optimizer", "warned"), [(ADAM, True), (NEW_ADAM, False)])
+def test_bfloat16_slots_that_nobody_reads_are_told(optimizer: Config, warned: bool) -> None:  # noqa: FBT001  # a case
+    """Optimizers of the old kind have no way to read them from HDF5."""
+    made = plan(document(model("float32"), training=compiled(optimizer)), "bfloat16")
+    assert ("optimizer-state" in {note.code for note in made.notes}) is warned
+
+
+@pytest.mark.parametrize(("name", "keras", "wraps"), [("AdamW", "2.15.0", False), ("AdamW", "2.21.0", True), ("Lion", "2.21.0", False)])
+def test_optimizers_that_the_wrapper_refuses_stay_plain(name: str, keras: str, wraps: bool) -> None:  # noqa: FBT001  # a case
+    """TF 2.15 refuses AdamW, every Keras 2 Lion and Adafactor: it is said that nothing scales."""
+    made = plan(document(model("float32"), training=compiled({**NEW_ADAM, "class_name": f"Custom>{name}"}), keras=keras), "mixed_float16")
+    assert any(edit.path is None for edit in made.edits) is wraps
+    assert ("loss-scale-lost" in {note.code for note in made.notes}) is not wraps
 
 
 def test_a_wrapper_that_keras3_did_not_write_is_mended() -> None:

@@ -6,14 +6,16 @@ float16 tells integers apart up to 2048, bfloat16 up to 256: a layer that casts 
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from policytool.planning.keep._base import KeepRule, float_inputs
+from policytool.tree import LAYERS, MODEL_CLASSES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.planning.graph import Graph
+    from policytool.planning.graph import Graph, Node
     from policytool.planning.subject import Subject
     from policytool.policy import Policy
 
@@ -22,21 +24,69 @@ _LOOKUPS: Final = frozenset({"Embedding", "CategoryEncoding", "IntegerLookup", "
 
 
 def find(subject: Subject, _policy: Policy) -> Iterator[tuple[int, str]]:
-    """Yield the weightless layers between a float input and a lookup."""
+    """Yield the weightless layers between a float input and a lookup, through nested models and the wrappers around them."""
+    search = _Search(subject)
     for graph in subject.graphs.values():
         for node in graph.nodes.values():
-            if node.class_name in _LOOKUPS and node.site is not None:
+            lookup = search.lookup_in(node)
+            if lookup is not None:
                 between, from_floats = _carriers(subject, graph, node.name)
-                if from_floats:
-                    for index in between:
-                        yield index, f"it carries ids to {subject.layers[node.site].path}, and a 16-bit float cannot tell large ones apart"
+                wrappers = search.wrappers(node)
+                for index in (*between, *wrappers) if from_floats else ():
+                    yield index, f"it carries ids to {subject.layers[lookup].path}, and a 16-bit float cannot tell large ones apart"
+
+
+@dataclass
+class _Search:
+    """The search for lookups in nested models, each model looked into once."""
+
+    subject: Subject
+    found: dict[int, int | None] = field(default_factory=dict)
+    """By the model's site, the lookup that its inputs lead to."""
+
+    def lookup_in(self, node: Node) -> int | None:
+        """Return the lookup that a node is, or that its inputs lead to inside it; None where there is none."""
+        if node.site is None:
+            return None
+        if node.class_name in _LOOKUPS:
+            return node.site
+        model = self._model_in(node.site)
+        if model is None:
+            return None
+        if model not in self.found:
+            self.found[model] = None  # a model that holds itself has no end
+            self.found[model] = self._behind_inputs(self.subject.graphs[model])
+        return self.found[model]
+
+    def wrappers(self, node: Node) -> list[int]:
+        """Return the layers around a nested model, which cast what they hand on."""
+        here = node.site
+        found = []
+        while here is not None and self.subject.sites[here].class_name not in MODEL_CLASSES and node.class_name not in _LOOKUPS:
+            found.append(here)
+            here = next((child for child in self.subject.children[here] if self.subject.sites[child].attribute == "layer"), None)
+        return found
+
+    def _model_in(self, site: int) -> int | None:
+        """Return the model that a layer is or wraps."""
+        here: int | None = site
+        while here is not None and here not in self.subject.graphs:
+            here = next((child for child in self.subject.children[here] if self.subject.sites[child].attribute not in {LAYERS, "cell", "cells"}), None)
+        return here
+
+    def _behind_inputs(self, graph: Graph) -> int | None:
+        for node in graph.nodes.values():
+            lookup = self.lookup_in(node)
+            if lookup is not None and _carriers(self.subject, graph, node.name)[1]:
+                return lookup
+        return None
 
 
 def _carriers(subject: Subject, graph: Graph, name: str) -> tuple[list[int], bool]:
-    """Return the weightless layers that lead from inputs to a node, and whether one of those inputs has floats."""
+    """Return the weightless layers that lead from inputs to a node, and whether one of those inputs may have floats."""
     pending, seen = list(graph.nodes[name].parents), set[str]()
     between: list[int] = []
-    from_floats = False
+    from_floats = not pending  # the first layer of a Sequential takes what comes
     while pending:
         parent = pending.pop()
         if parent in seen or parent not in graph.nodes:
@@ -48,6 +98,7 @@ def _carriers(subject: Subject, graph: Graph, name: str) -> tuple[list[int], boo
         elif index is None or not (subject.has_weights(index) or subject.children[index]):
             between += [index] if index is not None else []
             pending += graph.nodes[parent].parents
+            from_floats |= not graph.nodes[parent].parents
     return between, from_floats
 
 
