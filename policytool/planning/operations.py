@@ -34,6 +34,30 @@ _CONSTANT_VALUE: Final = "_CONSTANT_VALUE"
 """What a node of TF 2.4 on begins with where its first argument is no tensor of Keras."""
 
 
+_CONVOLUTIONS: Final = frozenset({"Conv", "ConvTranspose", "DepthwiseConv", "SeparableConv"})
+"""Operations of Keras 3 that promote nothing: a kernel that is a constant of the graph is float32."""
+
+_WIDE: Final = frozenset(
+    {
+        *("FFT", "FFT2", "IFFT2", "RFFT", "IRFFT", "STFT", "ISTFT", "Cholesky", "CholeskyInverse", "Det", "Eig", "Eigh", "Inv", "Lstsq", "LuFactor"),
+        *("Qr", "Solve", "SolveTriangular", "SVD", "Erfinv", "CTCLoss"),
+    }
+)
+"""Operations of Keras 3 that TensorFlow has no 16-bit kernels for (keras.ops.fft, keras.ops.linalg)."""
+
+
+def unpromoted(node: Node, *, is_operation: bool) -> tuple[tuple[str, ...], bool]:
+    """Return the nodes whose dtypes have to be one where an operation of Keras 3 promotes nothing, and whether they have to be float32."""
+    if not is_operation or node.class_name not in _CONVOLUTIONS | _WIDE:
+        return (), False
+    return node.parents, node.class_name in _WIDE or len(node.parents) == 1
+
+
+def takes(node: Node, met: frozenset[str]) -> bool:
+    """Return whether an operation without 16-bit kernels gets none: float64 it has kernels for."""
+    return node.site is None and node.class_name in _WIDE and "float16" not in met and "bfloat16" not in met
+
+
 def cast_target(node: Node) -> str | None:
     """Return the dtype that a casting op makes; None for those whose result is as wide as their inputs."""
     config = node.entry.get("config")

@@ -54,7 +54,9 @@ class _Dtypes:
         taken = frozenset[str]().union(*(found.get(parent, frozenset()) for parent in node.parents))
         if node.site is None or self.subject.sites[node.site].class_name in GRAPH_OPS:
             cast_to = operations.cast_target(node)
-            return taken if cast_to is None else frozenset({cast_to}) & frozenset(dtypes.FLOATS)
+            if cast_to is not None:
+                return frozenset({cast_to}) & frozenset(dtypes.FLOATS)
+            return frozenset({_widest(taken)}) if node.site is None and len(taken) > 1 else taken  # Keras 3 promotes
         if node.site in self.subject.graphs:
             inner = self.subject.graphs[node.site]
             flow = self.flow(inner)
@@ -78,15 +80,13 @@ def settle(subject: Subject, decisions: Decisions) -> tuple[Edit, ...]:
     What cannot be settled becomes a refusal that names the op and the two layers.
     """
     before, after = _Dtypes(subject, Decisions()), _Dtypes(subject, decisions)
-    if not subject.is_keras3:
-        for graph in subject.graphs.values():
-            while _widened(subject, graph, before.flow(graph), after.flow(graph), decisions):
-                pass
+    for graph in subject.graphs.values():
+        while _widened(subject, graph, before.flow(graph), after.flow(graph), decisions):
+            pass
     edits: list[Edit] = []
     for graph in subject.graphs.values():
         old, new = before.flow(graph), after.flow(graph)
-        if not subject.is_keras3:
-            decisions.refusals += [_refusal(subject, graph, *conflict) for conflict in _conflicts(subject, graph, old, new)]
+        decisions.refusals += [_refusal(subject, graph, *conflict) for conflict in _conflicts(subject, graph, old, new)]
         for node in graph.nodes.values():
             if node.class_name == operations.NODE_DEF:
                 edits += operations.node_def_edits(subject, node, _taken(node, old), _taken(node, new), decisions)
@@ -101,13 +101,14 @@ def _taken(node: Node, flow: Mapping[str, frozenset[str]]) -> frozenset[str]:
 
 def _joined(subject: Subject, node: Node) -> tuple[tuple[str, ...], bool]:
     """
-    Return the nodes whose dtypes have to be one where a layer of Keras 2 casts nothing, and whether a float32 constant is among them.
+    Return the nodes whose dtypes have to be one where something casts nothing, and whether a float32 constant is among them.
 
     A wrapped op joins its inputs, with float32 where a constant is its first argument (``2.0 - x``). A class of someone else's that was built with
-    autocast=False, and a recurrent layer that is given its states, join them with variables of their own dtype.
+    autocast=False, and a recurrent layer that is given its states, join them with variables of their own dtype. Keras 3's layers cast all they take, and
+    its operations promote, but for a few.
     """
-    if node.site is None:
-        return (), False
+    if subject.is_keras3 or node.site is None:
+        return operations.unpromoted(node, is_operation=subject.is_keras3 and node.site is None)
     if subject.sites[node.site].class_name in GRAPH_OPS:
         return node.parents, operations.begins_with_constant(node)
     if _is_strict(subject, node):
@@ -132,7 +133,7 @@ def _conflicts(subject: Subject, graph: Graph, old: Flow, new: Flow) -> Iterator
     """Yield each node that meets two dtypes it did not meet before, those dtypes, and the layers that make the narrower ones."""
     for node in graph.nodes.values():
         met = _met(subject, node, new)
-        if len(met) > 1 and met != _met(subject, node, old):
+        if len(met) > 1 and met != _met(subject, node, old) and not operations.takes(node, met):
             narrow = [name for name in _joined(subject, node)[0] if new.get(name, frozenset()) - {_widest(met)}]
             yield node, met, [name for parent in narrow for name in makers(subject, graph, (parent,))]
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.planning.models import Config, after, chain, dense, document, functional, layer, plan, policies, source
 
 
@@ -92,6 +94,47 @@ def test_casts_that_keras3_recorded_follow_their_layer() -> None:
     model = document({**functional(first, cast, a, out, outputs=["out"]), "module": "keras.src.models.functional"}, keras="3.6.0")
     edits = {edit.address.pointer: edit.after for edit in plan(model, "mixed_bfloat16").edits}
     assert edits["/config/layers/1/config/dtype"] == "bfloat16"
+
+
+def _of_keras3(operation: str, to: str) -> dict[str, str | None]:
+    """Return the policies of a model of Keras 3 in which an operation takes the output of a Dense."""
+
+    def tensor(name: str) -> Config:
+        return {"class_name": "__keras_tensor__", "config": {"shape": [None, 2], "dtype": "float32", "keras_history": [name, 0, 0]}}
+
+    def fed(entry: Config, name: str) -> Config:
+        return {**entry, "module": "keras.layers", "inbound_nodes": [{"args": [tensor(name)], "kwargs": {}}]}
+
+    policy = {"module": "keras", "class_name": "DTypePolicy", "config": {"name": "float32"}, "registered_name": None}
+    node: Config = {"module": "keras.src.ops.x", "class_name": operation, "config": {}, "registered_name": operation, "name": "op"}
+    node["inbound_nodes"] = [{"args": [tensor("a")], "kwargs": {}}]
+    first = source()
+    first["config"]["batch_shape"] = first["config"].pop("batch_input_shape")
+    layers = (first, fed(dense("a", policy), "x"), node, fed(dense("b", policy), "op"), fed(dense("out", policy), "b"))
+    model = document({**functional(*layers, outputs=["out"]), "module": "keras.src.models.functional"}, keras="3.15.0")
+    made = plan(model, to)
+    return {"refused": made.refusals[0].code} if made.refusals else policies(after(model, to))
+
+
+@pytest.mark.parametrize(
+    ("operation", "to", "expected"),
+    [
+        ("Add", "mixed_float16", "mixed_float16"),
+        ("RFFT", "mixed_float16", "float32"),
+        ("Inv", "bfloat16", "float32"),
+        ("RFFT", "float64", "float64"),
+        ("Conv", "mixed_bfloat16", "float32"),
+    ],
+)
+def test_operations_of_keras3_that_have_no_16_bit_kernel(operation: str, to: str, expected: str) -> None:
+    """Most promote; transforms and linear algebra are wide alone, and a convolution's constant kernel is float32."""
+    found = _of_keras3(operation, to)
+    assert (found["a"], found["b"]) == (expected, to)
+
+
+def test_a_convolution_in_float64_with_a_constant_is_refused() -> None:
+    """Its kernel is float32, and nothing in the file can widen it."""
+    assert _of_keras3("Conv", "float64") == {"refused": "mixed-inputs"}
 
 
 def test_a_constant_that_comes_first_is_a_float32_tensor() -> None:
