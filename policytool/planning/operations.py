@@ -34,21 +34,21 @@ _CONSTANT_VALUE: Final = "_CONSTANT_VALUE"
 """What a node of TF 2.4 on begins with where its first argument is no tensor of Keras."""
 
 
-_CONVOLUTIONS: Final = frozenset({"Conv", "ConvTranspose", "DepthwiseConv", "SeparableConv"})
-"""Operations of Keras 3 that promote nothing: a kernel that is a constant of the graph is float32."""
+_UNPROMOTED: Final = frozenset({"Conv", "ConvTranspose", "DepthwiseConv", "SeparableConv", "CDist", "Meshgrid", "Polar"})
+"""Operations of Keras 3 that promote nothing: an array that is a constant of the graph is float32 (asked of Keras 3.15's own operations)."""
 
 _WIDE: Final = frozenset(
     {
-        *("FFT", "FFT2", "IFFT2", "RFFT", "IRFFT", "STFT", "ISTFT", "Cholesky", "CholeskyInverse", "Det", "Eig", "Eigh", "Inv", "Lstsq", "LuFactor"),
-        *("Qr", "Solve", "SolveTriangular", "SVD", "Erfinv", "CTCLoss"),
+        *("FFT", "FFT2", "IFFT2", "RFFT", "IRFFT", "STFT", "ISTFT", "Cholesky", "CholeskyInverse", "Det", "Eig", "Eigh", "Inv", "Lstsq", "Logdet"),
+        *("LuFactor", "MatrixRank", "Pinv", "Qr", "Slogdet", "Solve", "SolveTriangular", "SVD", "I0"),
     }
 )
-"""Operations of Keras 3 that TensorFlow has no 16-bit kernels for (keras.ops.fft, keras.ops.linalg)."""
+"""Operations of Keras 3 that TensorFlow lacks a 16-bit kernel for: transforms, linear algebra, a Bessel function."""
 
 
 def unpromoted(node: Node, *, is_operation: bool) -> tuple[tuple[str, ...], bool]:
     """Return the nodes whose dtypes have to be one where an operation of Keras 3 promotes nothing, and whether they have to be float32."""
-    if not is_operation or node.class_name not in _CONVOLUTIONS | _WIDE:
+    if not is_operation or node.class_name not in _UNPROMOTED | _WIDE:
         return (), False
     return node.parents, node.class_name in _WIDE or len(node.parents) == 1
 
