@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -56,7 +57,7 @@ _FORMATS: Final = [reporter.name for reporter in PLAN_REPORTERS if reporter.name
     help="Whether the saved optimizer's loss scaling follows --to.",
 )
 @click.option("--target", metavar="LOADER", help="Spell policies for this loader, such as tf2.4, instead of the newest.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE|DIR", help="Where to write, instead of beside the input.")
+@click.option("-o", "--output", type=click.Path(), metavar="FILE|DIR", help="Where to write, instead of beside the input.")
 @click.option("--in-place", is_flag=True, help="Replace the input, and keep it as NAME.bak.")
 @click.option("--backup/--no-backup", default=True, show_default=True, help="Whether --in-place keeps the original.")
 @click.option("--overwrite", is_flag=True, help="Replace an output or a backup that exists.")
@@ -79,7 +80,7 @@ def command(
     loss_scale: str,
     optimizer: str,
     target: str | None,
-    output: Path | None,
+    output: str | None,
     plan: Path | None,
     format: str,  # the option's name
     include_exceptions: bool,
@@ -106,19 +107,26 @@ def command(
     """
     if in_place and output is not None:
         raise UsageError("--in-place and -o contradict each other: the one replaces the input, the other leaves it")
-    if output is not None and str(output) == "-":
+    if output == "-":
         raise UsageError("-o - would be a file called -: models are not written to stdout; name a file or a directory")
+    if output is not None and output.endswith(("/", os.sep)) and not os.path.isdir(output):
+        raise UsageError(f"-o {output} is no directory that exists; make it first")
     asked = Options(
-        to=checked_policy(to, "--to") if to else None,
+        to=checked_policy(to, "--to") if to is not None else None,
         assignments=tuple(assignment(text) for text in set),
         include_exceptions=include_exceptions,
         outputs=Outputs(outputs),
         loss_scale=LossScales(loss_scale),
         optimizer=Optimizers(optimizer),
-        target=named_target(target) if target else None,
+        target=named_target(target) if target is not None else None,
     )
     destination = Destination(
-        output=output, in_place=in_place, backup=backup, overwrite=overwrite, allow_overflow=allow_overflow, write=not (dry_run or diff or check)
+        output=Path(output) if output is not None else None,
+        in_place=in_place,
+        backup=backup,
+        overwrite=overwrite,
+        allow_overflow=allow_overflow,
+        write=not (dry_run or diff or check),
     )
     listed = list(options.listed(paths, null=null))
     if plan is not None:

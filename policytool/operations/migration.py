@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from policytool import discovery, planning, reading, recognition
 from policytool.discovery import shown
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from policytool.discovery import Input
     from policytool.jsontext import Json
     from policytool.writers import Written
+
+
+_SUFFIXES: Final = {"h5": (".h5", ".hdf5"), "keras": (".keras",), "json": (".json",)}
+"""What files of each format are called."""
 
 
 class Status(StrEnum):
@@ -121,6 +125,7 @@ def carried_out(plan: Plan, source: Path, destination: Destination, *, several: 
     if plan.is_empty:
         return done
     target = target_of(source, plan.suffix, destination, several=several)
+    _check_target(plan, source, target, destination)
     if plan.refusals:
         return replace(done, status=Status.REFUSED, target=target)
     counts = _measured(plan, source)
@@ -204,6 +209,22 @@ def the_one_model(inputs: Iterable[Input], options: Options, destination: Destin
         listed = ", ".join(found.shown for found in models[:10]) + (", ..." if len(models) > 10 else "")  # noqa: PLR2004  # a sentence, not a list
         raise UsageError(f"there are {len(models)} models here ({listed}); name the one that is meant, or a glob in quotes for all of them")
     return models
+
+
+def _check_target(plan: Plan, source: Path, target: Path, destination: Destination) -> None:
+    """
+    Make sure that an output is not its own input, and that its suffix says what it is: Keras picks the reader by it.
+
+    :raises UsageError: where it is not so.
+    """
+    if destination.in_place:
+        return
+    if _is_same(target, source):
+        raise UsageError(f"-o {shown(target)} is the input itself; --in-place replaces it, and keeps the original")
+    meant = next((kind for kind, suffixes in _SUFFIXES.items() if target.suffix in suffixes), plan.format)
+    if meant != plan.format and target.suffix != source.suffix:
+        expected = " or ".join(_SUFFIXES[plan.format])
+        raise UsageError(f"-o {shown(target)} would hold {plan.format}, and Keras picks the reader by the suffix; name it {expected}")
 
 
 def _target_or_none(source: Path, suffix: str, destination: Destination, *, several: bool) -> Path | None:

@@ -102,7 +102,7 @@ def _check(document: Document, plan: Plan) -> None:
     """
     if document.format != plan.format:
         raise ModelFileError(document.path, "plan-stale", f"is {document.format}, and the plan was made for {plan.format}; plan again")
-    if plan.refusals:
+    if plan.refusals:  # a refused plan says why
         raise ModelFileError(document.path, "plan-refused", f"has a plan that was refused: {plan.refusals[0].message}")
     for edit in plan.edits:
         if _value_at(document, edit.address) != edit.before:
