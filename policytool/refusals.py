@@ -261,7 +261,7 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
     ),
     _rows(
         "h5",
-        "keras3.0",
+        "keras3.6",
         "keras3.15",
         "Rescaling lacks the key offset, which TF 2.3 is the first to write",
         lambda found: _class("Rescaling")(found) and not found.has_key("Rescaling", "offset"),
