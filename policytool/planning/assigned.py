@@ -41,8 +41,11 @@ def matches(subject: Subject, assignments: tuple[Assignment, ...]) -> dict[int, 
 
 
 def _fully_matching(subject: Subject, pattern: str) -> list[int]:
+    """Return the layers whose path a pattern matches in full: of many, those that compute in floats and say so; inputs and ids are only set by name."""
     try:
         expression = re.compile(pattern)
     except re.error as error:
         raise UsageError(f"--set {pattern!r} is neither a layer path nor a regular expression: {error}") from error
-    return [index for index, layer in enumerate(subject.layers) if any(expression.fullmatch(path) for path in (layer.path, *layer.also_at))]
+    found = [index for index, layer in enumerate(subject.layers) if any(expression.fullmatch(path) for path in (layer.path, *layer.also_at))]
+    meant = [index for index in found if subject.can_say(index) and subject.is_floating(index) and not subject.is_input(index)]
+    return meant or found

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from policytool.planning.subject import Subject
 
 _INITIALIZER: Final = re.compile(r"(\w+_)?initializer|inner_init")
+_PARTS: Final = frozenset({"cell", "cells", "forward_layer", "backward_layer"})
+"""What holds the cells of an RNN and the directions of a Bidirectional."""
+
 _ALIASES: Final = {"orthogonal": "Orthogonal", "orthogonalinitializer": "Orthogonal"}
 """How configs name the initialisers that some dtype cannot have: by alias (Keras 1 and 2), or as Keras 3.0 to 3.6 call the class."""
 
@@ -30,6 +33,22 @@ def check(subject: Subject, decisions: Decisions) -> None:
         name = wanted.quantization.source if wanted.quantization else wanted.name
         decisions.refusals += _kernel(subject, index, name)
         decisions.refusals += _initializers(subject, index, policy.named(name))
+    if not subject.is_keras3:
+        decisions.refusals += _units(subject, decisions)
+
+
+def _units(subject: Subject, decisions: Decisions) -> Iterator[Refusal]:
+    """Yield a refusal where parts of one recurrent layer would compute in different dtypes, which fails in Keras 2 when it is built."""
+    for index, site in enumerate(subject.sites):
+        below = [child for child in subject.children[index] if subject.sites[child].attribute in _PARTS and subject.sites[child].sub_policy is None]
+        joined = below if site.class_name == "Bidirectional" else [index, *below] if below else []
+        before = {subject.layers[part].compute_dtype for part in joined}
+        after = {decisions.compute_dtype(subject, part) for part in joined}
+        configs = {subject.sites[part].address for part in joined}  # directions of one config are told as such
+        if len(after) > 1 and after != before and len(configs) == len(joined):
+            path = subject.layers[index].path
+            parts = " and ".join(subject.layers[part].path for part in joined)
+            yield Refusal(code="one-unit", message=f"{path} fails in Keras 2 where {parts} compute in different dtypes; set them alike", path=path)
 
 
 def _kernel(subject: Subject, index: int, name: str) -> Iterator[Refusal]:

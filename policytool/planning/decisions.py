@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from policytool import dtypes, opaque, policy
+from policytool import dtypes, policy
 from policytool.errors import PolicyNameError
 from policytool.plan import Refusal
 from policytool.planning import assigned
@@ -18,7 +18,7 @@ from policytool.planning.base import base_policy
 from policytool.planning.keep import held
 from policytool.policy import Policy, PolicyMap
 from policytool.resolving import keras_path
-from policytool.tree import MODEL_CLASSES, Unspelled
+from policytool.tree import MODEL_CLASSES
 
 if TYPE_CHECKING:
     from policytool.planning.options import Assignment, Options
@@ -97,7 +97,7 @@ def _decide_assigned(subject: Subject, assignments: tuple[Assignment, ...], deci
     matched = assigned.matches(subject, assignments)
     for index, assignment in matched.items():
         reason = f"--set {assignment.pattern}={assignment.policy}"
-        if not _can_say(subject, index):
+        if not subject.can_say(index):
             path = subject.layers[index].path
             message = f"{path} has no dtype of its own in the file, so {reason} cannot be written; name the layer that holds it"
             decisions.refusals.append(Refusal(code="no-dtype", message=message, path=path))
@@ -112,7 +112,7 @@ def _decide_followers(subject: Subject, options: Options, decisions: Decisions) 
     kept = held(subject, target, options.outputs)
     decisions.base = base_policy(subject)
     for index in range(len(subject.sites)):
-        if index in decisions.by_site or subject.is_input(index) or not subject.is_floating(index) or not _can_say(subject, index):
+        if index in decisions.by_site or subject.is_input(index) or not subject.is_floating(index) or not subject.can_say(index):
             continue
         if isinstance(subject.spelled.get(index), PolicyMap):
             stays = kept.get(index) if _follows(subject, index, options, decisions) else None
@@ -184,7 +184,7 @@ def _join_cells(subject: Subject, decisions: Decisions) -> None:
         decision = decisions.by_site[index]
         cells = [child for child in subject.children[index] if subject.sites[child].attribute in _CELLS and subject.sites[child].sub_policy is None]
         for cell in (inner for child in cells for inner in subject.below(child)):
-            if not (cell in decisions.by_site and decisions.by_site[cell].by_user) and _can_say(subject, cell) and subject.is_floating(cell):
+            if not (cell in decisions.by_site and decisions.by_site[cell].by_user) and subject.can_say(cell) and subject.is_floating(cell):
                 reason = decision.reason if decision.kept else f"it is a cell of {subject.layers[index].path}, and Keras 2 wants one policy for both"
                 decisions.by_site[cell] = replace(decision, reason=reason, by_user=False)
 
@@ -207,7 +207,7 @@ def _decide_nested_inputs(subject: Subject, target: Policy, decisions: Decisions
     for index, site in enumerate(subject.sites):
         layer = subject.layers[index]
         nested = site.parent not in {None, 0} and subject.sites[site.parent or 0].class_name in MODEL_CLASSES
-        if not (subject.is_input(index) and nested and dtypes.is_float(layer.compute_dtype)) or index in decisions.by_site or not _can_say(subject, index):
+        if not (subject.is_input(index) and nested and dtypes.is_float(layer.compute_dtype)) or index in decisions.by_site or not subject.can_say(index):
             continue
         if dtypes.itemsize(target.compute_dtype or "") > dtypes.itemsize(layer.compute_dtype or "") and _feeds_followers(subject, index, decisions):
             wider = policy.named(target.compute_dtype or "")
@@ -219,14 +219,3 @@ def _decide_nested_inputs(subject: Subject, target: Policy, decisions: Decisions
 def _feeds_followers(subject: Subject, index: int, decisions: Decisions) -> bool:
     parent = subject.sites[index].parent
     return any(child in decisions.by_site for child in subject.children[parent or 0])
-
-
-def _can_say(subject: Subject, index: int) -> bool:
-    """Return whether the file has a place for the layer's policy: a ``dtype`` of its own, or a config of a generation whose layers left it out."""
-    site = subject.sites[index]
-    if site.sub_policy is not None or site.address is None or site.config is None:
-        return False
-    if isinstance(site.spelled, str | dict):
-        return True
-    unsaid = site.spelled is Unspelled.ABSENT and subject.layers[index].policy is not None and not subject.is_input(index) and not site.is_model
-    return unsaid and not opaque.is_opaque(site)  # a class of someone else's may take no dtype

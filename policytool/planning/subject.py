@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from policytool import dtypes, generations, policy
+from policytool import dtypes, generations, opaque, policy
 from policytool.errors import SpellingError
 from policytool.planning.graph import graphs
-from policytool.tree import INPUT_CLASS, LAYERS
+from policytool.tree import INPUT_CLASS, LAYERS, Unspelled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -123,6 +123,16 @@ class Subject:
             return any(not variable.dtype.startswith("string") for part in own for variable in self.layers[part].variables)
         config = self.sites[index].config
         return config is not None and any(key.endswith("_initializer") for key in config)
+
+    def can_say(self, index: int) -> bool:
+        """Return whether the file has a place for the layer's policy: a ``dtype`` of its own, or a config of a generation whose layers left it out."""
+        site = self.sites[index]
+        if site.sub_policy is not None or site.address is None or site.config is None:
+            return False
+        if isinstance(site.spelled, str | dict):
+            return True
+        unsaid = site.spelled is Unspelled.ABSENT and self.layers[index].policy is not None and not self.is_input(index) and not site.is_model
+        return unsaid and not opaque.is_opaque(site)  # a class of someone else's may take no dtype
 
     def policy_name(self, index: int) -> str | None:
         """Return the name of the layer's policy as it is written today: removed names by their replacement, quantised ones by their source."""

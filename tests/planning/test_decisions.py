@@ -100,6 +100,17 @@ def test_an_rnn_and_its_cells_are_one_unit() -> None:
     }  # fmt: skip
 
 
+def test_parts_of_a_recurrent_layer_are_set_alike() -> None:
+    """Keras 2 cannot build an RNN whose cell, or a Bidirectional whose backward layer, computes in another dtype."""
+    rnn = chain(layer("RNN", "rnn", cell=layer("LSTMCell", "cell", units=2)), dense("out"))
+    assert [refusal.code for refusal in plan(rnn, None, "net/rnn/cell=float16").refusals] == ["one-unit"]
+    assert not plan(rnn, None, "net/rnn=float16").refusals
+    both = layer("Bidirectional", "both", layer=layer("GRU", "gru", units=2), backward_layer=layer("GRU", "back", units=2), merge_mode="concat")
+    model = chain(both, dense("out"))
+    assert [refusal.code for refusal in plan(model, None, "net/both/backward_back=float64").refusals] == ["one-unit"]
+    assert not plan(model, None, "net/both/.*=float64").refusals
+
+
 def test_both_directions_of_a_bidirectional_are_built_from_one_config() -> None:
     """Deciding for one of them alone is refused by name."""
     model = chain(layer("Bidirectional", "both", layer=layer("GRU", "gru", units=2), merge_mode="concat"), dense("out"))
@@ -179,6 +190,17 @@ def test_an_exact_path_comes_before_a_pattern() -> None:
     """``--set`` takes the layer's path first, then regular expressions that match in full."""
     model = chain(dense("a"), dense("b"), dense("ab"))
     assert policies(after(model, None, "net/a=float16", "net/[ab]=float64")) == {"x": "float32", "a": "float16", "b": "float64", "ab": "float32"}
+
+
+def test_a_pattern_means_the_layers_that_compute_in_floats() -> None:
+    """Inputs, ids, and what has no dtype of its own, are passed over by ``.*`` and set by name alone."""
+    first = layer("Embedding", "embedding", inbound=["x"], embeddings_initializer={})
+    lstm = layer("LSTM", "lstm", inbound=["embedding"], units=2)
+    model = functional(source(dtype="int32"), first, lstm, dense("out", inbound=["lstm"]), outputs=["out"])
+    changed = policies(after(model, None, ".*=mixed_bfloat16"))
+    assert {changed[name] for name in ("embedding", "lstm", "out")} == {"mixed_bfloat16"}
+    assert changed["x"] == "int32"
+    assert [refusal.code for refusal in plan(model, None, "net/lstm/lstm_cell=float32").refusals] == ["no-dtype"]
 
 
 @pytest.mark.parametrize(
