@@ -279,6 +279,28 @@ def test_a_plan_for_another_file_does_nothing(model: Path, place: Path) -> None:
     assert names(place) == {"model.h5", "plan.json"}
 
 
+def test_a_plan_that_was_edited_into_nonsense_does_nothing(model: Path, place: Path) -> None:
+    """A policy that no release knows, or a refusal without its reasons, is not carried out."""
+    planned = json.loads(run("migrate", model, "--to", "mixed_bfloat16", "--dry-run", "--format", "json").out)
+    planned["plans"][0]["edits"][0]["after"] = "mixed_nonsense"
+    (place / "plan.json").write_text(json.dumps(planned), encoding="utf-8")
+    assert "[plan-invalid]" in run("migrate", "--plan", "plan.json").err
+    planned["plans"][0]["edits"][0]["after"] = "mixed_bfloat16"
+    planned["plans"][0]["status"] = "refused"
+    (place / "plan.json").write_text(json.dumps(planned), encoding="utf-8")
+    assert "[plan-refused]" in run("migrate", "--plan", "plan.json").err
+    assert names(place) == {"model.h5", "plan.json"}
+
+
+def test_what_is_no_file_is_not_replaced(model: Path, place: Path) -> None:
+    """A pipe or a device stays what it is, --overwrite or not."""
+    os.mkfifo(place / "pipe.h5")
+    ended = run("migrate", model, "-o", "pipe.h5", "--overwrite")
+    assert ended.code == 3
+    assert "no file that could be replaced" in ended.err
+    assert (place / "pipe.h5").is_fifo()
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 2, "plans": []}', '{"version": 1, "plans": [{}]}', '{"version": 1, "plans": {}}', "\xff"])
 def test_what_is_no_plan_is_told(text: str, model: Path, place: Path) -> None:
     """Any file may be given to --plan."""

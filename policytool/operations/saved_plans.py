@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from policytool import jsontext, limits, reading, recognition
 from policytool.errors import ModelFileError, UsageError
-from policytool.model import Address
+from policytool.model import Address, Source
 from policytool.operations.inspection import Failure
 from policytool.operations.migration import Destination, Result, carried_out
-from policytool.plan import ABSENT, Cast, Edit, Kind, Plan, Slot
+from policytool.plan import ABSENT, Cast, Edit, Kind, Plan, Refusal, Slot
 from policytool.planning.applied import applied
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from policytool.document import Document
+    from policytool.model import Model
 
 Value = TypeVar("Value")
 VERSION = 1
@@ -37,8 +38,8 @@ def migrate_saved(file: Path, paths: tuple[str, ...], destination: Destination) 
         try:
             document = recognition.document(path, str(path))
             _check(document, plan)
-            after = reading.analysed(applied(document, plan.edits, plan.casts)).model.loaders
-            before = reading.analysed(document).model.loaders
+            changed, unchanged = reading.analysed(applied(document, plan.edits, plan.casts)).model, reading.analysed(document).model
+            _check_policies(unchanged, changed)
         except ModelFileError as error:
             yield Failure(path=error.path, code=error.code, message=error.message)
             continue
@@ -51,8 +52,8 @@ def migrate_saved(file: Path, paths: tuple[str, ...], destination: Destination) 
             edits=plan.edits,
             casts=plan.casts,
             state=plan.state,
-            loaders_before=before,
-            loaders_after=after,
+            loaders_before=unchanged.loaders,
+            loaders_after=changed.loaders,
         )
         try:
             yield carried_out(current, path, destination, parts=document.parts)
@@ -118,6 +119,18 @@ def _check(document: Document, plan: Plan) -> None:
             raise ModelFileError(document.path, "plan-stale", f"does not store {'/'.join(slot.source)}, as the plan found it; plan again")
 
 
+def _check_policies(before: Model, after: Model) -> None:
+    """
+    Make sure that a plan leaves no policy behind that nobody knows.
+
+    :raises ModelFileError: where it does; policytool made no such plan.
+    """
+    known = {layer.path for layer in before.layers if layer.source is not Source.UNKNOWN}
+    lost = next((layer.path for layer in after.layers if layer.source is Source.UNKNOWN and layer.path in known), None)
+    if lost is not None:
+        raise ModelFileError(before.path, "plan-invalid", f"has a plan that gives {lost} a policy that no release knows; it was edited, plan again")
+
+
 def _value_at(document: Document, address: Address) -> Any:  # noqa: ANN401  # JSON of any shape, or its absence
     value: Any = document.parts.get(address.part, ABSENT)
     for step in address.pointer.split("/")[1:]:
@@ -132,8 +145,6 @@ def _value_at(document: Document, address: Address) -> Any:  # noqa: ANN401  # J
 
 
 def _plan(item: Any) -> Plan:  # noqa: ANN401  # checked here
-    from policytool.plan import Refusal
-
     return Plan(
         path=_text(item["path"]),
         format=_text(item["format"]),
@@ -143,11 +154,19 @@ def _plan(item: Any) -> Plan:  # noqa: ANN401  # checked here
         edits=tuple(_edit(edit) for edit in _list(item["edits"])),
         casts=tuple(_cast(cast) for cast in _list(item["casts"])),
         state=_or_none(item["state"], lambda slots: tuple(_slot(slot) for slot in _list(slots))),
-        refusals=tuple(
+        refusals=_refused(item)
+        or tuple(
             Refusal(code=_text(refusal["code"]), message=_text(refusal["message"]), path=_or_none(refusal["path"], _text))
             for refusal in _list(item["refusals"])
         ),
     )
+
+
+def _refused(item: Any) -> tuple[Refusal, ...]:  # noqa: ANN401  # checked by its caller
+    """Return a refusal for a plan that says it was refused and no longer says why."""
+    if item["status"] != "refused" or item["refusals"]:
+        return ()
+    return (Refusal(code="refused", message="it was refused when it was made", path=None),)
 
 
 def _edit(item: Any) -> Edit:  # noqa: ANN401  # checked here

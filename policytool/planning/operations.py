@@ -55,7 +55,12 @@ def unpromoted(node: Node, *, is_operation: bool) -> tuple[tuple[str, ...], bool
 
 def takes(node: Node, met: frozenset[str]) -> bool:
     """Return whether an operation without 16-bit kernels gets none: float64 it has kernels for."""
-    return node.site is None and node.class_name in _WIDE and "float16" not in met and "bfloat16" not in met
+    return is_wide(node) and "float16" not in met and "bfloat16" not in met
+
+
+def is_wide(node: Node) -> bool:
+    """Return whether a node is an operation of Keras 3 that has no 16-bit kernel."""
+    return node.site is None and node.class_name in _WIDE
 
 
 def cast_target(node: Node) -> str | None:

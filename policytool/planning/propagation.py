@@ -169,6 +169,8 @@ def _widen(subject: Subject, producer: Node, op: Node, decisions: Decisions) -> 
     reason = f"{op.name} casts nothing and takes its output together with float32 tensors"
     if producer is op:
         reason = "it casts nothing and takes float32 tensors"
+    elif operations.is_wide(op):
+        reason = f"the operation {op.name} takes its output and has no 16-bit kernel"
     for index in subject.below(producer.site):
         if index in decisions.by_site:
             decisions.by_site[index] = Decision(policy=FLOAT32, reason=reason, kept=True)

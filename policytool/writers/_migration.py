@@ -239,6 +239,9 @@ def _free_backup(job: _Job) -> Path:
 
 
 def _check_target(job: _Job) -> None:
+    kind = job.target.lstat().st_mode if os.path.lexists(job.target) else None
+    if kind is not None and not stat.S_ISREG(kind) and not (stat.S_ISDIR(kind) and job.writer.directory):
+        raise WriteError("target-exists", f"{job.target.name} is no file that could be replaced; name another output")
     if os.path.lexists(job.target) and not (job.overwrite or job.replace):
         raise WriteError("target-exists", f"{job.target.name} exists already; use --overwrite to replace it, or -o for another name")
 
