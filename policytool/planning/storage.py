@@ -44,6 +44,8 @@ def _decided(subject: Subject, decisions: Decisions) -> Iterator[Cast]:
         wanted = decisions.variable_dtype(subject, owner) if owner in decisions.by_site else None
         if wanted is None or wanted == subject.layers[owner].variable_dtype:
             continue
+        if subject.layers[owner].quantization is not None:
+            continue  # scales, histories and indices keep dtypes of their own; Keras 3 rounds the rest when it reads it, to the same values
         for tensor in tensors:
             if tensor.dtype in _CASTABLE:
                 cast = _cast(subject, decisions, index, owner, tensor)

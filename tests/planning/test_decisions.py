@@ -272,6 +272,33 @@ def test_sub_layers_that_loaders_treat_differently_are_told() -> None:
     assert "sub-layers" in {note.code for note in plan(model, "mixed_float16").notes}
 
 
+def _quantised(mode: str, to: str) -> Any:
+    """Return the plan for a quantised hidden layer of Keras 3."""
+    quantised = {"class_name": "QuantizedDTypePolicy", "config": {"mode": mode, "source_name": "float32"}, "module": "keras.dtype_policies"}
+    model = chain(dense("a", quantised), dense("b"), dense("out"))
+    for entry in model["config"]["layers"]:
+        if entry["class_name"] == "InputLayer":
+            entry["config"]["batch_shape"] = entry["config"].pop("batch_input_shape")
+    tensors = {"a/a/kernel": "int8", "a/a/kernel_scale": "float32", "b/b/kernel": "float32", "out/out/kernel": "float32"}
+    return plan(document({**model, "module": "keras.src.models.functional"}, keras="3.12.0", tensors=tensors), to)
+
+
+@pytest.mark.parametrize(("mode", "to"), [("int8", "mixed_float16"), ("int8", "float16"), ("int4", "mixed_float16"), ("int4", "float16")])
+def test_quantised_layers_that_keras_cannot_compute_are_refused(mode: str, to: str) -> None:
+    """int8 is not built from float16, and int4 per channel computes wrongly in it."""
+    made = _quantised(mode, to)
+    assert [(refusal.code, refusal.path) for refusal in made.refusals] == [("quantized", "net/a")]
+
+
+@pytest.mark.parametrize("mode", ["int8", "int4", "float8"])
+def test_a_quantised_layer_keeps_its_mode_and_its_tensors(mode: str) -> None:
+    """The source policy changes; what is stored of scales and integers stays."""
+    made = _quantised(mode, "bfloat16")
+    (edit,) = [edit for edit in made.edits if edit.path == "net/a"]
+    assert edit.after["config"] == {"mode": mode, "source_name": "bfloat16"}
+    assert not [cast for cast in made.casts if cast.path == "net/a"]
+
+
 def test_a_policy_under_another_key_is_told_and_left() -> None:
     """What a custom class reads from its own keys is its own business."""
     own = {"class_name": "Policy", "config": {"name": "mixed_float16"}}
