@@ -62,6 +62,7 @@ def migrate(
     from pathlib import Path
 
     from policytool.operations import migration
+    from policytool.operations.destinations import Destination
 
-    destination = migration.Destination(output=Path(output) if output is not None else None, in_place=in_place, overwrite=overwrite, write=not dry_run)
+    destination = Destination(output=Path(output) if output is not None else None, in_place=in_place, overwrite=overwrite, write=not dry_run)
     return migration.migrate(fspath(path), to, assignments or {}, destination)

@@ -13,8 +13,9 @@ from policytool.cli import options
 from policytool.cli.exit_codes import Exit
 from policytool.cli.progress import counted
 from policytool.errors import UsageError
+from policytool.operations.destinations import Destination
 from policytool.operations.inspection import Failure
-from policytool.operations.migration import Destination, Migration, Status, migrate_all, the_one_model
+from policytool.operations.migration import Migration, Status, migrate_all, the_one_model
 from policytool.operations.saved_plans import migrate_saved
 from policytool.planning.options import LossScales, Optimizers, Options, Outputs, assignment, checked_policy
 from policytool.planning.targets import target as named_target

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from policytool import discovery, planning, reading, recognition
-from policytool.discovery import shown
 from policytool.errors import ModelFileError, UsageError
+from policytool.operations.destinations import Destination, check_target, target_of, without_outputs
 from policytool.operations.inspection import Failure, is_passed_over
 from policytool.plan import REWRITTEN, Plan, Refusal
 from policytool.planning.options import Options, assignment, checked_policy
@@ -23,10 +23,6 @@ if TYPE_CHECKING:
     from policytool.writers import Written
 
 
-_SUFFIXES: Final = {"h5": (".h5", ".hdf5"), "keras": (".keras",), "json": (".json",)}
-"""What files of each format are called."""
-
-
 class Status(StrEnum):
     """How a migration ended."""
 
@@ -38,21 +34,6 @@ class Status(StrEnum):
 
     WRITTEN = "written"
     REFUSED = "refused"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Destination:
-    """Where outputs go."""
-
-    output: Path | None = None
-    """``-o``: a file, or a directory for as many as there are."""
-
-    in_place: bool = False
-    backup: bool = True
-    overwrite: bool = False
-    allow_overflow: bool = False
-    write: bool = True
-    """False for ``--dry-run``, ``--diff`` and ``--check``."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,7 +106,7 @@ def carried_out(plan: Plan, source: Path, destination: Destination, *, several: 
     if plan.is_empty:
         return done
     target = target_of(source, plan.suffix, destination, several=several)
-    _check_target(plan, source, target, destination)
+    check_target(plan, source, target, destination)
     if plan.refusals:
         return replace(done, status=Status.REFUSED, target=target)
     counts = _measured(plan, source)
@@ -159,37 +140,6 @@ def _measured(plan: Plan, source: Path) -> Mapping[tuple[str, ...], Counts]:
     return writers.measure(source, plan.format, plan.casts, shown=plan.path)
 
 
-def default_name(source: Path, suffix: str) -> str:
-    """Return the name of an output beside its input: ``model.h5`` becomes ``model.mixed_bfloat16.h5``."""
-    return f"{source.stem}.{suffix}{source.suffix}"
-
-
-def target_of(source: Path, suffix: str, destination: Destination, *, several: bool) -> Path:
-    """
-    Return where the output of an input goes.
-
-    :raises UsageError: where one output is named for several inputs.
-    """
-    if destination.in_place:
-        return source
-    if destination.output is None:
-        return source.with_name(default_name(source, suffix))
-    output = destination.output
-    if output.is_dir() and not recognition.is_model(output):
-        inside = output / source.name
-        return output / default_name(source, suffix) if _is_same(inside, source) else inside
-    if several:
-        raise UsageError(f"-o {shown(output)} is one file, and there are several inputs; name an existing directory")
-    return output
-
-
-def without_outputs(inputs: Sequence[Input], suffix: str, destination: Destination) -> list[Input]:
-    """Return the inputs without those that were found and have the name of another input's output."""
-    several = len(inputs) > 1
-    outputs = set() if destination.in_place else {_target_or_none(found.path, suffix, destination, several=several) for found in inputs}
-    return [found for found in inputs if found.exact or found.path not in outputs]
-
-
 def the_one_model(inputs: Iterable[Input], options: Options, destination: Destination) -> list[Input]:
     """
     Return the one model among the inputs that were found; none where there is none.
@@ -209,33 +159,6 @@ def the_one_model(inputs: Iterable[Input], options: Options, destination: Destin
         listed = ", ".join(found.shown for found in models[:10]) + (", ..." if len(models) > 10 else "")  # noqa: PLR2004  # a sentence, not a list
         raise UsageError(f"there are {len(models)} models here ({listed}); name the one that is meant, or a glob in quotes for all of them")
     return models
-
-
-def _check_target(plan: Plan, source: Path, target: Path, destination: Destination) -> None:
-    """
-    Make sure that an output is not its own input, and that its suffix says what it is: Keras picks the reader by it.
-
-    :raises UsageError: where it is not so.
-    """
-    if destination.in_place:
-        return
-    if _is_same(target, source):
-        raise UsageError(f"-o {shown(target)} is the input itself; --in-place replaces it, and keeps the original")
-    meant = next((kind for kind, suffixes in _SUFFIXES.items() if target.suffix in suffixes), plan.format)
-    if meant != plan.format and target.suffix != source.suffix:
-        expected = " or ".join(_SUFFIXES[plan.format])
-        raise UsageError(f"-o {shown(target)} would hold {plan.format}, and Keras picks the reader by the suffix; name it {expected}")
-
-
-def _target_or_none(source: Path, suffix: str, destination: Destination, *, several: bool) -> Path | None:
-    try:
-        return target_of(source, suffix, destination, several=several)
-    except UsageError:
-        return None
-
-
-def _is_same(first: Path, second: Path) -> bool:
-    return first.exists() and first.samefile(second)
 
 
 def _unable(document_format: str, *, has_config: bool) -> str | None:

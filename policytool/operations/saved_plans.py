@@ -14,7 +14,7 @@ from policytool import jsontext, limits, reading, recognition
 from policytool.errors import ModelFileError, UsageError
 from policytool.model import Address, Source
 from policytool.operations.inspection import Failure
-from policytool.operations.migration import Destination, Result, carried_out
+from policytool.operations.migration import Result, carried_out
 from policytool.plan import ABSENT, Cast, Edit, Kind, Plan, Refusal, Slot
 from policytool.planning.applied import applied
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from policytool.document import Document
     from policytool.model import Model
+    from policytool.operations.destinations import Destination
 
 Value = TypeVar("Value")
 VERSION = 1

@@ -23,7 +23,8 @@ import pytest
 import policytool
 from policytool import discovery
 from policytool.model import Source
-from policytool.operations.migration import Destination, Migration, Status, migrate_all
+from policytool.operations.destinations import Destination
+from policytool.operations.migration import Migration, Status, migrate_all
 from policytool.planning.options import RETARGETS, Options
 from tests.compat.asking import Answers, Job, Loaded, ask
 from tests.compat.test_newest_loaders import DISAGREEMENTS, LIBRARIES, LOADED_OTHERWISE, OP_LAYERS

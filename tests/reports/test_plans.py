@@ -12,7 +12,8 @@ import jsonschema
 import pytest
 
 from policytool import discovery
-from policytool.operations.migration import Destination, Migration, migrate_all
+from policytool.operations.destinations import Destination
+from policytool.operations.migration import Migration, migrate_all
 from policytool.planning.options import Options, assignment
 from policytool.reports import View
 from policytool.reports.plans import PLAN_REPORTERS, Migrations

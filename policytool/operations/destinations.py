@@ -1,0 +1,93 @@
+"""Where migrated files go, and what they are called."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from policytool import recognition
+from policytool.discovery import shown
+from policytool.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from policytool.discovery import Input
+    from policytool.plan import Plan
+
+_SUFFIXES: Final = {"h5": (".h5", ".hdf5"), "keras": (".keras",), "json": (".json",)}
+"""What files of each format are called."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Destination:
+    """Where outputs go."""
+
+    output: Path | None = None
+    """``-o``: a file, or a directory for as many as there are."""
+
+    in_place: bool = False
+    backup: bool = True
+    overwrite: bool = False
+    allow_overflow: bool = False
+    write: bool = True
+    """False for ``--dry-run``, ``--diff`` and ``--check``."""
+
+
+def default_name(source: Path, suffix: str) -> str:
+    """Return the name of an output beside its input: ``model.h5`` becomes ``model.mixed_bfloat16.h5``."""
+    return f"{source.stem}.{suffix}{source.suffix}"
+
+
+def target_of(source: Path, suffix: str, destination: Destination, *, several: bool) -> Path:
+    """
+    Return where the output of an input goes.
+
+    :raises UsageError: where one output is named for several inputs.
+    """
+    if destination.in_place:
+        return source
+    if destination.output is None:
+        return source.with_name(default_name(source, suffix))
+    output = destination.output
+    if output.is_dir() and not recognition.is_model(output):
+        inside = output / source.name
+        return output / default_name(source, suffix) if _is_same(inside, source) else inside
+    if several:
+        raise UsageError(f"-o {shown(output)} is one file, and there are several inputs; name an existing directory")
+    return output
+
+
+def without_outputs(inputs: Sequence[Input], suffix: str, destination: Destination) -> list[Input]:
+    """Return the inputs without those that were found and have the name of another input's output."""
+    several = len(inputs) > 1
+    outputs = set() if destination.in_place else {_target_or_none(found.path, suffix, destination, several=several) for found in inputs}
+    return [found for found in inputs if found.exact or found.path not in outputs]
+
+
+def check_target(plan: Plan, source: Path, target: Path, destination: Destination) -> None:
+    """
+    Make sure that an output is not its own input, and that its suffix says what it is: Keras picks the reader by it.
+
+    :raises UsageError: where it is not so.
+    """
+    if destination.in_place:
+        return
+    if _is_same(target, source):
+        raise UsageError(f"-o {shown(target)} is the input itself; --in-place replaces it, and keeps the original")
+    meant = next((kind for kind, suffixes in _SUFFIXES.items() if target.suffix in suffixes), plan.format)
+    if meant != plan.format and target.suffix != source.suffix:
+        expected = " or ".join(_SUFFIXES[plan.format])
+        raise UsageError(f"-o {shown(target)} would hold {plan.format}, and Keras picks the reader by the suffix; name it {expected}")
+
+
+def _target_or_none(source: Path, suffix: str, destination: Destination, *, several: bool) -> Path | None:
+    try:
+        return target_of(source, suffix, destination, several=several)
+    except UsageError:
+        return None
+
+
+def _is_same(first: Path, second: Path) -> bool:
+    return first.exists() and first.samefile(second)
