@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 Facts = dict[str, Any]
+_ORDINARY = "float32"
 
 
 @cache
@@ -35,7 +36,9 @@ def trouble(library: str, class_name: str, policy: str) -> str | None:
     Trouble that goes away with another initialiser is not the class's own: :func:`undrawable` tells of it.
     """
     cases = _cases(library, class_name)
-    chosen = [cases[class_name]] if class_name in cases else list(cases.values())
+    plain = cases.get(class_name)
+    tells = plain is not None and "fails" not in plain.get(_ORDINARY, {})  # a class that refuses even float32 by default says nothing of the others
+    chosen = [plain] if plain is not None and tells else [facts for case, facts in cases.items() if case != class_name]
     messages = [_own_trouble(facts.get(policy, {})) for facts in chosen]
     return messages[0] if messages and all(messages) else None
 
@@ -84,6 +87,6 @@ def _index(library: str) -> Mapping[str, Mapping[str, Facts]]:
 
 
 def _own_trouble(facts: Facts) -> str | None:
-    if "fails" not in facts or "ok" in {facts.get("zeros"), facts.get("glorot_uniform")}:
+    if "fails" not in facts or "ok" in {facts.get("zeros"), facts.get("glorot_uniform"), facts.get("onednn")}:
         return None
     return str(facts["message"])

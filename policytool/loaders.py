@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool import capabilities
 from policytool.model import Verdict
+from policytool.opaque import OPAQUE_CLASSES
 from policytool.refusals import LOADERS, REFUSALS, Evidence, Refusal
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def _unbuildable(loader: str, document: Document, features: Features) -> str | N
     """Return which layer a loader cannot build in its dtype; a SavedModel's are not built anew from initialisers alone."""
     if document.format == "savedmodel":
         return None
-    for class_name, policy in sorted(found for found in features.layer_policies if found[1] != _EVERYWHERE):
+    for class_name, policy in sorted(found for found in features.layer_policies if found[1] != _EVERYWHERE and found[0] not in OPAQUE_CLASSES):
         if capabilities.unbuildable(loader, class_name, policy) is not None:
             return f"it cannot build a {class_name} under {policy}"
     for initializer, policy in sorted(found for found in features.drawn if found[1] != _EVERYWHERE):
