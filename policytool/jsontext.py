@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from array import array
 from itertools import accumulate
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from policytool import limits
 
@@ -64,6 +64,24 @@ def parse(text: str | bytes) -> tuple[Json, tuple[str, ...]]:
 def pointer(*steps: str | int) -> str:
     """Return the JSON Pointer that leads through ``steps``: ``pointer("config", "layers", 0)`` is ``/config/layers/0``."""
     return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in steps)
+
+
+def steps(path: str) -> list[str]:
+    """Return the steps that a JSON Pointer leads through; the other way round than :func:`pointer`."""
+    return [step.replace("~1", "/").replace("~0", "~") for step in path.split("/")[1:]]
+
+
+def place(value: Json, path: str) -> tuple[Any, Any]:
+    """
+    Return the object or list that holds what a JSON Pointer leads to, and its key or index there; the key itself need not be there yet.
+
+    :raises LookupError: where the pointer leads nowhere.
+    """
+    *way, last = steps(path)
+    holder: Any = value
+    for step in way:
+        holder = holder[int(step)] if isinstance(holder, list) else holder[step]
+    return holder, int(last) if isinstance(holder, list) else last
 
 
 def _bracket_depth(text: str | bytes) -> int:

@@ -133,16 +133,13 @@ def _check_policies(before: Model, after: Model) -> None:
 
 
 def _value_at(document: Document, address: Address) -> Any:  # noqa: ANN401  # JSON of any shape, or its absence
-    value: Any = document.parts.get(address.part, ABSENT)
-    for step in address.pointer.split("/")[1:]:
-        key = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(value, dict):
-            value = value.get(key, ABSENT)
-        elif isinstance(value, list) and key.isdigit() and int(key) < len(value):
-            value = value[int(key)]
-        else:
-            return ABSENT
-    return value
+    if address.part not in document.parts or not address.pointer:
+        return ABSENT
+    try:
+        holder, key = jsontext.place(document.parts[address.part], address.pointer)
+        return holder[key]
+    except (LookupError, TypeError, ValueError):
+        return ABSENT
 
 
 def _plan(item: Any) -> Plan:  # noqa: ANN401  # checked here

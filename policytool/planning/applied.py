@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from policytool.jsontext import place
 from policytool.plan import ABSENT
 
 if TYPE_CHECKING:
@@ -31,11 +32,7 @@ def _edited(value: Json, edits: list[Edit]) -> Json:
         return value
     edited = copy.deepcopy(value)
     for edit in edits:
-        steps = [step.replace("~1", "/").replace("~0", "~") for step in edit.address.pointer.split("/")[1:]]
-        holder: Any = edited
-        for step in steps[:-1]:
-            holder = holder[int(step)] if isinstance(holder, list) else holder[step]
-        key: Any = int(steps[-1]) if isinstance(holder, list) else steps[-1]
+        holder, key = place(edited, edit.address.pointer)
         if edit.after is ABSENT:
             del holder[key]
         else:

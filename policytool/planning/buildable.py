@@ -53,7 +53,7 @@ def _units(subject: Subject, decisions: Decisions) -> Iterator[Refusal]:
 
 def _kernel(subject: Subject, index: int, name: str) -> Iterator[Refusal]:
     layer = subject.layers[index]
-    message = capabilities.trouble(subject.library, subject.sites[index].class_name, name)
+    message = capabilities.trouble(subject.loader, subject.sites[index].class_name, name)
     if message is not None and not subject.is_input(index):
         text = f"{layer.path} ({layer.class_name}) cannot run under {name} on a CPU: {message}; keep it in float32 with --set '{layer.path}=float32'"
         yield Refusal(code="no-kernel", message=text, path=layer.path)
@@ -67,7 +67,7 @@ def _initializers(subject: Subject, index: int, wanted: Policy) -> Iterator[Refu
             continue
         named = value.get("class_name") if isinstance(value, dict) else value
         initializer = _ALIASES.get(str(named).lower(), str(named))
-        if capabilities.undrawable(subject.library, initializer, wanted.variable_dtype or "") is not None:
+        if capabilities.undrawable(subject.loader, initializer, wanted.variable_dtype or "") is not None:
             mixed = f"mixed_{wanted.variable_dtype}"
             text = (
                 f"{layer.path} ({layer.class_name}) cannot be built under {wanted.name}: its {key}, {initializer}, cannot make such variables, and loaders "

@@ -70,7 +70,7 @@ class _Dtypes:
         name = decision.policy.name if decision else self.subject.layers[site].policy
         argument = self.subject.config(site).get("interpolation")
         class_name = self.subject.sites[site].class_name
-        return capabilities.output_dtype(self.subject.library, class_name, argument if isinstance(argument, str) else None, name or "")
+        return capabilities.output_dtype(self.subject.loader, class_name, argument if isinstance(argument, str) else None, name or "")
 
 
 def settle(subject: Subject, decisions: Decisions) -> tuple[Edit, ...]:

@@ -65,7 +65,7 @@ def _owner(subject: Subject, index: int) -> int:
 def _cast(subject: Subject, decisions: Decisions, index: int, owner: int, tensor: Tensor) -> Cast | None:
     name = tensor.path[-1].removesuffix(":0")
     policy = decisions.by_site[owner].policy
-    own = capabilities.variable_dtype(subject.library, subject.sites[index].class_name, policy.name, name)
+    own = capabilities.variable_dtype(subject.loader, subject.sites[index].class_name, policy.name, name)
     variable = own or decisions.variable_dtype(subject, owner) or tensor.dtype
     stored = _STAND_IN if variable == _BFLOAT16 and not reads_bfloat16(subject) else variable
     if stored == tensor.dtype or stored not in _CASTABLE:

@@ -56,7 +56,7 @@ class Subject:
         return self.analysis.origins[-1].release.id.startswith("keras3")
 
     @property
-    def library(self) -> str:
+    def loader(self) -> str:
         """The newest release of the library that loads files of this kind, as :mod:`policytool.refusals` names it."""
         return "keras3.15" if self.is_keras3 else "tf_keras2.21"
 

@@ -89,7 +89,7 @@ def find(subject: Subject, policy: Policy) -> Iterator[tuple[int, str]]:
         for row in SENSITIVE:
             if (
                 site.class_name in row.class_names
-                and subject.library in row.libraries
+                and subject.loader in row.libraries
                 and policy.name in row.policies
                 and site.registered_name in {None, site.class_name}
                 and row.shows(subject.config(index))

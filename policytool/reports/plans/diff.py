@@ -10,9 +10,10 @@ import copy
 import difflib
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from policytool.discovery import shown
+from policytool.jsontext import place
 from policytool.plan import ABSENT
 from policytool.reports._layout import clean
 from policytool.reports.plans._base import PlanReporter
@@ -62,11 +63,8 @@ def _changes(value: Json, edits: list[Edit]) -> list[_Change]:
     """Return the lines of a config as runs that are the same and runs that change."""
     marked = copy.deepcopy(value)
     for position, edit in enumerate(edits):
-        steps = [step.replace("~1", "/").replace("~0", "~") for step in edit.address.pointer.split("/")[1:]]
-        holder: Any = marked
-        for step in steps[:-1]:
-            holder = holder[int(step)] if isinstance(holder, list) else holder[step]
-        holder[int(steps[-1]) if isinstance(holder, list) else steps[-1]] = f"{_MARK}{position}"
+        holder, key = place(marked, edit.address.pointer)
+        holder[key] = f"{_MARK}{position}"
     found: list[_Change] = []
     same: list[str] = []
     escaped = json.dumps(_MARK)[1:-1]
