@@ -55,6 +55,9 @@ class Tensor:
     dtype: str
     """A Keras dtype name; ``opaque16`` for two bytes that no type describes."""
 
+    node: int | None = None
+    """The variable's node in a SavedModel's object graph."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Node:

@@ -122,18 +122,14 @@ def _nodes(graph: Any, places: Mapping[int, str]) -> dict[int, Node]:
             identifier=VARIABLE if node.HasField("variable") else _text(node.user_object.identifier),
             children=tuple((_text(edge.local_name), edge.node_id) for edge in node.children if 0 <= edge.node_id < len(graph.nodes)),
             part=places.get(index),
-            variable=_variable(node.variable) if node.HasField("variable") else None,
+            variable=_variable(index, node.variable) if node.HasField("variable") else None,
         )
         for index, node in enumerate(graph.nodes)
     }
 
 
-def _variable(variable: Any) -> Tensor:
-    return Tensor(
-        path=tuple(_text(variable.name).split("/")),
-        shape=_shape(variable.shape),
-        dtype=_dtype(variable.dtype),
-    )
+def _variable(index: int, variable: Any) -> Tensor:
+    return Tensor(path=tuple(_text(variable.name).split("/")), shape=_shape(variable.shape), dtype=_dtype(variable.dtype), node=index)
 
 
 def _shape(shape: Any) -> tuple[int, ...] | None:
@@ -157,7 +153,7 @@ def _scoped_tensors(probe: Probe, graph: Any) -> Iterator[Tensor]:
         for index, node in enumerate(graph.object_graph.nodes):
             if node.HasField("variable"):
                 name = _text(node.variable.name) or local_names.get(index, f"variable_{index}")
-                yield Tensor(path=tuple(name.removesuffix(":0").split("/")), shape=_shape(node.variable.shape), dtype=_dtype(node.variable.dtype))
+                yield Tensor(path=tuple(name.removesuffix(":0").split("/")), shape=_shape(node.variable.shape), dtype=_dtype(node.variable.dtype), node=index)
         return
     try:
         definition = _protobuf.parse("GraphDef", graph.graph_def)
