@@ -77,6 +77,25 @@ class Node:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class TracedOp:
+    """The ops of one kind and one dtype in a saved graph, as often as they stand there."""
+
+    op: str
+    """The op's name in TensorFlow, such as ``MatMul``."""
+
+    dtype: str
+    """The float dtype that it computes in, by Keras' name."""
+
+    count: int
+    amp: str | None = None
+    """
+    The list of TensorFlow's automatic mixed precision that has the op: ``allow``, ``infer``, ``deny`` or ``clear``; None where none has.
+
+    Source: tensorflow/core/grappler/optimizers/auto_mixed_precision_lists.h.
+    """
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Signature:
     """One entry point of a SavedModel; argument names to dtype names."""
 
@@ -85,6 +104,9 @@ class Signature:
     outputs: Mapping[str, str]
     compute_dtypes: tuple[str, ...] = ()
     """The float dtypes that its ops compute in, where the graph was read."""
+
+    ops: tuple[TracedOp, ...] = ()
+    """What it computes with, where the graph was read: ops that mixed precision has an opinion on."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,14 +13,14 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from policytool import dtypes
-from policytool.document import Observation, Signature, Writer
+from policytool.document import Observation, Signature, TracedOp, Writer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from policytool.policy import Dynamic, Fixed, Quantization
 
-__all__ = ["Address", "Layer", "Model", "Observation", "Optimizer", "Signature", "Source", "Summary", "Variable", "Verdict", "Writer"]
+__all__ = ["Address", "Layer", "Model", "Observation", "Optimizer", "Signature", "Source", "Summary", "TracedOp", "Variable", "Verdict", "Writer"]
 
 
 class Source(StrEnum):
@@ -103,6 +103,11 @@ class Layer:
     """Whether the class is one whose computation the declared policy does not prove: custom code, Lambda, graph ops, other frameworks."""
 
     traced_dtypes: tuple[str, ...] = ()
+    """The float dtypes of the ops at the layer's scope, where the file has a graph."""
+
+    traced_ops: tuple[TracedOp, ...] = ()
+    """Of those ops, the ones that mixed precision has an opinion on."""
+
     variables: tuple[Variable, ...] = ()
     address: Address | None = None
 

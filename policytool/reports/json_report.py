@@ -11,6 +11,7 @@ from policytool.reports._base import Reporter
 from policytool.version import version
 
 if TYPE_CHECKING:
+    from policytool.document import TracedOp
     from policytool.model import Layer, Model
     from policytool.operations.inspection import Inspection, Selected
     from policytool.reports._layout import View
@@ -56,6 +57,7 @@ def _model(model: Model, layers: tuple[Layer, ...]) -> dict[str, Any]:
                 "inputs": dict(signature.inputs),
                 "outputs": dict(signature.outputs),
                 "compute_dtypes": list(signature.compute_dtypes),
+                "ops": [_op(op) for op in signature.ops],
             }
             for signature in model.signatures
         ],
@@ -81,11 +83,16 @@ def _layer(layer: Layer) -> dict[str, Any]:
         "autocast": layer.autocast,
         "opaque": layer.opaque,
         "traced_dtypes": list(layer.traced_dtypes),
+        "traced_ops": [_op(op) for op in layer.traced_ops],
         "variables": [
             {"name": variable.name, "shape": None if variable.shape is None else list(variable.shape), "dtype": variable.dtype} for variable in layer.variables
         ],
         "address": {"part": layer.address.part, "pointer": layer.address.pointer} if layer.address else None,
     }
+
+
+def _op(op: TracedOp) -> dict[str, Any]:
+    return {"op": op.op, "dtype": op.dtype, "count": op.count, "amp": op.amp}
 
 
 def _loss_scale(scale: Dynamic | Fixed | None, *, default: bool = False) -> dict[str, Any] | None:
