@@ -56,7 +56,7 @@ class Tensor:
     """A Keras dtype name; ``opaque16`` for two bytes that no type describes."""
 
     node: int | None = None
-    """The variable's node in a SavedModel's object graph."""
+    """The variable's node in a SavedModel's object graph; without one (TF 1), its position among the graph's nodes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,6 +93,33 @@ class TracedOp:
 
     Source: tensorflow/core/grappler/optimizers/auto_mixed_precision_lists.h.
     """
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GraphOp:
+    """Ops of one kind in one scope of a saved graph."""
+
+    scope: tuple[str, ...]
+    """The op's name without its last part, as it would be if every function were written out where it is called."""
+
+    op: str
+    dtypes: tuple[str, ...]
+    """The float dtypes of its inputs and outputs, by Keras' names."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trace:
+    """What one entry point of a saved graph does, with calls, loops and branches followed."""
+
+    entry: str
+    """The signature, or the root object's attribute that holds the function."""
+
+    signature: bool
+    ops: tuple[tuple[GraphOp, int], ...]
+    """Each with how often it stands there."""
+
+    reads: Mapping[tuple[str, ...], tuple[int, ...]]
+    """Scope to the variables that its ops read, as :attr:`Tensor.node` says them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -147,5 +174,11 @@ class Document:
 
     nodes: Mapping[int, Node] = field(default_factory=dict)
     signatures: tuple[Signature, ...] = ()
+    traces: tuple[Trace, ...] = ()
+    """What the graph does (SavedModel); nothing for a file that holds no functions."""
+
+    numbered: bool = False
+    """Whether every scope of the graph carries the number of a call (what Keras 3 exports)."""
+
     writer: Writer = Writer()
     observations: tuple[Observation, ...] = ()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from policytool import dtypes, features, loaders, provenance, recognition, training, tree
+from policytool import dtypes, features, loaders, provenance, recognition, traced, training, tree
 from policytool.document import Document, Layout, Observation, Tensor, Writer
 from policytool.errors import ModelFileError, SpellingError
 from policytool.model import Layer, Model, Optimizer, Source, Variable
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from policytool.provenance import Origin
+    from policytool.traced import Tally
     from policytool.tree.storage import Placed
 
 _INTEGER_KERNELS: Final = frozenset({"int8", "uint8", "int4", "uint4"})
@@ -70,8 +71,10 @@ def analysed(document: Document) -> Analysis:
         variables = [variable for owned in placed.variables.values() for variable in owned]
         resolver = Resolver(origins=origins, floatx=floatx(origins, placed.sites, variables))
         layers = tuple(resolver.layer(site, placed, index) for index, site in enumerate(placed.sites))
+        at_scope, own = traced.of_layers(document, placed)
     except SpellingError as error:
         raise ModelFileError(document.path, "config-not-keras", str(error)) from error
+    layers = tuple(_with_trace(layer, at_scope.get(index)) for index, layer in enumerate(layers))
     optimizer, about_optimizer = _optimizer(document)
     model = Model(
         path=document.path,
@@ -80,8 +83,9 @@ def analysed(document: Document) -> Analysis:
         writer=writer,
         layers=layers,
         optimizer=optimizer,
-        signatures=document.signatures,
+        signatures=traced.signatures(document),
         observations=(
+            *traced.disagreements(layers, placed.sites, own),
             *document.observations,
             *_about_origin(origins, writer, contradiction=contradiction),
             *resolver.observations,
@@ -91,6 +95,10 @@ def analysed(document: Document) -> Analysis:
         loaders=loaders.verdicts(document, origins, marks),
     )
     return Analysis(document=document, origins=origins, placed=placed, model=model)
+
+
+def _with_trace(layer: Layer, tally: Tally | None) -> Layer:
+    return layer if tally is None else replace(layer, traced_dtypes=tuple(sorted(tally.dtypes)), traced_ops=tally.ops)
 
 
 def _writer(document: Document) -> Writer:
@@ -141,15 +149,20 @@ def _without_config(document: Document) -> Model:
     for tensor in document.tensors or ():
         if document.layout is not Layout.OBJECT_PATHS or tensor.path[0] not in NOT_WEIGHTS:
             groups[_group(tensor, document.layout)].append(tensor)
+    numbers = {names: [tensor.node for tensor in tensors if tensor.node is not None] for names, tensors in groups.items()}
+    tallies = traced.of_scopes(document, numbers, numbered=document.numbered)
     layers = tuple(
-        Layer(
-            path=path_of(names),
-            name=document.layer_names.get("/".join(names), names[-1]),
-            class_name=None,
-            source=Source.UNKNOWN,
-            variables=tuple(Variable(name=tensor.path[-1].removesuffix(":0"), shape=tensor.shape, dtype=tensor.dtype) for tensor in tensors),
+        _with_trace(
+            Layer(
+                path=path_of(names),
+                name=document.layer_names.get("/".join(names), names[-1]),
+                class_name=None,
+                source=Source.UNKNOWN,
+                variables=tuple(Variable(name=tensor.path[-1].removesuffix(":0"), shape=tensor.shape, dtype=tensor.dtype) for tensor in groups.get(names, ())),
+            ),
+            tallies.get(names),
         )
-        for names, tensors in groups.items()
+        for names in dict.fromkeys((*groups, *(names for names in tallies if names)))
     )
     stored = sorted({variable.dtype for layer in layers for variable in layer.variables})
     held = f"its variables are stored as {', '.join(stored)}" if stored else "it holds no variables"
@@ -160,7 +173,7 @@ def _without_config(document: Document) -> Model:
         generation=None,
         writer=document.writer,
         layers=layers,
-        signatures=document.signatures,
+        signatures=traced.signatures(document),
         observations=(Observation(code="no-policy", message=f"{what}; {held}"), *document.observations),
         loaders=(),
     )

@@ -29,7 +29,7 @@ PACKAGE: Final = Path(policytool.__file__).parent
 
 LEVELS: Final = (
     # L0 mechanisms, which know nothing of models
-    {"errors", "limits", "jsontext", "dtypes", "mistaken", "version", "naming", "classes", "casting", "drafts"},
+    {"errors", "limits", "jsontext", "dtypes", "mistaken", "version", "naming", "classes", "casting", "drafts", "graphops"},
     # L1 values: a policy; a file as named JSON parts
     {"policy", "policymap", "document"},
     # L2 the layer tree as a value; what is to change in it, and in JSON text
@@ -37,7 +37,7 @@ LEVELS: Final = (
     # L3 files and spellings to values
     {"formats", "generations", "features", "provenance", "tree", "training", "refusals", "loaders", "opaque", "capabilities"},
     # L4 from a path to a model
-    {"recognition", "resolving", "reading", "discovery"},
+    {"recognition", "resolving", "traced", "reading", "discovery"},
     # L5 from a model to a plan, from a plan to a file
     {"planning", "writers"},
     # L6 what each command does

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from policytool import dtypes, limits, mistaken
 from policytool.document import Document, Layout, Node, Observation, Signature, Tensor, Writer
+from policytool.formats import _graph
 from policytool.formats._base import Format, Probe, parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from policytool.document import Trace
     from policytool.jsontext import Json
 
 GRAPH: Final = "saved_model.pb"
@@ -26,9 +28,10 @@ OWN_FILES: Final = frozenset({GRAPH, KERAS, "saved_model.pbtxt", "fingerprint.pb
 OWN_DIRECTORIES: Final = frozenset({"variables", "assets", "assets.extra"})
 KERAS_PREFIX: Final = "_tf_keras_"
 VARIABLE: Final = "variable"
+COPIES: Final = "_all_variables"
+"""The attribute that ``export`` of Keras 3 keeps copies of all variables in (keras/src/export/saved_model.py)."""
+
 _UTF8_REPLACEMENT: Final = b"\xef\xbf\xbd"
-_VARIABLE_OPS: Final = frozenset({"VarHandleOp", "VariableV2", "Variable", "AutoReloadVariable"})
-_INIT_SIGNATURE: Final = "__saved_model_init_op"
 
 
 def recognise(probe: Probe) -> bool:
@@ -52,6 +55,7 @@ def read(probe: Probe) -> Document:
             Observation(code="several-graphs", message=f"{GRAPH} holds {len(saved.meta_graphs)} graphs; the first one is reported", where=GRAPH)
         )
     parts, places = _metadata(probe, graph.object_graph, observations)
+    definition = _definition(probe, graph)
     has_keras = any(isinstance(part, dict) and isinstance(part.get("class_name"), str) for part in parts.values())
     return Document(
         path=probe.shown,
@@ -59,9 +63,11 @@ def read(probe: Probe) -> Document:
         parts=parts,
         config_part=places.get(0, next(iter(parts))) if has_keras else None,
         layout=Layout.GRAPH if has_keras else Layout.SCOPES,
-        tensors=() if has_keras else tuple(_scoped_tensors(probe, graph)),
+        tensors=() if has_keras else tuple(_scoped_tensors(graph, definition, observations)),
         nodes=_nodes(graph.object_graph, places) if has_keras else {},
         signatures=tuple(_signatures(graph)),
+        traces=_traces(graph, definition, observations),
+        numbered=not has_keras and _is_export(graph.object_graph),
         writer=Writer(tensorflow=_text(graph.meta_info.tensorflow_version) or None, backend="tensorflow"),
         observations=tuple(observations),
     )
@@ -144,31 +150,64 @@ def _dtype(number: int) -> str:
     return dtypes.OF_TENSORFLOW_ENUM.get(number % 100, "unknown")  # numbers above 100 are references (types.proto)
 
 
-def _scoped_tensors(probe: Probe, graph: Any) -> Iterator[Tensor]:
-    """Yield the variables of a model without Keras metadata: from the object graph, else from the graph's variable ops (TF 1)."""
+def _definition(probe: Probe, graph: Any) -> Any:
+    """Return the graph itself, which is the bulk of the file and is parsed once the rest turned out to be sound."""
     from policytool.formats import _protobuf
 
+    try:
+        return _protobuf.parse("GraphDef", graph.graph_def)
+    except ValueError as error:
+        raise probe.failure("truncated", f"the graph in {GRAPH} is damaged; copy or download it again") from error
+
+
+def _traces(graph: Any, definition: Any, observations: list[Observation]) -> tuple[Trace, ...]:
+    try:
+        return _graph.traces(graph, definition)
+    except _graph.GraphLimitError as error:
+        observations.append(Observation(code="graph-limit", message=f"its graph {error}: what it computes in was not read", where=GRAPH))
+        return ()
+
+
+def _scoped_tensors(graph: Any, definition: Any, observations: list[Observation]) -> Iterator[Tensor]:
+    """Yield the variables of a model without Keras metadata: from the object graph, else from the graph's variable ops (TF 1)."""
     if graph.object_graph.nodes:
         local_names = {edge.node_id: _text(edge.local_name) for node in graph.object_graph.nodes for edge in node.children}
+        copies = _copies(graph.object_graph)
+        if copies:
+            message = f"{len(copies)} of its variables are copies that no function reads: what Keras 3 exports holds each variable twice; they are counted once"
+            observations.append(Observation(code="variable-copies", message=message))
         for index, node in enumerate(graph.object_graph.nodes):
-            if node.HasField("variable"):
+            if node.HasField("variable") and index not in copies:
                 name = _text(node.variable.name) or local_names.get(index, f"variable_{index}")
                 yield Tensor(path=tuple(name.removesuffix(":0").split("/")), shape=_shape(node.variable.shape), dtype=_dtype(node.variable.dtype), node=index)
         return
-    try:
-        definition = _protobuf.parse("GraphDef", graph.graph_def)
-    except ValueError as error:
-        raise probe.failure("truncated", f"the graph in {GRAPH} is damaged; copy or download it again") from error
-    for node in definition.nodes:
-        if _text(node.op) in _VARIABLE_OPS:
+    for index, node in enumerate(definition.nodes):
+        if _text(node.op) in _graph.VARIABLE_OPS:
             attributes = {_text(entry.key): entry.value for entry in node.attributes}
             dtype = _dtype(attributes["dtype"].type) if "dtype" in attributes else "unknown"
-            yield Tensor(path=tuple(_text(node.name).split("/")), shape=_shape(attributes["shape"].shape) if "shape" in attributes else None, dtype=dtype)
+            shape = _shape(attributes["shape"].shape) if "shape" in attributes else None
+            yield Tensor(path=tuple(_text(node.name).split("/")), shape=shape, dtype=dtype, node=index)
+
+
+def _is_export(objects: Any) -> bool:
+    """Return whether the root object is what Keras 3's ``export`` makes."""
+    return bool(objects.nodes) and {_text(edge.local_name) for edge in objects.nodes[0].children} >= {COPIES, "variables", "trainable_variables"}
+
+
+def _copies(objects: Any) -> frozenset[int]:
+    """Return the variables that stand in the list of copies that Keras 3's ``export`` makes, and that no function reads."""
+    if not _is_export(objects):
+        return frozenset()
+    edges = {_text(edge.local_name): edge.node_id for edge in objects.nodes[0].children}
+    if not 0 <= edges[COPIES] < len(objects.nodes):
+        return frozenset()
+    read = {number for entry in objects.concrete_functions for number in entry.value.bound_inputs}
+    return frozenset(edge.node_id for edge in objects.nodes[edges[COPIES]].children) - read
 
 
 def _signatures(graph: Any) -> Iterator[Signature]:
     for entry in sorted(graph.signatures, key=lambda entry: entry.key):
-        if _text(entry.key) == _INIT_SIGNATURE:  # an initialisation op, which nobody calls by name
+        if _text(entry.key) == _graph.INIT_SIGNATURE:
             continue
         inputs = {_text(tensor.key): _dtype(tensor.value.dtype) for tensor in sorted(entry.value.inputs, key=lambda tensor: tensor.key)}
         outputs = {_text(tensor.key): _dtype(tensor.value.dtype) for tensor in sorted(entry.value.outputs, key=lambda tensor: tensor.key)}
