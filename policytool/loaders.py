@@ -32,7 +32,8 @@ UNTRIED: Final = frozenset({"keras1"})
 
 def verdicts(document: Document, origins: Sequence[Origin], features: Features) -> tuple[Verdict, ...]:
     """Return what each loader makes of the document, in the order of :data:`LOADERS`; nothing for generations whose files were not tried."""
-    if any(origin.generation.id in UNTRIED for origin in origins):
+    exported = document.format == "savedmodel" and not document.nodes  # a TF 1 export, from which no load_model makes a Keras model
+    if exported or any(origin.generation.id in UNTRIED for origin in origins):
         return ()
     evidence = Evidence(document=document, features=features, releases=frozenset(origin.release.id for origin in origins))
     showing = [row for row in REFUSALS if document.format in row.formats and row.shows(evidence)]

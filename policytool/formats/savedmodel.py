@@ -2,7 +2,7 @@
 SavedModel directories, with and without Keras metadata, read without TensorFlow.
 
 The metadata of a Keras object is JSON: inside ``saved_model.pb`` for TF 2.0 to 2.4, in ``keras_metadata.pb`` from 2.6 on, in both for 2.5
-(where loaders from 2.5 on obey ``keras_metadata.pb``). The object graph says which object holds which, and the variables' shapes and dtypes.
+(where loaders from 2.5 on obey ``keras_metadata.pb``). What TF 1 exports has the model's architecture among its assets. The object graph says which object holds which, and the variables' shapes and dtypes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ KERAS: Final = "keras_metadata.pb"
 OWN_FILES: Final = frozenset({GRAPH, KERAS, "saved_model.pbtxt", "fingerprint.pb"})
 """Files that make a directory a SavedModel; a path to one of them stands for the directory."""
 
-OWN_DIRECTORIES: Final = frozenset({"variables", "assets", "assets.extra"})
+ASSETS: Final = "assets"
+ARCHITECTURE: Final = "assets/saved_model.json"
+"""Where ``export_saved_model`` of TF 1.13 to 2.0 puts the model's ``to_json()``."""
+
+OWN_DIRECTORIES: Final = frozenset({"variables", ASSETS, "assets.extra"})
 KERAS_PREFIX: Final = "_tf_keras_"
 VARIABLE: Final = "variable"
 COPIES: Final = "_all_variables"
@@ -57,11 +61,14 @@ def read(probe: Probe) -> Document:
     parts, places = _metadata(probe, graph.object_graph, observations)
     definition = _definition(probe, graph)
     has_keras = any(isinstance(part, dict) and isinstance(part.get("class_name"), str) for part in parts.values())
+    config_part = places.get(0, next(iter(parts))) if has_keras else None
+    if not has_keras and (architecture := _architecture(probe, observations)) is not None:
+        parts, config_part = {ARCHITECTURE: architecture}, ARCHITECTURE
     return Document(
         path=probe.shown,
         format="savedmodel",
         parts=parts,
-        config_part=places.get(0, next(iter(parts))) if has_keras else None,
+        config_part=config_part,
         layout=Layout.GRAPH if has_keras else Layout.SCOPES,
         tensors=() if has_keras else tuple(_scoped_tensors(graph, definition, observations)),
         nodes=_nodes(graph.object_graph, places) if has_keras else {},
@@ -71,6 +78,17 @@ def read(probe: Probe) -> Document:
         writer=Writer(tensorflow=_text(graph.meta_info.tensorflow_version) or None, backend="tensorflow"),
         observations=tuple(observations),
     )
+
+
+def _architecture(probe: Probe, observations: list[Observation]) -> Json:
+    """Return the architecture that TF 1 exports beside the graph; None where there is none, or something else of that name."""
+    file = probe.path / ARCHITECTURE
+    if not file.is_file():
+        return None
+    if file.stat().st_size > limits.MAX_JSON_BYTES:
+        raise probe.failure("json-limit", f"{ARCHITECTURE} holds {file.stat().st_size} bytes; at most {limits.MAX_JSON_BYTES} are read")
+    config = parse_json(probe, file.read_bytes(), ARCHITECTURE, observations)
+    return config if isinstance(config, dict) and isinstance(config.get("class_name"), str) and "config" in config else None
 
 
 def _message(probe: Probe, file: str, kind: str) -> Any:  # message classes made at run time have no static type

@@ -51,7 +51,7 @@ def place(document: Document, sites: tuple[Site, ...]) -> Placed:
     children: dict[int | None, list[int]] = defaultdict(list)
     for index, site in enumerate(sites):
         children[site.parent].append(index)
-    if document.layout is Layout.LEGACY_H5:
+    if document.layout in {Layout.LEGACY_H5, Layout.SCOPES}:
         sites = _numbered(sites, children, document.tensors or ())
         owned = _by_names(sites, children, document.tensors or ())
     elif document.layout is Layout.OBJECT_PATHS:
@@ -71,7 +71,7 @@ def _once(pairs: list[tuple[Variable, Tensor]], site: Site) -> tuple[Variable, .
 
 
 def _by_names(sites: tuple[Site, ...], children: Mapping[int | None, list[int]], tensors: Iterable[Tensor]) -> Owned:
-    """Legacy HDF5: the path begins with a layer of the model, scopes lead on, the last component is the variable."""
+    """Legacy HDF5 and TF 1 graphs: the path begins with a layer of the model, scopes lead on, the last component is the variable."""
     owned: Owned = defaultdict(list)
     children = _with_shared(sites, children)
     top = {tuple(sites[index].name.split("/")): index for index in children[0]} if sites else {}  # a "/" in a name makes a group of its own
