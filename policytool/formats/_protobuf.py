@@ -107,6 +107,7 @@ def _pool() -> descriptor_pool.DescriptorPool:
             field.label = field.LABEL_REPEATED if repeated else field.LABEL_OPTIONAL
             if kind_name in _SCALARS:
                 field.type = _SCALARS[kind_name]
+                field.options.packed = bool(repeated) and kind_name != "bytes"  # as proto3, which TensorFlow's messages are, writes numbers
             else:
                 field.type = field.TYPE_MESSAGE
                 field.type_name = f".{PACKAGE}.{kind_name}"

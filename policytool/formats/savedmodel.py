@@ -2,7 +2,8 @@
 SavedModel directories, with and without Keras metadata, read without TensorFlow.
 
 The metadata of a Keras object is JSON: inside ``saved_model.pb`` for TF 2.0 to 2.4, in ``keras_metadata.pb`` from 2.6 on, in both for 2.5
-(where loaders from 2.5 on obey ``keras_metadata.pb``). What TF 1 exports has the model's architecture among its assets. The object graph says which object holds which, and the variables' shapes and dtypes.
+(where loaders from 2.5 on obey ``keras_metadata.pb``). What TF 1 exports has the model's architecture among its assets. The object graph says which
+object holds which, and the variables' shapes and dtypes.
 """
 
 from __future__ import annotations

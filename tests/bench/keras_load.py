@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-model = import_module("keras").saving.load_model(sys.argv[1], compile=False)
+library = "tf_keras" if sys.argv[1].endswith(".savedmodel") else "keras"  # Keras 3 loads no SavedModel
+model = import_module(library).saving.load_model(sys.argv[1], compile=False)
 for layer in model.layers:
     sys.stdout.write(f"{layer.name} {layer.dtype_policy.name}\n")
