@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 VARIABLE_OPS: Final = frozenset({"VarHandleOp", "VariableV2", "Variable", "AutoReloadVariable"})
 """Ops that stand for a variable in a graph without an object graph (TF 1)."""
 
-INIT_SIGNATURE: Final = "__saved_model_init_op"
-"""An initialisation op, which nobody calls by name."""
+_INTERNAL: Final = b"__saved_model_"
+"""What the names of ops for initialisation and training begin with, which stand among the signatures and which nobody calls by name."""
 
 _OUTSIDE: Final = VARIABLE_OPS | {"Placeholder"}
 """Ops of the main graph that stand for what comes from outside."""
@@ -144,10 +144,15 @@ def traces(meta_graph: Any, graph_def: Any) -> tuple[Trace, ...]:
     found = [
         reader.trace(_text(entry.key), _needed(main, [_text(tensor.value.name) for tensor in entry.value.outputs]), sources, signature=True)
         for entry in sorted(meta_graph.signatures, key=lambda entry: entry.key)
-        if _text(entry.key) != INIT_SIGNATURE
+        if not is_internal(entry.key)
     ]
     found = [trace for trace in found if trace.ops]
     return tuple(found or _of_root(reader, objects))
+
+
+def is_internal(key: bytes) -> bool:
+    """Return whether what stands among the signatures is an op of TensorFlow's own."""
+    return key.startswith(_INTERNAL)
 
 
 def _of_root(reader: _Reader, objects: Any) -> Iterator[Trace]:

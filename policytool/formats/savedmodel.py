@@ -31,6 +31,9 @@ ARCHITECTURE: Final = "assets/saved_model.json"
 """Where ``export_saved_model`` of TF 1.13 to 2.0 puts the model's ``to_json()``."""
 
 OWN_DIRECTORIES: Final = frozenset({"variables", ASSETS, "assets.extra"})
+SERVE: Final = b"serve"
+"""The tag that loaders look for (tensorflow/python/saved_model/tag_constants.py)."""
+
 KERAS_PREFIX: Final = "_tf_keras_"
 VARIABLE: Final = "variable"
 COPIES: Final = "_all_variables"
@@ -53,12 +56,8 @@ def read(probe: Probe) -> Document:
     saved = _message(probe, GRAPH, "SavedModel")
     if not saved.meta_graphs:
         raise probe.failure("savedmodel-empty", f"{GRAPH} holds no graph; expected what tf.saved_model.save or model.save writes")
-    graph = saved.meta_graphs[0]
     observations: list[Observation] = []
-    if len(saved.meta_graphs) > 1:
-        observations.append(
-            Observation(code="several-graphs", message=f"{GRAPH} holds {len(saved.meta_graphs)} graphs; the first one is reported", where=GRAPH)
-        )
+    graph = _served(saved.meta_graphs, observations)
     parts, places = _metadata(probe, graph.object_graph, observations)
     definition = _definition(probe, graph)
     has_keras = any(isinstance(part, dict) and isinstance(part.get("class_name"), str) for part in parts.values())
@@ -79,6 +78,17 @@ def read(probe: Probe) -> Document:
         writer=Writer(tensorflow=_text(graph.meta_info.tensorflow_version) or None, backend="tensorflow"),
         observations=tuple(observations),
     )
+
+
+def _served(graphs: Any, observations: list[Observation]) -> Any:
+    """Return the graph that is tagged for serving, else the first; TF 1 exports those for training and evaluation as well."""
+    if len(graphs) == 1:
+        return graphs[0]
+    tags = [", ".join(_text(tag) for tag in graph.meta_info.tags) or "no tag" for graph in graphs]
+    chosen = next((index for index, graph in enumerate(graphs) if SERVE in graph.meta_info.tags), 0)
+    message = f"{GRAPH} holds {len(graphs)} graphs ({'; '.join(tags)}); the one tagged {tags[chosen]} is reported"
+    observations.append(Observation(code="several-graphs", message=message, where=GRAPH))
+    return graphs[chosen]
 
 
 def _architecture(probe: Probe, observations: list[Observation]) -> Json:
@@ -226,7 +236,7 @@ def _copies(objects: Any) -> frozenset[int]:
 
 def _signatures(graph: Any) -> Iterator[Signature]:
     for entry in sorted(graph.signatures, key=lambda entry: entry.key):
-        if _text(entry.key) == _graph.INIT_SIGNATURE:
+        if _graph.is_internal(entry.key):
             continue
         inputs = {_text(tensor.key): _dtype(tensor.value.dtype) for tensor in sorted(entry.value.inputs, key=lambda tensor: tensor.key)}
         outputs = {_text(tensor.key): _dtype(tensor.value.dtype) for tensor in sorted(entry.value.outputs, key=lambda tensor: tensor.key)}

@@ -77,10 +77,16 @@ def test_layers_count_once_however_many_edges_lead_to_them(tmp_path: Path) -> No
     assert model.summary.parameters == 6
 
 
-def test_several_graphs_are_told(tmp_path: Path) -> None:
-    """A file with a training and a serving graph is read for its first, and says so."""
+@pytest.mark.parametrize(("tags", "reported"), [((b"train", b"serve"), 1), ((b"serve", b"train"), 0), ((b"train", b"eval"), 0), ((b"", b""), 0)])
+def test_of_several_graphs_the_one_for_serving_is_reported(tags: tuple[bytes, bytes], reported: int, tmp_path: Path) -> None:
+    """TF 1 exports graphs for training and evaluation too; which one is reported is told."""
     path = small_saved_model(tmp_path / "two")
     saved = _protobuf.parse("SavedModel", (path / "saved_model.pb").read_bytes())
-    saved.meta_graphs.add().meta_info.tensorflow_version = b"2.3.0"
+    saved.meta_graphs.append(saved.meta_graphs[0])
+    for number, (graph, tag) in enumerate(zip(saved.meta_graphs, tags, strict=True)):
+        graph.meta_info.tags.extend([tag] if tag else [])
+        graph.meta_info.tensorflow_version = f"2.3.{number}".encode()
     (path / "saved_model.pb").write_bytes(saved.SerializeToString())
-    assert [item.code for item in policytool.inspect(path).observations] == ["several-graphs"]
+    model = policytool.inspect(path)
+    assert model.writer.tensorflow == f"2.3.{reported}"
+    assert [item.code for item in model.observations] == ["several-graphs"]
