@@ -20,10 +20,10 @@ VERSION: Final = 1
 """Additive changes keep it; anything else raises it."""
 
 
-def render(selected: Selected, _view: View) -> str:
-    """Return the report as JSON text."""
+def render(selected: Selected, view: View) -> str:
+    """Return the report as JSON text; where the stream lacks characters, they are escaped as JSON does it."""
     values = document(selected)
-    text = json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(values, indent=2, ensure_ascii=not view.unicode, allow_nan=False)
     if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):  # lone surrogates, which UTF-8 has no bytes for
         text = json.dumps(values, indent=2, allow_nan=False)
     return text + "\n"

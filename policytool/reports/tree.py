@@ -1,7 +1,7 @@
 """
 The report that shows how layers lie in each other: names below the names that hold them, with policy and dtypes beside.
 
-rich's Tree takes a third of a second for EfficientNetV2-L's 1,031 layers; the guides are a walk over the paths and cost nothing.
+rich's Tree lines nothing up beside the names, and takes three times as long for EfficientNetV2-L's 1,031 layers.
 """
 
 from __future__ import annotations
