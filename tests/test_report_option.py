@@ -220,7 +220,7 @@ def test_a_file_that_cannot_be_made_is_exit_code_3(report: str, words: str) -> N
 def test_stdout_is_not_replaced(project: Path) -> None:
     """A file that stdout was redirected to is --format's."""
     with (project / "out.txt").open("wb") as out:
-        command = [sys.executable, "-m", "policytool", "inspect", "--report", f"json={project / 'out.txt'}", project / "a.h5"]
+        command = [sys.executable, "-m", "policytool", "inspect", "--report", f"json={project / 'out.txt'}", str(project / "a.h5")]
         done = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, check=False, cwd=ROOT)
     assert done.returncode == 2
     assert b"stdout is what --format says" in done.stderr

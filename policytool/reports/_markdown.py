@@ -19,8 +19,8 @@ _SPAN: Final = re.compile(r"`([^`]+)`")
 _PLAIN: Final = re.compile(r"(?:[^\W_]|[.,;'\"()/%+=!?·→-])*")
 """Letters and digits, and punctuation that is no markup within a line."""
 
-_BLOCK: Final = re.compile(r"\d+[.)]|[-+=]+")
-"""What would begin a list or underline a heading."""
+_BLOCK: Final = re.compile(r"(?:\d+[.)]|[-+=]+)(?= |$)")
+"""What would begin a list or underline a heading where a sentence begins with it."""
 
 _LINK: Final = re.compile(r"(?i)www\.|\bGH-\d")
 """What GitHub makes a link of; ``://`` and ``@`` are not plain anyway."""
@@ -41,7 +41,11 @@ def code(text: str) -> str:
 
 def prose(text: str) -> str:
     """Return a sentence whose words stay as they are, where they are plain, and are code otherwise."""
-    pieces = _SPAN.split(clean(text))  # every second one stood between backticks
+    shown = clean(text)
+    begin = _BLOCK.match(shown)
+    if begin:
+        return code(begin[0]) + prose(shown[begin.end() :])
+    pieces = _SPAN.split(shown)  # every second one stood between backticks
     return "".join(code(piece) if position % 2 else " ".join(_word(word) for word in piece.split(" ")) for position, piece in enumerate(pieces))
 
 
@@ -52,5 +56,4 @@ def row(cells: Sequence[str]) -> str:
 
 def _word(word: str) -> str:
     core = word.rstrip(_STOPS)
-    is_plain = _PLAIN.fullmatch(core) and not _BLOCK.fullmatch(word) and not _LINK.search(word)
-    return word if is_plain else code(core) + word[len(core) :]
+    return word if _PLAIN.fullmatch(core) and not _LINK.search(core) else code(core) + word[len(core) :]
