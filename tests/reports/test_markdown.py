@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
 from policytool.operations.inspection import Selected
 from policytool.reports import View, markdown
@@ -58,6 +59,35 @@ def test_every_row_has_as_many_cells_as_the_header(selected: Selected, variables
         assert len(table) == 2 + len(model.layers) + variables * sum(len(layer.variables) for layer in model.layers)
         assert {len(line.split("|")) for line in table} == {len(table[0].split("|"))}
         assert cells(table[1]) == ["---"] * len(cells(table[0]))
+
+
+def read(text: str) -> tuple[str, list[list[str]]]:
+    """Return the heading and the tables' rows as a reader sees them, by a parser of CommonMark and GitHub's tables."""
+    tokens = MarkdownIt("commonmark").enable("table").parse(text)
+    headings, rows = [], list[list[str]]()
+    for position, token in enumerate(tokens):
+        if token.type == "tr_open":
+            rows.append([])
+        elif token.type == "inline":
+            said = "".join(child.content for child in token.children or [] if child.type in {"text", "text_special", "code_inline"})
+            opened = tokens[position - 1].type
+            if opened == "heading_open":
+                headings.append(said)
+            elif opened in {"td_open", "th_open"}:
+                rows[-1].append(said)
+    assert len(headings) == 1
+    return headings[0], rows
+
+
+@given(models())
+def test_a_parser_reads_names_as_they_are(selected: Selected) -> None:
+    """The heading is the path, each row is a layer, its first cell the layer's path and its second the class."""
+    (model,) = selected.inspection.models
+    heading, rows = read(markdown.REPORTER.render(selected, View()))
+    assert heading == clean(model.path)
+    assert [row[0] for row in rows[1:]] == [clean(layer.path) for layer in model.layers]
+    if rows and rows[0][1] == "class":
+        assert [row[1] for row in rows[1:]] == [clean(layer.class_name or "").strip() for layer in model.layers]
 
 
 @given(models())
