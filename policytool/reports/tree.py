@@ -6,6 +6,7 @@ rich's Tree lines nothing up beside the names, and takes three times as long for
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool.reports import _cells, _notes
@@ -54,11 +55,11 @@ def _columns(layers: Sequence[Layer], noted: Sequence[str], view: View) -> list[
 
 
 def _rows(layers: Sequence[Layer], noted: Sequence[str], columns: Sequence[Column], view: View) -> Iterator[list[Cell]]:
-    for layer, letters, (before, below) in zip(layers, noted, _branches([layer.path for layer in layers], view), strict=True):
+    for layer, letters, branch in zip(layers, noted, branches([layer.path for layer in layers], view), strict=True):
         style = _cells.style(layer)
         variables, parameters = _cells.counts(layer)
         cells = {
-            "layer": Cell(text=before),
+            "layer": Cell(text=branch.name, before=branch.before),
             "class": Cell(text=clean(layer.class_name or ""), style="dim"),
             "policy": Cell(text=_cells.policy(layer), style=style if layer.policy else "dim"),
             _BOTH: Cell(text=_both(layer), style=style),
@@ -71,8 +72,8 @@ def _rows(layers: Sequence[Layer], noted: Sequence[str], columns: Sequence[Colum
         yield [cells[column.title] for column in columns]
         if view.variables:
             for variable in layer.variables:
-                text = f"{below}{_cells.variable(variable)} {variable.dtype}"
-                yield [Cell(text=text, style="dim"), *(Cell(text="") for _ in columns[1:])]
+                text = f"{_cells.variable(variable)} {variable.dtype}"
+                yield [Cell(text=text, style="dim", before=branch.below), *(Cell(text="") for _ in columns[1:])]
 
 
 def _both(layer: Layer) -> str:
@@ -80,12 +81,17 @@ def _both(layer: Layer) -> str:
     return f"{layer.compute_dtype or '?'}/{layer.variable_dtype or '?'}" if layer.compute_dtype != layer.variable_dtype else ""
 
 
-def _branches(paths: Sequence[str], view: View) -> list[tuple[str, str]]:
-    """
-    Return, for each path, its name with the guides before it, and what stands before lines of its own below it.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Branch:
+    """Where a layer hangs: its name, the guides before it, and those before lines of its own below it."""
 
-    A path lies below the last one that it continues; where a selection left that out, its name is longer.
-    """
+    before: str
+    name: str
+    below: str
+
+
+def branches(paths: Sequence[str], view: View) -> list[Branch]:
+    """Return where each path hangs: below the last one that it continues; where a selection left that out, its name is longer."""
     names, depths = _nested(paths)
     tee, corner, bar, gap = _GUIDES[view.unicode]
     has_next: list[bool] = []
@@ -101,7 +107,7 @@ def _branches(paths: Sequence[str], view: View) -> list[tuple[str, str]]:
         if depth:
             guides.append(bar if more else gap)
         within = bar if position + 1 < len(depths) and depths[position + 1] > depth else gap
-        found.append((before + (tee if more else corner) * bool(depth) + name, "".join(guides) + within))
+        found.append(Branch(before=before + (tee if more else corner) * bool(depth), name=name, below="".join(guides) + within))
     return found
 
 

@@ -69,26 +69,34 @@ def test_depth_and_guides_say_who_holds_whom(found: tuple[Layer, ...]) -> None:
     """Read back from its guides alone, the tree has the layers' paths."""
     read: list[str] = []
     above: list[str] = []
-    for before, _ in tree._branches([layer.path for layer in found], View()):  # noqa: SLF001
-        guides = re.match(r"(?:│  |   )*(?:├─ |└─ )?", before)
-        assert guides is not None
-        depth = len(guides[0]) // 3
-        del above[depth:]
-        above.append(before[len(guides[0]) :])
-        read.append("/".join(above))
+    for branch in tree.branches([layer.path for layer in found], View()):
+        assert re.fullmatch(r"(?:(?:│  |   )*(?:├─ |└─ ))?", branch.before)
+        del above[len(branch.before) // 3 :]
+        read.append("/".join([*above, branch.name]))
+        above.append(branch.name)
     assert read == [clean(layer.path) for layer in found]
 
 
 def test_guides_join_siblings_and_end_at_the_last() -> None:
     """Before and below each name stands what leads to its siblings."""
-    found = tree._branches(["m", "m/a", "m/a/x", "m/a/y", "m/b", "m/b/z", "n"], View())  # noqa: SLF001
-    assert [before for before, _ in found] == ["m", "├─ a", "│  ├─ x", "│  └─ y", "└─ b", "   └─ z", "n"]
-    assert [below for _, below in found] == ["│  ", "│  │  ", "│  │     ", "│        "[:9], "   │  ", "         "[:9], "   "]
+    found = tree.branches(["m", "m/a", "m/a/x", "m/a/y", "m/b", "m/b/z", "n"], View())
+    assert [branch.before + branch.name for branch in found] == ["m", "├─ a", "│  ├─ x", "│  └─ y", "└─ b", "   └─ z", "n"]
+    assert [branch.below for branch in found] == ["│  ", "│  │  ", "│  │     ", "│        ", "   │  ", "         ", "   "]
 
 
 def test_a_name_begins_another_only_at_a_slash() -> None:
     """``ab`` does not lie in ``a``."""
-    assert [before for before, _ in tree._branches(["a", "ab", "ab/c"], View())] == ["a", "ab", "└─ c"]  # noqa: SLF001
+    assert [branch.before + branch.name for branch in tree.branches(["a", "ab", "ab/c"], View())] == ["a", "ab", "└─ c"]
+
+
+def test_guides_outlast_names_where_there_is_little_room() -> None:
+    """A name is shortened in its middle, the guides before it are not, until there is room for nothing else."""
+    lines = drawn(inspected("tf2.15/mha_mixed"), View(width=50))
+    assert any(re.match(r"  │  └─ \w+…\w+ ", line) for line in lines)
+    (model,) = inspected(NESTED).inspection.models
+    path = "/".join(["a"] * 60)
+    deep = tuple(replace(model.layers[0], path=path[: 2 * number + 1]) for number in range(60))
+    assert max(map(width_of, drawn(whole(replace(model, layers=deep)), View(width=80)))) <= 80
 
 
 def test_a_selection_lengthens_names_where_it_left_their_holder_out() -> None:
