@@ -114,6 +114,7 @@ def test_a_report_that_lies_among_the_inputs_is_no_input() -> None:
     assert len(json.loads(Path("report.json").read_text(encoding="utf-8"))["models"]) == 1
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="has neither")
 def test_pipes_and_devices_are_written_to_and_stay() -> None:
     """``/dev/null`` is still one afterwards, and a named pipe hands the report on."""
     assert run("inspect", "--report", "json=/dev/null", "a.h5").code == 0

@@ -18,7 +18,6 @@ import click
 from policytool import discovery, recognition
 from policytool.cli.options import PIPE_WIDTH
 from policytool.discovery import Input, shown
-from policytool.drafts import Draft, remove_stale
 from policytool.errors import ModelFileError, ReportError, UsageError
 from policytool.operations.inspection import is_passed_over
 from policytool.reports import View
@@ -160,6 +159,8 @@ def _write(path: Path, data: bytes) -> None:
     if target.exists() and not target.is_file():
         target.write_bytes(data)
         return
+    from policytool.drafts import Draft, remove_stale  # hashlib, random and socket, only where a file is written
+
     remove_stale(target.parent)
     with Draft.beside(target) as draft:
         draft.path.write_bytes(data)
