@@ -59,11 +59,11 @@ def inputs(arguments: Iterable[str]) -> Iterator[Input]:
     """
     seen: set[Path] = set()
     for found in _expanded(list(arguments) or ["."]):
-        whole = Input(path=_whole(found.path), exact=found.exact)
-        identity = Path(os.path.realpath(whole.path))
+        meant = Input(path=whole(found.path), exact=found.exact)
+        identity = Path(os.path.realpath(meant.path))
         if identity not in seen:
             seen.add(identity)
-            yield whole
+            yield meant
 
 
 def _expanded(arguments: list[str]) -> Iterator[Input]:
@@ -108,8 +108,8 @@ def _is_skipped(name: str) -> bool:
     return name.startswith(".") or name.endswith(_BACKUP)
 
 
-def _whole(path: Path) -> Path:
-    """Return the directory that a path is a part of, or the path itself."""
+def whole(path: Path) -> Path:
+    """Return the model's directory that a path is a part of, or the path itself."""
     parent = path.parent
     if path.name in savedmodel.OWN_FILES and os.path.isfile(parent / _SAVEDMODEL_FILE):
         return parent

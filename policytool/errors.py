@@ -5,6 +5,7 @@ Everything that can go wrong, as one tree.
     ├── UsageError               the call is wrong (exit code 2)
     │   └── PolicyNameError      a name that no release knows
     ├── ModelFileError           a file could not be read (exit code 3); has a path and a stable code
+    ├── ReportError              a report could not be written (exit code 3)
     └── SpellingError            a policy that a generation has no words for
 
 Each message says what was expected, what was found, where, and what to do.
@@ -23,6 +24,10 @@ class UsageError(PolicytoolError):
 
 class PolicyNameError(UsageError):
     """A policy name that no Keras release ever accepted."""
+
+
+class ReportError(PolicytoolError):
+    """A report that cannot go where it should."""
 
 
 class SpellingError(PolicytoolError):

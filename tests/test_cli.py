@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -42,7 +43,7 @@ def test_help_names_every_command(option: str) -> None:
     assert "inspect" in ended.out
     command = run("inspect", option)
     assert (command.code, command.err) == (0, "")
-    for name in ("--format", "--layer", "--only", "--variables", "--depth", "--color", "--progress", "--config", "--show-settings", "--debug"):
+    for name in ("--format", "--report", "--layer", "--only", "--variables", "--depth", "--color", "--progress", "--config", "--show-settings", "--debug"):
         assert name in command.out
 
 
@@ -358,11 +359,19 @@ def test_names_beyond_the_terminals_encoding_are_escaped(encoding: str, tmp_path
     assert done.stderr == b""
 
 
-def test_json_is_utf8_whatever_the_terminal(tmp_path: Path) -> None:
-    """Machine output is JSON under an ASCII terminal too."""
-    path = h5_model(tmp_path / "names.h5", sequential(dense("層一")))
-    ended = run_process("inspect", "--format", "json", path, environment={"PYTHONIOENCODING": "ascii"})
-    assert ended.json["models"][0]["layers"][1]["name"] == "層一"
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+@pytest.mark.parametrize("name", ["層一", "naïve", "\U0001f600"])
+def test_json_is_json_whatever_the_terminal(name: str, encoding: str, tmp_path: Path) -> None:
+    """Machine output is JSON under an ASCII terminal too: what its encoding lacks is escaped as JSON does it."""
+    path = h5_model(tmp_path / "names.h5", sequential(dense(name)))
+    done = subprocess.run(
+        [sys.executable, "-m", "policytool", "inspect", "--format", "json", path],
+        capture_output=True,
+        check=True,
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+        timeout=60,
+    )
+    assert json.loads(done.stdout.decode(encoding))["models"][0]["layers"][1]["name"] == name
 
 
 def test_progress_goes_to_stderr() -> None:

@@ -15,6 +15,8 @@ import pytest
 
 from policytool import limits
 from policytool.cli.main import COMMANDS
+from policytool.reports import REPORTERS, _notes, csv_report
+from policytool.reports.plans import PLAN_REPORTERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,6 +99,33 @@ def test_links_of_the_readme_lead_somewhere() -> None:
     links = re.findall(r"\]\(([^)#]+)\)", README)
     missing = [link for link in links if not link.startswith("http") and not (ROOT / link).exists()]
     assert not missing
+
+
+REPORTS: Final = (ROOT / "docs/reports.md").read_text(encoding="utf-8")
+
+
+def test_every_column_of_the_csv_is_in_its_order_in_the_documentation() -> None:
+    """The table of columns is the header."""
+    table = REPORTS[REPORTS.index("| column | value |") : REPORTS.index("Later releases add columns")]
+    told = [name for line in table.splitlines()[2:] if line.startswith("|") for name in re.findall(r"`([^`]+)`", line.split("|")[1])]
+    assert tuple(told) == csv_report.COLUMNS
+
+
+def test_every_format_and_note_is_in_the_documentation() -> None:
+    """With the commands that have it, the default first; a letter with its word."""
+    told = dict(re.findall(r"^\| `(\w+)` \| ((?:inspect|migrate).*?) \|", REPORTS, re.MULTILINE))
+    assert [name for name, commands in told.items() if "inspect" in commands] == [reporter.name for reporter in REPORTERS]
+    assert [name for name, commands in told.items() if "migrate" in commands] == [reporter.name for reporter in PLAN_REPORTERS]
+    letters = dict(re.findall(r"^\| `(.)` \| ([^|]+?) \|", REPORTS, re.MULTILINE))
+    assert {letter: word for letter, word in letters.items() if letter != "S"} == {letter: note[0] for letter, note in _notes.NOTES.items() if letter != "S"}
+    assert "S" in letters
+
+
+@pytest.mark.parametrize("page", sorted(page.name for page in (ROOT / "docs").glob("*.md")))
+def test_links_of_the_pages_lead_somewhere(page: str) -> None:
+    """Every relative link is a file."""
+    links = re.findall(r"\]\(([^)#\s]+)\)", (ROOT / "docs" / page).read_text(encoding="utf-8"))
+    assert not [link for link in links if not link.startswith("http") and not (ROOT / "docs" / link).exists()]
 
 
 def test_bounds_have_reasons() -> None:

@@ -62,7 +62,9 @@ def tables(draw: st.DrawFn) -> tuple[list[Column], list[list[Cell]], View]:
     titles = [draw(st.text("abcdefgh", min_size=1, max_size=10)) for _ in range(count)]
     columns = [Column(title=title, minimum=draw(st.integers(1, 15)), middle=draw(st.booleans())) for title in titles]
     styles = st.sampled_from(sorted(_layout.STYLES))
-    rows = draw(st.lists(st.lists(st.builds(Cell, text=PRINTABLE, style=styles), min_size=count, max_size=count), max_size=6))
+    rows = draw(
+        st.lists(st.lists(st.builds(Cell, text=PRINTABLE, style=styles, before=st.text("│├─", max_size=12)), min_size=count, max_size=count), max_size=6)
+    )
     least = sum(max(column.minimum, len(column.title)) for column in columns) + count - 1 + 2
     return columns, rows, View(width=least + draw(st.integers(0, 100)), colour=draw(st.booleans()), unicode=draw(st.booleans()))
 
@@ -100,10 +102,10 @@ def test_room_is_not_given_away(drawn: tuple[list[Column], list[list[Cell]], Vie
     columns, rows, view = drawn
     plain = View(width=view.width, unicode=view.unicode)
     lines = table(columns, rows, plain)
-    natural = [max([len(column.title), *(width_of(row[index].text) for row in rows)]) for index, column in enumerate(columns)]
+    natural = [max([len(column.title), *(width_of(row[index].before + row[index].text) for row in rows)]) for index, column in enumerate(columns)]
     if sum(natural) + 2 * (len(columns) - 1) + 2 <= view.width:
         for row, line in zip(rows, lines[2:], strict=True):
-            assert all(cell.text in line for cell in row)
+            assert all(cell.before + cell.text in line for cell in row)
 
 
 def test_columns_line_up() -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from policytool import discovery, policy
-from policytool.cli import options
+from policytool.cli import options, report_option
 from policytool.cli.exit_codes import Exit
 from policytool.cli.progress import counted
 from policytool.errors import PolicyNameError, UsageError
 from policytool.operations import inspection
 from policytool.reports import REPORTERS
 from policytool.reports._layout import clean
+
+if TYPE_CHECKING:
+    from policytool.cli.report_option import ReportFile
 
 _ONLY = ("deprecated", "mixed")
 
@@ -27,15 +32,17 @@ _ONLY = ("deprecated", "mixed")
     envvar="POLICYTOOL_FORMAT",
     help="What stdout carries.",
 )
+@report_option.option(REPORTERS)
 @click.option("--layer", metavar="PATTERN", help="Show layers of this path, or whose path this regular expression matches in full.")
 @click.option("--only", metavar="deprecated|mixed|POLICY", help="Show layers with a deprecated spelling, a mixed policy, or this policy.")
-@click.option("--variables", is_flag=True, help="Show each layer's stored variables (JSON always has them).")
+@click.option("--variables", is_flag=True, help="Show each layer's stored variables (JSON always has them, CSV counts them).")
 @click.option("--depth", type=click.IntRange(min=0), metavar="N", help="Show N levels below the model.")
 @click.option("-0", "--null", is_flag=True, help="Paths on stdin end in NUL instead of newlines.")
 @options.common
 def command(
     paths: tuple[str, ...],
     format: str,  # the option's name
+    report: tuple[ReportFile, ...],
     layer: str | None,
     only: str | None,
     *,
@@ -59,17 +66,21 @@ def command(
     selection = inspection.Selection(layer=layer, only=only, depth=depth)
     listed = list(options.listed(paths, null=null))
     found = list(discovery.inputs(listed)) if listed or not paths else []  # an empty list on stdin means no file, not every file
+    report_option.check(report, found)
     inspected = inspection.gathered(counted(inspection.inspect_all(found), len(found), progress, "inspect"))
     selected = inspection.narrowed(inspected, selection)
+    unwritten = report_option.written(report, REPORTERS, selected, variables=variables)
     reporter = next(reporter for reporter in REPORTERS if reporter.name == format)
     click.echo(reporter.render(selected, options.view(color, variables=variables)), nl=False, color=color != "never")
     for failure in inspected.failures:
         click.echo(f"policytool: {clean(failure.path)} {clean(failure.message)} [{failure.code}]", err=True)
+    for sentence in unwritten:
+        click.echo(f"policytool: {sentence}", err=True)
     if inspected.passed_over and not quiet:
         click.echo(f"policytool: {inspected.passed_over} files that are no models were passed over", err=True)
     if verbose:
         click.echo(f"policytool: {len(inspected.models)} models, {len(inspected.failures)} failures", err=True)
-    if inspected.failures:
+    if inspected.failures or unwritten:
         return Exit.FAILURE
     if not inspected.models:
         click.echo("policytool: no model found", err=True)

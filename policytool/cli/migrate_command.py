@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from policytool import discovery
-from policytool.cli import options
+from policytool.cli import options, report_option
 from policytool.cli.exit_codes import Exit
 from policytool.cli.progress import counted
 from policytool.errors import UsageError
@@ -25,6 +25,7 @@ from policytool.reports.plans import PLAN_REPORTERS, Migrations
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from policytool.cli.report_option import ReportFile
     from policytool.operations.migration import Result
 
 _DIFF: Final = "diff"
@@ -70,6 +71,7 @@ _FORMATS: Final = [reporter.name for reporter in PLAN_REPORTERS if reporter.name
 @click.option(
     "--format", "format", type=click.Choice(_FORMATS), default=_FORMATS[0], show_default=True, envvar="POLICYTOOL_FORMAT", help="What stdout carries."
 )
+@report_option.option(PLAN_REPORTERS)
 @click.option("-0", "--null", is_flag=True, help="Paths on stdin end in NUL instead of newlines.")
 @options.common
 def command(
@@ -84,6 +86,7 @@ def command(
     output: str | None,
     plan: Path | None,
     format: str,  # the option's name
+    report: tuple[ReportFile, ...],
     include_exceptions: bool,
     in_place: bool,
     backup: bool,
@@ -130,32 +133,39 @@ def command(
         write=not (dry_run or diff or check),
     )
     listed = list(options.listed(paths, null=null))
+    others = [path for path in (plan, destination.output) if path is not None]
     if plan is not None:
+        report_option.check(report, discovery.inputs(listed) if listed else (), others)
         if asked != Options():
             raise UsageError("--plan carries out what was planned; options that plan (--to, --set, ...) cannot be added to it")
         results = list(migrate_saved(plan, tuple(listed), destination))
     else:
         found = list(discovery.inputs(listed)) if listed else [] if paths else the_one_model(discovery.inputs([]), asked, destination)
+        report_option.check(report, found, others)
         results = list(counted(migrate_all(found, asked, destination), len(found), progress, "migrate"))
-    return _report(results, _DIFF if diff else format, color, check=check, quiet=quiet, verbose=verbose)
+    return _report(results, _DIFF if diff else format, report, color, check=check, quiet=quiet, verbose=verbose)
 
 
-def _report(results: Iterable[Result], format: str, color: str, *, check: bool, quiet: bool, verbose: bool) -> int:
+def _report(results: Iterable[Result], format: str, files: tuple[ReportFile, ...], color: str, *, check: bool, quiet: bool, verbose: bool) -> int:
     """Show what happened and return the exit code."""
     every = list(results)
     migrations = tuple(result for result in every if isinstance(result, Migration))
     failures = tuple(result for result in every if isinstance(result, Failure))
     reporter = next(reporter for reporter in PLAN_REPORTERS if reporter.name == format)
-    click.echo(reporter.render(Migrations(migrations=migrations, failures=failures), options.view(color)), nl=False, color=color != "never")
+    found = Migrations(migrations=migrations, failures=failures)
+    unwritten = report_option.written(files, PLAN_REPORTERS, found)
+    click.echo(reporter.render(found, options.view(color)), nl=False, color=color != "never")
     for failure in failures:
         click.echo(f"policytool: {clean(failure.path)} {clean(failure.message)} [{failure.code}]", err=True)
+    for sentence in unwritten:
+        click.echo(f"policytool: {sentence}", err=True)
     if format != "table":
         for migration in migrations:
             for refusal in migration.plan.refusals:
                 click.echo(f"policytool: {clean(migration.plan.path)} {clean(refusal.message)} [{refusal.code}]", err=True)
     _summary(every, migrations, failures, quiet=quiet, verbose=verbose)
     changes = [migration for migration in migrations if migration.status is Status.PLANNED]
-    if failures or any(migration.status is Status.REFUSED for migration in migrations):
+    if failures or unwritten or any(migration.status is Status.REFUSED for migration in migrations):
         return Exit.FAILURE
     if check and changes:
         return Exit.FINDINGS

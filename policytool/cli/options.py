@@ -84,7 +84,7 @@ def wants_colour(color: str, stream: TextIO) -> bool:
 def can_draw(stream: TextIO) -> bool:
     """Return whether the stream's encoding has box characters."""
     try:
-        "─…·→".encode(stream.encoding or "ascii")
+        "─│├└…·→".encode(stream.encoding or "ascii")
     except (UnicodeEncodeError, LookupError):
         return False
     return True

@@ -42,7 +42,7 @@ def load(context: click.Context, _parameter: click.Parameter, value: str | None)
         if not listed and not isinstance(item, str | int | float | bool):
             raise click.UsageError(f"{file} has the key {key!r} with a value that is no text, number or boolean")
         if name in own:
-            defaults[name] = item
+            defaults[name] = [item] if name in _repeatable(context) and not listed else item
     context.default_map = {**(context.default_map or {}), **defaults}
     context.meta[_SOURCE] = file
 
@@ -84,6 +84,8 @@ def _options(context: click.Context) -> list[click.Option]:
 
 
 def _shown(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(_shown(str(item)) for item in value)}]"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from policytool.reports import json_report, table
+from policytool.reports import csv_report, json_report, markdown, table, tree
 from policytool.reports._base import Reporter
 from policytool.reports._layout import View
 
 REPORTERS: Final[tuple[Reporter, ...]] = (
     table.REPORTER,  # first: the default
+    tree.REPORTER,
+    markdown.REPORTER,
+    csv_report.REPORTER,
     json_report.REPORTER,
 )
 

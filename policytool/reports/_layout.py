@@ -69,6 +69,8 @@ class Cell:
 
     text: str
     style: str = ""
+    before: str = ""
+    """What stands before the text and is not shortened while there is room for some of the text: a tree's guides."""
 
 
 def clean(text: str) -> str:
@@ -104,7 +106,9 @@ def shortened(text: str, width: int, view: View, *, middle: bool = False) -> str
 
 def table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], view: View, indent: int = 2) -> list[str]:
     """Return the lines of a table; the widest shortenable columns give way first, none below its minimum."""
-    natural = [max([width_of(column.title), *(width_of(row[index].text) for row in rows)]) for index, column in enumerate(columns)]
+    natural = [
+        max([width_of(column.title), *(width_of(row[index].before) + width_of(row[index].text) for row in rows)]) for index, column in enumerate(columns)
+    ]
     least = [min(width, max(column.minimum, width_of(column.title))) for width, column in zip(natural, columns, strict=True)]
     gap = next((gap for gap in _GAPS if sum(least) + gap * (len(columns) - 1) + indent <= view.width), _GAPS[-1])
     widths = _fitted(natural, least, view.width - indent - gap * (len(columns) - 1))
@@ -129,11 +133,22 @@ def _fitted(natural: Sequence[int], least: Sequence[int], room: int) -> list[int
     return widths
 
 
+_LEAST: Final = 4
+"""Columns of text without which what stands before it is worth nothing."""
+
+
+def _fitting(cell: Cell, width: int, view: View, *, middle: bool) -> str:
+    room = width - width_of(cell.before)
+    if room < min(_LEAST, width_of(cell.text)):
+        return shortened(cell.before + cell.text, width, view, middle=middle)
+    return cell.before + shortened(cell.text, room, view, middle=middle)
+
+
 def _line(cells: Sequence[Cell], columns: Sequence[Column], widths: Sequence[int], view: View, gap: int) -> str:
     parts = []
     last = len(cells) - 1
     for index, (cell, column, width) in enumerate(zip(cells, columns, widths, strict=True)):
-        text = shortened(cell.text, width, view, middle=column.middle)
+        text = _fitting(cell, width, view, middle=column.middle)
         padding = "" if index == last else " " * (width - width_of(text) + gap)
         parts.append(view.paint(text, cell.style) + padding)
     return "".join(parts).rstrip()

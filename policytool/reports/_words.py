@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.plan import REWRITTEN
 from policytool.policy import Dynamic, Fixed
 from policytool.refusals import LOADERS
+from policytool.reports._traced import contradictions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +27,7 @@ _FAMILIES: Final = (("tf_keras", "tf_keras "), ("keras", "Keras "), ("tf", "TF "
 def attention(model: Model) -> list[str]:
     """Return what the reader should know or do, most pressing first."""
     deprecated = sum(layer.deprecated for layer in model.layers)
-    found = []
+    found = contradictions(model)
     if deprecated:
         layers = f"{deprecated} layer{'s spell their policies' if deprecated != 1 else ' spells its policy'} as Keras 2 did"
         mends = ", which `policytool migrate` writes" if model.format in REWRITTEN else ""

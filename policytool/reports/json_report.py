@@ -20,10 +20,10 @@ VERSION: Final = 1
 """Additive changes keep it; anything else raises it."""
 
 
-def render(selected: Selected, _view: View) -> str:
-    """Return the report as JSON text."""
+def render(selected: Selected, view: View) -> str:
+    """Return the report as JSON text; where the stream lacks characters, they are escaped as JSON does it."""
     values = document(selected)
-    text = json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(values, indent=2, ensure_ascii=not view.unicode, allow_nan=False)
     if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):  # lone surrogates, which UTF-8 has no bytes for
         text = json.dumps(values, indent=2, allow_nan=False)
     return text + "\n"
@@ -47,7 +47,7 @@ def _model(model: Model, layers: tuple[Layer, ...]) -> dict[str, Any]:
         "format": model.format,
         "generation": model.generation,
         "writer": {"keras": model.writer.keras, "tensorflow": model.writer.tensorflow, "backend": model.writer.backend},
-        "layers": [_layer(layer) for layer in layers],
+        "layers": [layer_values(layer) for layer in layers],
         "optimizer": (
             {"class_name": model.optimizer.class_name, "loss_scale": _loss_scale(model.optimizer.loss_scale)} if model.optimizer is not None else None
         ),
@@ -66,7 +66,8 @@ def _model(model: Model, layers: tuple[Layer, ...]) -> dict[str, Any]:
     }
 
 
-def _layer(layer: Layer) -> dict[str, Any]:
+def layer_values(layer: Layer) -> dict[str, Any]:
+    """Return a layer as JSON values."""
     return {
         "path": layer.path,
         "also_at": list(layer.also_at),

@@ -16,6 +16,7 @@ from policytool.version import version
 from tests.conftest import FIXTURES, ROOT
 
 if TYPE_CHECKING:
+    from policytool.model import Layer
     from policytool.operations.inspection import Selected
     from policytool.reports import Reporter
 
@@ -43,9 +44,9 @@ def compared(text: str, file: str) -> None:
     golden = GOLDEN / file
     if os.environ.get("POLICYTOOL_GOLDEN") == "1":
         golden.parent.mkdir(exist_ok=True)
-        golden.write_text(scrubbed, encoding="utf-8")
+        golden.write_bytes(scrubbed.encode())
     assert golden.is_file(), f"{golden.name} is missing: run `make golden` and read what it writes"
-    assert scrubbed == golden.read_text(encoding="utf-8"), "the report changed: run `make golden` and read the difference"
+    assert scrubbed == golden.read_bytes().decode(), "the report changed: run `make golden` and read the difference"
 
 
 class ReporterContract:
@@ -82,7 +83,7 @@ class ReporterContract:
         text = self.reporter.render(selected, View(width=500))
         for model in selected.inspection.models:
             assert model.path in text
-            assert all(layer.path in text for layer in model.layers)
+            assert all(self.shown(layer) in text for layer in model.layers)
 
     def test_text_can_be_written_as_utf8(self) -> None:
         """Nothing in a report needs more than UTF-8."""
@@ -102,3 +103,7 @@ class ReporterContract:
 
     by_width: bool = True
     """Whether the text depends on the width."""
+
+    def shown(self, layer: Layer) -> str:
+        """Return what the report calls a layer."""
+        return layer.path

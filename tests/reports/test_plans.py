@@ -17,6 +17,7 @@ from policytool.operations.migration import Migration, migrate_all
 from policytool.planning.options import Options, assignment
 from policytool.reports import View
 from policytool.reports.plans import PLAN_REPORTERS, Migrations
+from tests.building import LOSS_SCALED, dense, h5_model, sequential
 from tests.conftest import FIXTURES, ROOT
 from tests.contracts.reporter_contract import compared
 
@@ -77,6 +78,24 @@ def test_json_is_the_golden_one_and_of_the_schema(name: str) -> None:
     text = rendered("json", name)
     compared(text, f"migrate-{name}.json")
     validator().validate(json.loads(text))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_markdown_is_the_golden_one_and_its_rows_are_even(name: str) -> None:
+    """Each row has the header's four cells."""
+    text = rendered("markdown", name)
+    compared(text, f"migrate-{name}.md")
+    assert {line.count("|") for line in text.splitlines() if line.startswith("|")} <= {5}
+
+
+def test_markdown_shows_names_and_does_nothing_with_them(tmp_path: Path) -> None:
+    """A layer that is called like markup stays one cell of text."""
+    path = h5_model(tmp_path / "a|b.h5", sequential(dense("x|<b>`@y", dtype=LOSS_SCALED)))
+    found = tuple(one for one in migrate_all(list(discovery.inputs([str(path)])), Options(), Destination(write=False)) if isinstance(one, Migration))
+    text = next(one for one in PLAN_REPORTERS if one.name == "markdown").render(Migrations(migrations=found, failures=()), View())
+    assert "mlp/x|" not in text
+    assert "mlp&#47;x&#124;&#60;b&#62;&#96;&#64;y" in text
+    assert {line.count("|") for line in text.splitlines()} <= {0, 5}
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from policytool.reports.plans import diff, json_report, table
+from policytool.reports.plans import diff, json_report, markdown, table
 from policytool.reports.plans._base import Migrations, PlanReporter
 
 PLAN_REPORTERS: Final[tuple[PlanReporter, ...]] = (
     table.REPORTER,  # first: the default
+    markdown.REPORTER,
     json_report.REPORTER,
     diff.REPORTER,
 )

@@ -1,0 +1,167 @@
+"""
+``--report FORMAT=FILE``: further reports, each in a file that appears whole or not at all.
+
+What is wrong with a FILE is said before anything is read or rewritten. The files are written before stdout is, so that a pipe that closes early
+costs none of them. They are laid out as for a pipe, in UTF-8 and without colour.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+import click
+
+from policytool import discovery, recognition
+from policytool.cli.options import PIPE_WIDTH
+from policytool.discovery import Input, shown
+from policytool.errors import ModelFileError, ReportError, UsageError
+from policytool.operations.inspection import is_passed_over
+from policytool.reports import View
+from policytool.reports._layout import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+Value_contra = TypeVar("Value_contra", contravariant=True)
+
+_MEANING: Final = "stdout is what --format says; name a file"
+
+
+class Renders(Protocol[Value_contra]):
+    """A reporter of what a command found, whichever command it is."""
+
+    @property
+    def name(self) -> str:
+        """The FORMAT by which it is asked for."""
+
+    @property
+    def render(self) -> Callable[[Value_contra, View], str]:
+        """The function that returns the text."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReportFile:
+    """One further report: its format, and where it goes."""
+
+    format: str
+    path: Path
+
+    def __str__(self) -> str:
+        return f"{self.format}={self.path}"
+
+
+def option(reporters: Sequence[Renders[Any]]) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Return the option of a command that has these reporters."""
+    formats = [reporter.name for reporter in reporters]
+
+    def parsed(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> tuple[ReportFile, ...]:
+        return _each_once([_parsed(value, formats) for value in values])
+
+    return click.option(
+        "--report",
+        multiple=True,
+        metavar="FORMAT=FILE",
+        callback=parsed,
+        help=f"Write a further report to a file; FORMAT is one of {', '.join(formats)}.",
+    )
+
+
+def check(files: Iterable[ReportFile], inputs: Iterable[Input], others: Iterable[Path] = ()) -> None:
+    """
+    Make sure that each report can go where it should, before anything is done.
+
+    :raises UsageError: where a report would replace an input, one of ``others``, a model, or what stdout is redirected to.
+    :raises ReportError: where there is no directory for it, or one in its place.
+    """
+    needed = {os.path.realpath(path) for path in (*(found.path for found in inputs if found.exact), *others)}
+    for report in files:
+        if os.path.realpath(report.path) in needed:
+            raise UsageError(f"--report {report} would replace a file that this call reads or writes; name another one")
+        if _is_stdout(report.path):
+            raise UsageError(f"--report {report}: {_MEANING}")
+        if _is_model(report.path):
+            raise UsageError(f"--report {report} would replace a model, a part of one, or what may be one; name another file")
+        if report.path.is_dir():
+            raise ReportError(f"--report {report} is a directory; name a file in it")
+        if not report.path.parent.is_dir():
+            raise ReportError(f"--report {report} lies in no directory that exists; make {shown(report.path.parent)} first")
+
+
+def written(files: Iterable[ReportFile], reporters: Sequence[Renders[Value_contra]], found: Value_contra, *, variables: bool = False) -> list[str]:
+    """Write the reports, each whole or not at all, and return a sentence for each that could not be written."""
+    view = View(width=PIPE_WIDTH, variables=variables)
+    failed = []
+    for report in files:
+        reporter = next(reporter for reporter in reporters if reporter.name == report.format)
+        try:
+            if _is_model(report.path):  # a migration may have made it one
+                raise ReportError(f"--report {report} would replace a model, and was not written")
+            _write(report.path, reporter.render(found, view).encode("utf-8", "backslashreplace"))
+        except ReportError as error:
+            failed.append(clean(str(error)))
+        except OSError as error:
+            failed.append(clean(f"--report {report} could not be written: {error.strerror or error}"))
+    return failed
+
+
+def _parsed(value: str, formats: Sequence[str]) -> ReportFile:
+    name, _, file = value.partition("=")
+    if name not in formats or not file:
+        raise click.BadParameter(f"{value!r} is no FORMAT=FILE; FORMAT is one of {', '.join(formats)}, as in json=report.json.")
+    if file == "-":
+        raise click.BadParameter(f"{value!r}: {_MEANING}.")
+    return ReportFile(format=name, path=Path(file))
+
+
+def _each_once(files: Sequence[ReportFile]) -> tuple[ReportFile, ...]:
+    """Refuse two reports in one file, however it is spelled."""
+    seen = set[str]()
+    for report in files:
+        place = os.path.realpath(report.path)
+        if place in seen:
+            raise click.BadParameter(f"{str(report.path)!r} is named twice; each report has a file of its own.")
+        seen.add(place)
+    return tuple(files)
+
+
+def _is_stdout(path: Path) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(sys.stdout.fileno()))
+    except (OSError, ValueError):  # no such file yet, or a stdout that is no file
+        return False
+
+
+def _is_model(path: Path) -> bool:
+    """Return whether a model would be lost or spoilt by a report of this name."""
+    whole = discovery.whole(path)
+    if whole != path:
+        return True
+    if not path.is_file():
+        return path.is_dir() and recognition.is_model(path)
+    try:
+        recognition.document(path, shown(path))
+    except ModelFileError as error:
+        return not is_passed_over(Input(path=path, exact=False), error)
+    return True
+
+
+def _write(path: Path, data: bytes) -> None:
+    """
+    Give a file this content, in one step; a link stays, and what is no regular file (a pipe, ``/dev/null``) is written to.
+
+    :raises OSError: where the system fails; the file then is what it was.
+    """
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():
+        target.write_bytes(data)
+        return
+    from policytool.drafts import Draft, remove_stale  # hashlib, random and socket, only where a file is written
+
+    remove_stale(target.parent)
+    with Draft.beside(target) as draft:
+        draft.path.write_bytes(data)
+        draft.publish(target, like=target if target.exists() else None, overwrite=True)

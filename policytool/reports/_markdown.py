@@ -1,0 +1,59 @@
+"""
+Text from files as GitHub-flavoured Markdown that shows it and does nothing else.
+
+Escaping by backslash is not enough: GitHub turns ``@name``, ``#1`` and addresses into links after Markdown is done, and parsers disagree on a
+backslash before a pipe. Within code nothing of that happens, so what is more than plain words becomes code.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from policytool.reports._layout import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_SPAN: Final = re.compile(r"`([^`]+)`")
+_PLAIN: Final = re.compile(r"(?:[^\W_]|[.,;'\"()/%+=!?·→-])*")
+"""Letters and digits, and punctuation that is no markup within a line."""
+
+_BLOCK: Final = re.compile(r"(?:\d+[.)]|[-+=]+)(?= |$)")
+"""What would begin a list or underline a heading where a sentence begins with it."""
+
+_LINK: Final = re.compile(r"(?i)www\.|\bGH-\d")
+"""What GitHub makes a link of; ``://`` and ``@`` are not plain anyway."""
+
+_STOPS: Final = ".,;:"
+_IN_SPAN: Final = re.compile(r"[^`|\\&<>]*")
+
+
+def code(text: str) -> str:
+    """Return text as code: between backticks where a table leaves them alone, otherwise as an element with its characters by number."""
+    shown = clean(text)
+    if not shown:
+        return ""
+    if _IN_SPAN.fullmatch(shown) and shown == shown.strip():
+        return f"`{shown}`"
+    return f"<code>{''.join(one if one.isalnum() else f'&#{ord(one)};' for one in shown)}</code>"
+
+
+def prose(text: str) -> str:
+    """Return a sentence whose words stay as they are, where they are plain, and are code otherwise."""
+    shown = clean(text)
+    begin = _BLOCK.match(shown)
+    if begin:
+        return code(begin[0]) + prose(shown[begin.end() :])
+    pieces = _SPAN.split(shown)  # every second one stood between backticks
+    return "".join(code(piece) if position % 2 else " ".join(_word(word) for word in piece.split(" ")) for position, piece in enumerate(pieces))
+
+
+def row(cells: Sequence[str]) -> str:
+    """Return a row of a table, from cells that are Markdown."""
+    return f"| {' | '.join(cells)} |"
+
+
+def _word(word: str) -> str:
+    core = word.rstrip(_STOPS)
+    return word if _PLAIN.fullmatch(core) and not _LINK.search(core) else code(core) + word[len(core) :]

@@ -1,0 +1,149 @@
+"""What the reports of a migration for people say: a row for each layer and optimizer, and the facts below them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from policytool import generations
+from policytool.discovery import shown
+from policytool.errors import SpellingError
+from policytool.generations import GENERATIONS
+from policytool.operations.migration import Status
+from policytool.plan import ABSENT, Kind, Severity
+from policytool.policy import Policy
+from policytool.reports._words import FORMATS, generation_words, loader_ranges, loss_scale_words
+
+if TYPE_CHECKING:
+    from policytool.jsontext import Json
+    from policytool.operations.migration import Migration
+    from policytool.plan import Absent, Edit
+
+KEPT: Final = "stays"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Change:
+    """What becomes of one layer, or of the optimizer, and why."""
+
+    name: str
+    before: str
+    after: str
+    reason: str
+    style: str
+
+
+def subject(migration: Migration) -> list[str]:
+    """Return what the file is, in words."""
+    plan = migration.plan
+    facts = [FORMATS.get(plan.format, plan.format), generation_words(plan.generation)]
+    return [*facts, f"the model's policy is {plan.base_policy}"] if plan.base_policy is not None else facts
+
+
+def changes(migration: Migration) -> list[Change]:
+    """Return what becomes of each layer that changes or is kept from changing, each once, and of the optimizer."""
+    found = []
+    seen = set[str]()
+    for edit in migration.plan.edits:
+        name = edit.path or ("optimizer" if edit.kind in {Kind.TRAINING, Kind.SPELLING} and "optimizer" in edit.address.pointer else edit.address.pointer)
+        if edit.path is not None:
+            seen.add(edit.path)
+        found.append(Change(name=name, before=_words(edit, edit.before), after=_words(edit, edit.after), reason=edit.reason, style=_style(edit)))
+    found += [Change(name=kept.path, before=kept.policy, after=KEPT, reason=kept.reason, style="dim") for kept in migration.plan.kept if kept.path not in seen]
+    return found
+
+
+def _style(edit: Edit) -> str:
+    return {Kind.NUMERICS: "mixed", Kind.TRAINING: "half"}.get(edit.kind, "good")
+
+
+def _words(edit: Edit, value: Json | Absent) -> str:
+    """Return a JSON value in a few words: a policy by its class and name, an optimizer by its class."""
+    if value is ABSENT:
+        return "unsaid" if edit.address.pointer.endswith("/dtype") else "nothing"
+    if isinstance(value, dict) and isinstance(value.get("class_name"), str):
+        class_name, config = str(value["class_name"]), value.get("config")
+        for generation in reversed(GENERATIONS):
+            try:
+                found = generations.parse(value, generation)
+            except SpellingError:
+                break
+            scale = loss_scale_words(found.effective_loss_scale) if isinstance(found, Policy) and isinstance(config, dict) and "loss_scale" in config else ""
+            return f"{class_name} {found.name}" + (f", loss scale {scale}" if scale else "")
+        inner = config.get("inner_optimizer", config.get("optimizer")) if isinstance(config, dict) else None
+        within = inner.get("class_name") if isinstance(inner, dict) else inner
+        return f"{class_name}({within})" if within else class_name
+    return value if isinstance(value, str) else repr(value)
+
+
+def facts(migration: Migration) -> list[tuple[str, str, str]]:
+    """Return labels, sentences and styles: what is noted, refused, cast, who loads the file, and what was written."""
+    plan = migration.plan
+    found = [(note.severity.value, note.message, "half" if note.severity is Severity.WARNING else "dim") for note in plan.notes]
+    found += [("refused", refusal.message, "bad") for refusal in plan.refusals]
+    if storage := _storage(migration):
+        found.append(("tensors", storage, ""))
+    if plan.state is not None:
+        found.append(("optimizer", "its state moves to the places where the loader looks for it", ""))
+    if not plan.is_empty and not plan.refusals:
+        found += _loaders(migration)
+    return [*found, (_LABELS[migration.status], _outcome(migration), _STYLES[migration.status])]
+
+
+_LABELS: Final = {Status.UNCHANGED: "unchanged", Status.PLANNED: "would write", Status.WRITTEN: "written", Status.REFUSED: "not written"}
+_STYLES: Final = {Status.UNCHANGED: "dim", Status.PLANNED: "mixed", Status.WRITTEN: "good", Status.REFUSED: "bad"}
+
+
+def _outcome(migration: Migration) -> str:
+    kinds = Counter(edit.kind for edit in migration.plan.edits)
+    edits = ", ".join(f"{count} {kind.value}" for kind, count in kinds.items()) or "no config value"
+    match migration.status:
+        case Status.UNCHANGED:
+            nothing = (
+                f"nothing follows {migration.plan.suffix}, for the reasons above, and the file was" if migration.plan.kept else "the file needs nothing and was"
+            )
+            return f"{nothing} not touched"
+        case Status.REFUSED:
+            return "the original is as it was"
+        case Status.PLANNED:
+            return f"{shown(migration.target or migration.source)} ({edits} changed)"
+    written = migration.written
+    backup = f", the original is {shown(written.backup)}" if written is not None and written.backup is not None else ""
+    return f"{shown(migration.target or migration.source)} ({edits} changed), read back and compared{backup}"
+
+
+def _storage(migration: Migration) -> str:
+    """Return what the casts do to the stored values."""
+    plan = migration.plan
+    if not plan.casts:
+        return "every stored value stays bit for bit" if migration.target is not None and plan.format != "json" and not plan.refusals else ""
+    ways = Counter(f"{cast.before} to {cast.after}" for cast in plan.casts)
+    text = "cast " + ", ".join(f"{count} from {way}" for way, count in ways.items())
+    counts = list(migration.counts.values())
+    for word, number in (
+        ("overflow", sum(count.overflow for count in counts)),
+        ("become subnormal", sum(count.subnormal for count in counts)),
+        ("become zero", sum(count.flushed for count in counts)),
+    ):
+        if number:
+            text += f"; {number:,} of {sum(count.values for count in counts):,} values {word}"
+    return text
+
+
+def _loaders(migration: Migration) -> list[tuple[str, str, str]]:
+    plan = migration.plan
+    before = {verdict.loader for verdict in plan.loaders_before if verdict.reason is None}
+    after = {verdict.loader: verdict.reason for verdict in plan.loaders_after}
+    taking = [loader for loader, reason in after.items() if reason is None]
+    if not after:
+        return []
+    found = [("loads in", loader_ranges(taking) or "none of the loaders that were tried", "good" if taking else "bad")]
+    lost = [loader for loader, reason in after.items() if reason is not None and loader in before]
+    for reason in dict.fromkeys(after[loader] for loader in lost):
+        loaders = [loader for loader in lost if after[loader] == reason]
+        hint = f"; --target {loaders[-1]} writes what it reads" if plan.suffix != loaders[-1] and loaders[-1].startswith("tf2.") else ""
+        found.append(("no longer", f"{loader_ranges(loaders)}: {reason}{hint}", "half"))
+    refused = [loader for loader, reason in after.items() if reason is not None and loader not in before]
+    by_reason = {reason: [loader for loader in refused if after[loader] == reason] for reason in dict.fromkeys(after[loader] for loader in refused)}
+    return [*found, *(("refused by", f"{loader_ranges(loaders)}: {reason}", "dim") for reason, loaders in by_reason.items())]

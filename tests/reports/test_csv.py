@@ -1,0 +1,107 @@
+"""The report for spreadsheets and data frames."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import example, given
+
+from policytool.reports import View, csv_report, json_report
+from policytool.reports._layout import clean
+from tests.contracts.reporter_contract import MODELS, ReporterContract, inspected
+from tests.reports.drawing import models, traced_in, whole
+
+if TYPE_CHECKING:
+    from policytool.operations.inspection import Selected
+
+
+class TestCsv(ReporterContract):
+    name = "csv"
+    suffix = "csv"
+    by_width = False
+
+
+def rows(selected: Selected) -> list[dict[str, str]]:
+    """Return the report's rows, read as RFC 4180 says, cells by column."""
+    return list(csv.DictReader(io.StringIO(csv_report.REPORTER.render(selected, View()), newline=""), strict=True))
+
+
+def value(cell: str) -> str:
+    """Return the value of a cell."""
+    return cell.removeprefix("'")
+
+
+def flat(values: dict[str, object]) -> dict[str, str]:
+    """Return a layer of the JSON report with its objects' keys joined by dots, as the cells that stand for them."""
+    found = {}
+    for key, item in values.items():
+        if isinstance(item, dict):
+            found.update({f"{key}.{name}": text for name, text in flat(item).items()})
+        elif key == "traced_dtypes" and isinstance(item, list):
+            found[key] = " ".join(item)
+        elif isinstance(item, bool):
+            found[key] = json.dumps(item)
+        elif not isinstance(item, list):
+            found[key] = "" if item is None else clean(str(item))
+    return found
+
+
+@given(models())
+@example(inspected("tf2.3/exp_mf16_fixed128.h5"))
+@example(inspected("keras3.15/int8.keras"))
+def test_every_value_is_that_of_the_json_report(selected: Selected) -> None:
+    """Whatever the names, each cell reads back to what JSON says, and a column has the JSON key's name."""
+    layers = json_report.document(selected)["models"][0]["layers"]
+    read = rows(selected)
+    assert len(read) == len(layers)
+    for row, layer in zip(read, layers, strict=True):
+        for column, text in flat(layer).items():
+            assert value(row.get(column, "")) == text, column
+        assert (json.loads(row["also_at"]) if row["also_at"] else []) == layer["also_at"]
+        assert int(row["variables"]) == len(layer["variables"])
+
+
+_FORMULAS = {"=", "+", "-", "@", "\t", "\r", "\uff1d", "\uff0b", "\uff0d", "\uff20"}
+
+
+@given(models())
+def test_no_cell_is_a_formula_and_none_has_a_line_break(selected: Selected) -> None:
+    """Nothing that a file names runs in a spreadsheet or moves a terminal's cursor; a row is a line."""
+    text = csv_report.REPORTER.render(selected, View())
+    read = rows(selected)
+    assert text.count("\n") == text.count("\r\n") == len(read) + 1
+    assert all(character.isprintable() for character in text.replace("\r\n", ""))
+    for row in read:
+        for column, cell in row.items():
+            assert cell[:1] not in _FORMULAS or (column == "loss_scale.value" and float(cell) < 0)
+
+
+@pytest.mark.parametrize("name", ["=cmd|' /C calc'!A0", "+1", "-1", "@SUM(A1)", "\uff1d1", "'quoted"])
+def test_an_apostrophe_stands_before_formulas(name: str) -> None:
+    """A layer's name is data; taking the apostrophe away gives it back."""
+    (model,) = inspected(MODELS[0]).inspection.models
+    changed = replace(model, layers=(replace(model.layers[0], name=name),))
+    (row,) = rows(whole(changed))
+    assert row["name"] == f"'{name}"
+
+
+def test_counts_and_stored_dtypes_are_of_the_layers_variables() -> None:
+    """What JSON lists, CSV counts."""
+    (row,) = [row for row in rows(inspected("tf2.3/exp_mf16_fixed128.h5")) if row["name"] == "dense_a"]
+    assert (row["variables"], row["parameters"], row["bytes"], row["stored_dtypes"]) == ("2", "21", "84", "float32")
+    assert (row["loss_scale.kind"], row["loss_scale.value"]) == ("fixed", "128.0")
+
+
+def test_traced_dtypes_are_words() -> None:
+    """Two dtypes are two words in one cell."""
+    assert {row["traced_dtypes"] for row in rows(whole(traced_in("float16", "float32")))} == {"", "float16 float32"}
+
+
+def test_without_a_model_there_is_the_header() -> None:
+    """A report of nothing has its columns."""
+    assert csv_report.REPORTER.render(whole(), View()) == ",".join(csv_report.COLUMNS) + "\r\n"

@@ -1,0 +1,171 @@
+"""The report for pull requests and model cards."""
+
+from __future__ import annotations
+
+import html
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from policytool.operations.inspection import Selected
+from policytool.reports import View, markdown
+from policytool.reports._layout import clean
+from policytool.reports._markdown import code, prose
+from tests.contracts.reporter_contract import MODELS, ReporterContract, compared, inspected
+from tests.reports.drawing import models, scopes, traced_in, whole
+
+
+class TestMarkdown(ReporterContract):
+    name = "markdown"
+    suffix = "md"
+    by_width = False
+
+    def test_golden_files_of_what_a_graph_computes(self) -> None:
+        """A signature that contradicts its layers, and scopes without layers."""
+        compared(self.reporter.render(whole(traced_in("float32"), scopes()), View(variables=True)), "traced.md")
+
+
+def tables(text: str) -> list[list[str]]:
+    """Return the report's tables as their lines."""
+    found: list[list[str]] = [[]]
+    for line in text.splitlines():
+        if line.startswith("|"):
+            found[-1].append(line)
+        elif found[-1]:
+            found.append([])
+    return [lines for lines in found if lines]
+
+
+def cells(line: str) -> list[str]:
+    """Return a row's cells; no pipe within one is left, escaped or not."""
+    assert "\\|" not in line
+    assert line.startswith("| ")
+    assert line.endswith(" |")
+    return line[2:-2].split(" | ")
+
+
+@given(models(), st.booleans())
+def test_every_row_has_as_many_cells_as_the_header(selected: Selected, variables: bool) -> None:  # noqa: FBT001
+    """Whatever the names, no cell begins another one or ends the table."""
+    text = markdown.REPORTER.render(selected, View(variables=variables))
+    (model,) = selected.inspection.models
+    found = tables(text)
+    assert len(found) == bool(model.layers)
+    for table in found:
+        assert len(table) == 2 + len(model.layers) + variables * sum(len(layer.variables) for layer in model.layers)
+        assert {len(line.split("|")) for line in table} == {len(table[0].split("|"))}
+        assert cells(table[1]) == ["---"] * len(cells(table[0]))
+
+
+def read(text: str) -> tuple[str, list[list[str]]]:
+    """Return the heading and the tables' rows as a reader sees them, by a parser of CommonMark and GitHub's tables."""
+    tokens = MarkdownIt("commonmark").enable("table").parse(text)
+    headings, rows = [], list[list[str]]()
+    for position, token in enumerate(tokens):
+        if token.type == "tr_open":
+            rows.append([])
+        elif token.type == "inline":
+            said = "".join(child.content for child in token.children or [] if child.type in {"text", "text_special", "code_inline"})
+            opened = tokens[position - 1].type
+            if opened == "heading_open":
+                headings.append(said)
+            elif opened in {"td_open", "th_open"}:
+                rows[-1].append(said)
+    assert len(headings) == 1
+    return headings[0], rows
+
+
+@given(models())
+def test_a_parser_reads_names_as_they_are(selected: Selected) -> None:
+    """The heading is the path, each row is a layer, its first cell the layer's path and its second the class."""
+    (model,) = selected.inspection.models
+    heading, rows = read(markdown.REPORTER.render(selected, View()))
+    assert heading == clean(model.path)
+    assert [row[0] for row in rows[1:]] == [clean(layer.path) for layer in model.layers]
+    if rows and rows[0][1] == "class":
+        assert [row[1] for row in rows[1:]] == [clean(layer.class_name or "").strip() for layer in model.layers]
+
+
+@given(models())
+def test_no_markup_of_a_file_is_left(selected: Selected) -> None:
+    """Outside code there are our own emphasis and nothing that Markdown, HTML or GitHub acts on."""
+    for line in markdown.REPORTER.render(selected, View()).splitlines():
+        text = re.sub(r"<code>[^<>`|]*</code>", "", line)
+        text = re.sub(r"`[^`|<>&\\]+`", "", text)
+        text = re.sub(r"^(### |- |\| |\*\*Attention\*\*$)", "", text)
+        text = re.sub(r"\*\*(loads in|refused by|optimizer|signature|[a-z0-9 ,]+)\*\*", "", text)
+        assert not set(text) & set("`*_<>[]{}\\@#~&"), line
+        assert "www." not in text.lower()
+
+
+@given(st.text(min_size=1))
+def test_code_says_what_the_text_says(text: str) -> None:
+    """Undone, code is the text with its control characters escaped."""
+    made = code(text)
+    inner = made.removeprefix("<code>").removesuffix("</code>") if made.startswith("<code>") else made[1:-1]
+    assert (html.unescape(inner) if made.startswith("<code>") else inner) == clean(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("dense_a", "`dense_a`"),
+        ("a|b", "<code>a&#124;b</code>"),
+        ("a`b", "<code>a&#96;b</code>"),
+        ("a\\", "<code>a&#92;</code>"),
+        ("a\nb", "<code>a&#92;nb</code>"),
+        ("<b>", "<code>&#60;b&#62;</code>"),
+        (" a", "<code>&#32;a</code>"),
+        ("@someone", "`@someone`"),
+        ("", ""),
+    ],
+)
+def test_names_are_code(text: str, shown: str) -> None:
+    """Backticks where every parser leaves the text alone, numbered characters elsewhere."""
+    assert code(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("2 layers, which `policytool migrate` writes; x", "2 layers, which `policytool migrate` writes; x"),
+        ("the link dense_a, and that", "the link `dense_a`, and that"),
+        ("by @someone in #1", "by `@someone` in `#1`"),
+        ("see https://x.y or www.x.y", "see `https://x.y` or `www.x.y`"),
+        ("1. first - *second* 2.", "`1.` first - `*second*` 2."),
+        ("- first", "`-` first"),
+        ("===", "`===`"),
+        ("a (128) b", "a (128) b"),
+        (":smile: GH-12", "`:smile`: `GH-12`"),
+        ("2x", "2x"),
+        ("a ` b", "a <code>&#96;</code> b"),
+    ],
+)
+def test_words_of_sentences_are_code_where_they_are_not_plain(text: str, shown: str) -> None:
+    """GitHub neither pings, links nor formats what a file says."""
+    assert prose(text) == shown
+
+
+@given(st.text("ab_", max_size=5000))
+def test_long_words_cost_what_they_weigh(text: str) -> None:
+    """No pattern backtracks."""
+    assert prose(text + "_")
+
+
+def test_columns_with_nothing_to_say_are_left_out() -> None:
+    """Stored, traced and notes stand where some layer has them."""
+    plain = markdown.REPORTER.render(inspected("keras2.2.4/nested_models.h5"), View())
+    assert cells(tables(plain)[0][0]) == ["layer", "class", "policy", "compute", "variable", "stored", "source"]
+    assert "traced" in cells(tables(markdown.REPORTER.render(whole(traced_in("float32")), View()))[0][0])
+
+
+def test_selections_and_models_without_layers_say_so() -> None:
+    """A sentence stands for the table."""
+    found = inspected(MODELS[0]).inspection
+    assert "No layer is selected." in markdown.REPORTER.render(Selected(inspection=found, layers=((),)), View())
+    (model,) = found.models
+    assert "No layers in the file." in markdown.REPORTER.render(whole(replace(model, layers=())), View())
