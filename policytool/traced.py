@@ -136,7 +136,8 @@ def of_scopes(document: Document, groups: Mapping[Scope, Sequence[int]], *, numb
                 group = tuple(_NUMBER.sub("", part) for part in inner) if numbered else inner
             seen[group].add(op, count)
         for group, tally in seen.items():
-            found.setdefault(group, Tally()).meet(tally)
+            if group in groups or tally.computing:  # a scope that only carries values is no layer
+                found.setdefault(group, Tally()).meet(tally)
     return found
 
 

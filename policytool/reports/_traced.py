@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool import dtypes
+from policytool.tree import MODEL_CLASSES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -29,8 +30,13 @@ _KINDS: Final = 4
 
 
 def is_traced_otherwise(layer: Layer) -> bool:
-    """Return whether a layer has traced ops and none of them computes in the dtype that its policy declares."""
-    return bool(layer.traced_dtypes) and dtypes.is_float(layer.compute_dtype) and layer.compute_dtype not in layer.traced_dtypes
+    """
+    Return whether a layer has traced ops and none of them has the dtype that its policy declares to compute in.
+
+    Models compute nothing themselves, and the ops of op layers have their inputs' dtypes whatever the policy says.
+    """
+    judged = layer.class_name not in MODEL_CLASSES and not layer.opaque
+    return judged and bool(layer.traced_dtypes) and dtypes.is_float(layer.compute_dtype) and layer.compute_dtype not in layer.traced_dtypes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,7 +95,9 @@ def ops_words(ops: Sequence[TracedOp]) -> str:
 
 def _in_words(by: Declared, signature: Signature) -> str:
     found = contradiction(by, signature)
-    return f"in {' and '.join(signature.compute_dtypes)}" + (f", although {found}" if found else "")
+    *others, last = signature.compute_dtypes
+    dtypes_said = f"{', '.join(others)} and {last}" if others else last
+    return f"in {dtypes_said}" + (f", although {found}" if found else "")
 
 
 def _compute_dtypes(layers: Iterable[Layer]) -> frozenset[str]:
