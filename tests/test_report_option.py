@@ -153,6 +153,7 @@ def test_a_closed_pipe_costs_no_report(project: Path) -> None:
         ("inspect", "diff=x", "'diff=x' is no FORMAT=FILE"),
         ("migrate", "tree=x", "FORMAT is one of table, "),
         ("inspect", "json=-", "stdout is what --format says; name a file"),
+        ("inspect", "json=new/", "names a directory; name a file in it"),
         ("inspect", "json=a.h5", "would replace a file that this call reads or writes"),
         ("migrate", "json=./a.h5", "would replace a file that this call reads or writes"),
     ],
@@ -175,13 +176,25 @@ def test_one_file_is_not_named_twice() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["b.keras", "link.keras", "exported", "exported/saved_model.pb", "exported/variables/x", "unpacked/config.json", "model.json", "cut.h5", "pointer.h5"],
+    [
+        "b.keras",
+        "link.keras",
+        "exported",
+        "exported/saved_model.pb",
+        "link.pb",
+        "exported/variables/x",
+        "unpacked/config.json",
+        "model.json",
+        "cut.h5",
+        "pointer.h5",
+    ],
 )
 def test_no_model_and_no_part_of_one_is_replaced(name: str) -> None:
     """Models that this call does not name are safe as well, whole or not."""
     keras_zip(Path("b.keras"))
     Path("link.keras").symlink_to("b.keras")
     small_saved_model(Path("exported"))
+    Path("link.pb").symlink_to("exported/saved_model.pb")
     (Path("exported") / "variables").mkdir()
     shutil.copytree(UNPACKED, "unpacked")
     Path("model.json").write_text(json.dumps({**sequential(), "keras_version": "2.4.0"}), encoding="utf-8")

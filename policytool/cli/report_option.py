@@ -114,6 +114,8 @@ def _parsed(value: str, formats: Sequence[str]) -> ReportFile:
         raise click.BadParameter(f"{value!r} is no FORMAT=FILE; FORMAT is one of {', '.join(formats)}, as in json=report.json.")
     if file == "-":
         raise click.BadParameter(f"{value!r}: {_MEANING}.")
+    if file.endswith(("/", os.sep)):  # which Path forgets
+        raise click.BadParameter(f"{value!r} names a directory; name a file in it.")
     return ReportFile(format=name, path=Path(file))
 
 
@@ -137,15 +139,15 @@ def _is_stdout(path: Path) -> bool:
 
 def _is_model(path: Path) -> bool:
     """Return whether a model would be lost or spoilt by a report of this name."""
-    whole = discovery.whole(path)
-    if whole != path:
+    real = Path(os.path.realpath(path))
+    if discovery.whole(real) != real:
         return True
-    if not path.is_file():
-        return path.is_dir() and recognition.is_model(path)
+    if not real.is_file():
+        return real.is_dir() and recognition.is_model(real)
     try:
-        recognition.document(path, shown(path))
+        recognition.document(real, shown(real))
     except ModelFileError as error:
-        return not is_passed_over(Input(path=path, exact=False), error)
+        return not is_passed_over(Input(path=real, exact=False), error)
     return True
 
 

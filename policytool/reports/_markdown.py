@@ -39,6 +39,11 @@ def code(text: str) -> str:
     return f"<code>{''.join(one if one.isalnum() else f'&#{ord(one)};' for one in shown)}</code>"
 
 
+def name(text: str) -> str:
+    """Return a name as it is, where it is one plain word, and as code otherwise."""
+    return text if _is_plain(text) else code(text)
+
+
 def prose(text: str) -> str:
     """Return a sentence whose words stay as they are, where they are plain, and are code otherwise."""
     shown = clean(text)
@@ -56,4 +61,8 @@ def row(cells: Sequence[str]) -> str:
 
 def _word(word: str) -> str:
     core = word.rstrip(_STOPS)
-    return word if _PLAIN.fullmatch(core) and not _LINK.search(core) else code(core) + word[len(core) :]
+    return name(core) + word[len(core) :]
+
+
+def _is_plain(word: str) -> bool:
+    return _PLAIN.fullmatch(word) is not None and not _LINK.search(word)

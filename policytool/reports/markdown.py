@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.reports import _cells, _notes
 from policytool.reports._base import Reporter
 from policytool.reports._frame import is_stored_alone, loaders, optimizer_words, origin, signature_words, totals
-from policytool.reports._markdown import code, prose, row
+from policytool.reports._markdown import code, name, prose, row
 from policytool.reports._traced import computes_words, contradiction, declared, ops_words
 from policytool.reports._words import attention
 
@@ -71,7 +71,7 @@ def _rows(layer: Layer, view: View) -> Iterator[dict[str, str]]:
     variables, parameters = _cells.counts(layer)
     yield {
         "layer": code(layer.path),
-        "class": prose(layer.class_name or ""),
+        "class": name(layer.class_name or ""),
         "policy": code(layer.policy) if layer.policy else prose(_cells.policy(layer)),
         "compute": prose(layer.compute_dtype or "?"),
         "variable": prose(layer.variable_dtype or "?"),

@@ -27,7 +27,7 @@ def layers(draw: st.DrawFn) -> tuple[Layer, ...]:
     paths: list[str] = []
 
     def grow(above: str, levels: int) -> None:
-        for name in draw(st.lists(NAMES, max_size=3 if levels else 0)):
+        for name in draw(st.lists(NAMES, max_size=2 if levels else 0)):
             path = f"{above}/{name.replace('/', '~1')}".removeprefix("/")
             paths.append(path)
             grow(path, levels - 1)

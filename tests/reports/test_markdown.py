@@ -87,7 +87,7 @@ def test_a_parser_reads_names_as_they_are(selected: Selected) -> None:
     assert heading == clean(model.path)
     assert [row[0] for row in rows[1:]] == [clean(layer.path) for layer in model.layers]
     if rows and rows[0][1] == "class":
-        assert [row[1] for row in rows[1:]] == [clean(layer.class_name or "").strip() for layer in model.layers]
+        assert [row[1] for row in rows[1:]] == [clean(layer.class_name or "") for layer in model.layers]
 
 
 @given(models())
