@@ -35,6 +35,9 @@ MAX_ZIP_RATIO: Final = 200
 MAX_INFLATED_BYTES: Final = 16 * 2**30
 """A weights member that someone compressed has to be inflated to a temporary file before it can be read."""
 
+MAX_WEIGHTS_SHARDS: Final = 10_000
+"""Files of one model's weights; Keras makes them of 5 GB unless it is told otherwise."""
+
 MAX_PROTO_BYTES: Final = 2**31 - 1
 """Protobuf's own limit for one message."""
 
