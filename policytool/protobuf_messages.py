@@ -36,7 +36,7 @@ MESSAGES: Final[Mapping[str, tuple[tuple[int, str, str], ...]]] = {
     "TensorEntry": ((1, "key", "bytes"), (2, "value", "TensorInfo")),
     "TensorInfo": ((1, "name", "bytes"), (2, "dtype", "int32")),
     "ObjectGraph": ((1, "nodes", "repeated Object"),),
-    "Object": ((1, "children", "repeated Edge"), (4, "user_object", "UserObject"), (7, "variable", "Variable")),
+    "Object": ((1, "children", "repeated Edge"), (3, "slots", "repeated SlotVariable"), (4, "user_object", "UserObject"), (7, "variable", "Variable")),
     "Edge": ((1, "node_id", "int32"), (2, "local_name", "bytes")),
     "UserObject": ((1, "identifier", "bytes"), (3, "metadata", "bytes")),
     "Variable": ((1, "dtype", "int32"), (2, "shape", "Shape"), (6, "name", "bytes")),
