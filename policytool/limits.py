@@ -44,6 +44,9 @@ MAX_PROTO_BYTES: Final = 2**31 - 1
 MAX_OBJECT_NODES: Final = 2_000_000
 """Nodes of a SavedModel's object graph; EfficientNetV2-L has about 20,000."""
 
+MAX_OBJECT_DEPTH: Final = 200
+"""Objects within objects on the shortest way to a variable; real models nest below 20."""
+
 MAX_CHECKPOINT_INDEX_BYTES: Final = 256 * 2**20
 """EfficientNetB0's index has 18 kB, some 60 bytes a tensor. All keys together are held to the same, because prefix compression multiplies them."""
 

@@ -11,7 +11,8 @@ from collections import Counter, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from policytool.checkpoints import OBJECT_GRAPH_KEY
+from policytool import limits
+from policytool.checkpoints import OBJECT_GRAPH_KEY, BundleError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -31,8 +32,15 @@ _NOT_LAYERS: Final = frozenset({"optimizer", "save_counter", "keras_api"})
 _OPTIMIZERS: Final = ({"iter", "learning_rate"}, {"_iterations", "_learning_rate"}, {"_iterations", "_variables"}, {"base_optimizer"}, {"inner_optimizer"})
 """What optimizers hold: up to TF 2.10, from 2.11 on, Keras 3; then those that scale losses."""
 
+_TRAINED: Final = "_trainable_variables"
+"""What an optimizer of Keras 3 holds that is not its own: the model's weights."""
+
 _COUNTERS: Final = frozenset({"global_step", "beta1_power", "beta2_power"})
 """Variables that TF 1's training keeps for itself (``tf.train.get_global_step``, ``AdamOptimizer``)."""
+
+
+_Place = tuple[int, tuple[str, ...]]
+"""The object that holds another, and the names that lead from it there."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,7 +55,11 @@ class Named:
 
 
 def named(entries: Mapping[str, Entry], graph: ObjectGraph | None) -> Named:
-    """Return what the entries of a checkpoint are; ``graph`` is None for TF 1, and where it cannot be read."""
+    """
+    Return what the entries of a checkpoint are; ``graph`` is None for TF 1, and where it cannot be read.
+
+    :raises BundleError: for objects nested beyond the bounds.
+    """
     if graph is not None and graph.nodes:
         weights = _of_objects(entries, graph)
         told = {attribute.key for node in graph.nodes for attribute in node.attributes}
@@ -61,32 +73,48 @@ def named(entries: Mapping[str, Entry], graph: ObjectGraph | None) -> Named:
 
 def _of_objects(entries: Mapping[str, Entry], graph: ObjectGraph) -> dict[str, tuple[str, ...]]:
     """Return the weights that the object graph leads to, by variables' own names where they tell a layer and no other variable has them."""
-    found: dict[str, tuple[tuple[str, ...], Attribute]] = {}
-    for path, node in _reached(graph):
-        found.update((one.key, (path, one)) for one in node.attributes if one.key in entries and one.name != _CONFIG)
+    places = _places(graph)
+    found: dict[str, tuple[int, Attribute]] = {}
+    for number in places:
+        found.update((one.key, (number, one)) for one in graph.nodes[number].attributes if one.key in entries and one.name != _CONFIG)
     uses = Counter(attribute.full_name for _, attribute in found.values())
-    return {key: _own_names(path, attribute, unique=uses[attribute.full_name] == 1) for key, (path, attribute) in found.items()}
+    return {
+        key: tuple(attribute.full_name.split("/")) if uses[attribute.full_name] == 1 and "/" in attribute.full_name else _path(places, number, attribute)
+        for key, (number, attribute) in found.items()
+    }
 
 
-def _own_names(path: tuple[str, ...], attribute: Attribute, *, unique: bool) -> tuple[str, ...]:
-    if attribute.name != _VALUE:
-        return (*path, attribute.name)  # a lookup table's keys and the like
-    own = tuple(attribute.full_name.split("/"))
-    return own if len(own) > 1 and unique else path or (attribute.name,)
+def _path(places: Mapping[int, _Place], number: int, attribute: Attribute) -> tuple[str, ...]:
+    """Return the names that lead to an object, and to what it stores other than a value: a lookup table's keys and the like."""
+    names = [] if attribute.name == _VALUE else [attribute.name]
+    while number != _ROOT:
+        number, own = places[number]
+        names[:0] = own
+        if len(names) > limits.MAX_OBJECT_DEPTH:
+            raise BundleError("checkpoint-limit", f"nests its objects deeper than {limits.MAX_OBJECT_DEPTH}, which no model needs")
+    return tuple(names) or (attribute.name,)
 
 
-def _reached(graph: ObjectGraph) -> Iterator[tuple[tuple[str, ...], Trackable]]:
-    """Yield each object that can be reached from the root without passing through what is no layer, and its shortest path."""
-    paths: dict[int, tuple[str, ...]] = {_ROOT: ()}
-    pending = deque(paths)
-    while pending:
-        number = pending.popleft()
-        node = graph.nodes[number]
-        yield paths[number], node
-        for name, child in node.children:
-            if child not in paths and name not in _NOT_LAYERS and not _is_optimizer(graph.nodes[child]):
-                paths[child] = (*paths[number], name)
-                pending.append(child)
+def _places(graph: ObjectGraph) -> dict[int, _Place]:
+    """
+    Return, nearest first, each object that can be reached from the root without passing through what is no layer, and what holds it.
+
+    Last come the weights that only an optimizer leads to: in Keras 3 the layers in a list of a subclassed model have no edge of their own.
+    """
+    places: dict[int, _Place] = {}
+    pending: deque[tuple[int, _Place]] = deque([(_ROOT, (_ROOT, ()))])
+    last: deque[tuple[int, _Place]] = deque()
+    while pending or last:
+        number, place = (pending or last).popleft()
+        if number in places:
+            continue
+        places[number] = place
+        for name, child in graph.nodes[number].children:
+            if name not in _NOT_LAYERS and not _is_optimizer(graph.nodes[child]):
+                pending.append((child, (number, (name,))))
+            else:
+                last.extend((inner, (number, (name, of))) for of, inner in graph.nodes[child].children if of == _TRAINED)
+    return places
 
 
 def _is_optimizer(node: Trackable) -> bool:
@@ -97,9 +125,10 @@ def _is_optimizer(node: Trackable) -> bool:
 def _of_keys(keys: Iterable[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield the weights by their keys, which are paths through objects, where the object graph itself cannot be read."""
     for key in keys:
-        *path, _ = parts = key.partition(f"/{_ATTRIBUTES}/")[0].split("/")
-        if _SLOT not in parts and not _NOT_LAYERS & {*path[:-1], parts[0]} and key != OBJECT_GRAPH_KEY and not key.endswith(_CONFIG):
-            yield key, tuple(parts)
+        path = tuple(key.partition(f"/{_ATTRIBUTES}/")[0].split("/"))
+        left_out = _SLOT in path or (_NOT_LAYERS & set(path) and _TRAINED not in path)
+        if not left_out and key != OBJECT_GRAPH_KEY and not key.endswith(_CONFIG):
+            yield key, path
 
 
 def _of_scopes(entries: Mapping[str, Entry]) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -57,10 +57,9 @@ def read(probe: Probe) -> Document:
     try:
         bundle = checkpoints.open_bundle(probe.path.with_name(name.removesuffix(INDEX)))
         lacking = tuple(bundle.lacking())
-        graph = _objects(bundle, lacking)
+        named = _checkpoint_names.named(bundle.entries, _objects(bundle, lacking))
     except BundleError as error:
         raise probe.failure(error.code, error.message) from error
-    named = _checkpoint_names.named(bundle.entries, graph)
     return Document(
         path=probe.shown,
         format="weights",
