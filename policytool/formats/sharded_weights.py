@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING, Final
 
@@ -78,7 +79,7 @@ def _shards(probe: Probe, value: Json) -> list[str]:
 def _beside(probe: Probe, name: str) -> Path:
     """Return the path of a shard, which lies beside the map, as a file and not as a link to elsewhere."""
     path = probe.path.with_name(name) if not {"/", "\\"} & set(name) else None
-    if path is None or (path.is_symlink() and path.resolve().parent != path.parent.resolve()):
+    if path is None or os.path.dirname(os.path.realpath(path)) != os.path.realpath(path.parent):  # noqa: PTH120  # resolve raises for links in a circle
         raise probe.failure("escaping-link", f"names the shard {name}, which is not in the map's own directory; it was not followed")
     if not path.is_file():
         raise probe.failure("shard-missing", f"names the shard {name}, which is not here; copy it to the map's directory too")
