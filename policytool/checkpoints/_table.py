@@ -53,23 +53,26 @@ def _pairs(data: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
     _, position = _handle(data, len(data) - FOOTER)  # of a block that TensorFlow leaves empty
     index, _ = _handle(data, position)
     budget, count, last, free = limits.MAX_CHECKPOINT_INDEX_BYTES, 0, None, 0
-    for _, handle in _entries(_block(data, index, name)):
-        place, _ = _handle(handle, 0)
-        if place[0] < free:
+    for separator, handle in _entries(_block(data, index, name)):
+        (offset, size), _ = _handle(handle, 0)
+        if offset < free:
             raise ValueError("its blocks overlap")
-        free = sum(place)
-        for key, value in _entries(_block(data, place, name)):
+        free, budget = offset + size, budget - len(separator)
+        for key, value in _entries(_block(data, (offset, size), name)):
             count, budget = count + 1, budget - len(key)
-            if count > limits.MAX_CHECKPOINT_ENTRIES or budget < 0 or len(key) > limits.MAX_CHECKPOINT_KEY_BYTES:
-                raise BundleError(
-                    "checkpoint-limit",
-                    f"{name} holds more than {limits.MAX_CHECKPOINT_ENTRIES} tensors, {limits.MAX_CHECKPOINT_INDEX_BYTES} bytes of keys, "
-                    f"or a key of more than {limits.MAX_CHECKPOINT_KEY_BYTES}, which no model needs",
-                )
             if last is not None and key <= last:
                 raise ValueError("its keys are not in order")
+            if count > limits.MAX_CHECKPOINT_ENTRIES or budget < 0:
+                raise _beyond(name)
             last = key
             yield key, value
+        if budget < 0:  # blocks may be empty
+            raise _beyond(name)
+
+
+def _beyond(name: str) -> BundleError:
+    largest, most = limits.MAX_CHECKPOINT_INDEX_BYTES, limits.MAX_CHECKPOINT_ENTRIES
+    return BundleError("checkpoint-limit", f"{name} holds more than {most} tensors or {largest} bytes of keys, which no model needs")
 
 
 def _handle(data: bytes, position: int) -> tuple[tuple[int, int], int]:

@@ -180,6 +180,26 @@ def test_keys_that_prefix_compression_multiplies_are_bounded(length: int, tmp_pa
     tracemalloc.stop()
 
 
+def test_keys_of_empty_blocks_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The keys that tell blocks apart count as well, whatever is in the blocks."""
+    monkeypatch.setattr(limits, "MAX_CHECKPOINT_INDEX_BYTES", 2**20)
+    data = bundles.block([bundles.header()])
+    handles = [(b"", bundles.varint(0) + bundles.varint(len(data) - 5))]
+    for number in range(100):
+        empty = bundles.block([])
+        handles.append((b"k" * 40_000 + b"%06d" % number, bundles.varint(len(data)) + bundles.varint(len(empty) - 5)))
+        data += empty
+    (tmp_path / "made.index").write_bytes(bundles.finished(data, handles))
+    assert reading(tmp_path / "made") == "checkpoint-limit"
+
+
+def test_number_of_tensors_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each costs an object."""
+    monkeypatch.setattr(limits, "MAX_CHECKPOINT_ENTRIES", 1)
+    bundles.write_index(tmp_path / "made", [[bundles.header(), ENTRY]])
+    assert reading(tmp_path / "made") == "checkpoint-limit"
+
+
 def test_index_beyond_the_bounds_is_not_read(tmp_path: Path) -> None:
     """Its size is looked at first."""
     with (tmp_path / "made.index").open("wb") as stream:
