@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-EXPECTED: Final = "expected HDF5, a .keras file, a SavedModel directory, or architecture JSON"
+EXPECTED: Final = "expected HDF5, a .keras file, a SavedModel directory, a checkpoint's index, or architecture JSON"
 _LFS: Final = b"version https://git-lfs.github.com/spec/"
 _HTML: Final = (b"<!doctype html", b"<html")
 _FOREIGN: Final = (

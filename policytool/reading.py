@@ -146,8 +146,11 @@ def _about_origin(origins: tuple[Origin, ...], writer: Writer, *, contradiction:
 def _without_config(document: Document) -> Model:
     """Return a model of variables alone, grouped by the layer or scope that their names begin with."""
     groups: dict[tuple[str, ...], list[Tensor]] = defaultdict(list)
+    others = len(document.state)
     for tensor in document.tensors or ():
-        if document.layout is not Layout.OBJECT_PATHS or tensor.path[0] not in NOT_WEIGHTS:
+        if document.layout is Layout.OBJECT_PATHS and tensor.path[0] in NOT_WEIGHTS:
+            others += 1
+        else:
             groups[_group(tensor, document.layout)].append(tensor)
     numbers = {names: [tensor.node for tensor in tensors if tensor.node is not None] for names, tensors in groups.items()}
     tallies = traced.of_scopes(document, numbers, numbered=document.numbered)
@@ -174,9 +177,16 @@ def _without_config(document: Document) -> Model:
         writer=document.writer,
         layers=layers,
         signatures=traced.signatures(document),
-        observations=(Observation(code="no-policy", message=f"{what}; {held}"), *document.observations),
+        observations=(Observation(code="no-policy", message=f"{what}; {held}"), *_about_others(others), *document.observations),
         loaders=(),
     )
+
+
+def _about_others(count: int) -> Iterator[Observation]:
+    """Tell of stored variables that belong to no layer."""
+    if count:
+        variables = "1 stored variable belongs" if count == 1 else f"{count} stored variables belong"
+        yield Observation(code="training-state", message=f"{variables} to an optimizer, to metrics or to the training loop, and no layer has them")
 
 
 def _group(tensor: Tensor, layout: Layout | None) -> tuple[str, ...]:

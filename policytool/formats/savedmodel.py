@@ -103,7 +103,7 @@ def _architecture(probe: Probe, observations: list[Observation]) -> Json:
 
 
 def _message(probe: Probe, file: str, kind: str) -> Any:  # message classes made at run time have no static type
-    from policytool.formats import _protobuf  # protobuf is only for SavedModels
+    from policytool import protobuf_messages  # protobuf is only for SavedModels
 
     path = probe.path / file
     size = path.stat().st_size
@@ -113,7 +113,7 @@ def _message(probe: Probe, file: str, kind: str) -> Any:  # message classes made
     if found := mistaken.download(data[:4096]):
         raise probe.failure(found[0], f"{file} {found[1]}")
     try:
-        return _protobuf.parse(kind, data)
+        return protobuf_messages.parse(kind, data)
     except ValueError as error:
         if _UTF8_REPLACEMENT in data[:4096]:
             message = f"{file} was passed through a text tool, which replaced its bytes by U+FFFD; copy the original in binary mode"
@@ -181,10 +181,10 @@ def _dtype(number: int) -> str:
 
 def _definition(probe: Probe, graph: Any) -> Any:
     """Return the graph itself, which is the bulk of the file and is parsed once the rest turned out to be sound."""
-    from policytool.formats import _protobuf
+    from policytool import protobuf_messages
 
     try:
-        return _protobuf.parse("GraphDef", graph.graph_def)
+        return protobuf_messages.parse("GraphDef", graph.graph_def)
     except ValueError as error:
         raise probe.failure("truncated", f"the graph in {GRAPH} is damaged; copy or download it again") from error
 

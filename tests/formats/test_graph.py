@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
-from policytool import limits
+from policytool import limits, protobuf_messages
 from policytool.document import GraphOp, Trace
-from policytool.formats import _graph, _protobuf
+from policytool.formats import _graph
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -56,7 +56,7 @@ def traces(
     bound: Mapping[str, Sequence[int]] | None = None,
 ) -> tuple[Trace, ...]:
     """Return the traces of a graph with one signature; ``objects`` are the names of variables, the nodes of the object graph after its root."""
-    definition: Any = _protobuf.parse("GraphDef", b"")
+    definition: Any = protobuf_messages.parse("GraphDef", b"")
     for op in main:
         _fill(definition.nodes.add(), op)
     for name, (arguments, body) in functions.items():
@@ -66,7 +66,7 @@ def traces(
             function.signature.arguments.add(name=argument.encode())
         for op in body:
             _fill(function.nodes.add(), op)
-    meta: Any = _protobuf.parse("MetaGraph", b"")
+    meta: Any = protobuf_messages.parse("MetaGraph", b"")
     entry = meta.signatures.add(key=b"serving_default")
     entry.value.outputs.add(key=b"y").value.name = f"{output}:0".encode()
     if objects:

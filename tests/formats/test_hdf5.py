@@ -113,3 +113,15 @@ def test_config_is_read_whatever_string_type_it_has(text: str, tmp_path: Path) -
             case _:
                 file.attrs.create("model_config", config.encode(), dtype=h5py.string_dtype("utf-8", 200))
     assert policytool.inspect(path).layers[0].name == "müller"
+
+
+def test_variables_of_no_layer_are_counted_among_weights(tmp_path: Path) -> None:
+    """What an optimizer and metrics keep in a weights file is told and is no layer."""
+    with h5py.File(tmp_path / "a.weights.h5", "w") as file:
+        for path in ("layers/dense/vars/0", "optimizer/vars/0", "optimizer/vars/1", "metrics/mean/vars/0"):
+            file[path] = np.zeros(2, "float32")
+    model = policytool.inspect(tmp_path / "a.weights.h5")
+    assert [layer.path for layer in model.layers] == ["layers/dense"]
+    assert [item.message for item in model.observations if item.code == "training-state"] == [
+        "3 stored variables belong to an optimizer, to metrics or to the training loop, and no layer has them"
+    ]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from policytool.document import Document
 
-RELEASES = sorted(path.name for path in FIXTURES.iterdir() if path.is_dir() and path.name != "writer")
+RELEASES = sorted(truth.parent.name for truth in FIXTURES.glob("*/truth.json"))
 
 
 def _models(release: str) -> list[Path]:

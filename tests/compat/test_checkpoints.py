@@ -1,0 +1,55 @@
+"""Checkpoints hold for policytool what they hold for TensorFlow, and a SavedModel's variables have the tensors that its loader gives them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from policytool import protobuf_messages
+from policytool.checkpoints import Bundle, keys_of, open_bundle
+from tests.checkpoints.test_reading import RECORDED, SAVED_MODELS, WRITTEN, summary
+from tests.compat.asking import ENVIRONMENT
+
+pytestmark = pytest.mark.compat
+
+READER: Final = Path(__file__).with_name("checkpoints.py")
+Answer = dict[str, dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def answers(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Answer]:
+    """Return what TensorFlow made of every checkpoint and SavedModel of the fixtures."""
+    scratch = tmp_path_factory.mktemp("checkpoints")
+    paths, results = scratch / "paths.json", scratch / "results.json"
+    paths.write_text(json.dumps([*(str(WRITTEN / name) for name in RECORDED), *map(str, SAVED_MODELS)]), encoding="utf-8")
+    subprocess.run([compat_python, READER, paths, results], check=True, capture_output=True, env={**os.environ, **ENVIRONMENT}, timeout=900)
+    found: dict[str, Answer] = json.loads(results.read_text(encoding="utf-8"))
+    return found
+
+
+def test_tensors_are_those_that_tensorflow_reads(answers: dict[str, Answer]) -> None:
+    """Every key of every checkpoint, with dtype, shape and values."""
+    for path, answer in answers.items():
+        assert summary(_bundle(Path(path))) == answer["tensors"], path
+
+
+def test_variables_have_the_tensors_that_the_loader_gives_them(answers: dict[str, Answer]) -> None:
+    """The walk along both object graphs ends where the loader's does."""
+    for path in SAVED_MODELS:
+        bundle = _bundle(path)
+        nodes = protobuf_messages.parse("SavedModel", (path / "saved_model.pb").read_bytes()).meta_graphs[0].object_graph.nodes
+        children = {index: [(edge.local_name.decode(), edge.node_id) for edge in node.children] for index, node in enumerate(nodes)}
+        slots = {index: [(slot.original_node, slot.name.decode(), slot.node) for slot in node.slots] for index, node in enumerate(nodes)}
+        entries = {str(index): bundle.entries[key] for index, key in keys_of(bundle, children, slots).items()}
+        found = {index: hashlib.sha256(b"".join(bundle.chunks(entry))).hexdigest() for index, entry in entries.items()}
+        assert found == answers[str(path)]["variables"], path
+
+
+def _bundle(path: Path) -> Bundle:
+    return open_bundle(path / "variables/variables" if path.is_dir() else path)
