@@ -277,3 +277,17 @@ def _covers(generation: str, release: str) -> bool:
     family = first.rstrip("0123456789.")
     end = len(names) - 1 if generation.endswith("+") else names.index(f"{family}{last}") if separator else start
     return start <= wanted <= end
+
+
+WEIGHTS_ALONE: Final = tuple(_cases(("weights", "weights-legacy", "weights-tf", "keras-sharded")))
+
+
+@pytest.mark.parametrize("case", WEIGHTS_ALONE, ids=ids)
+def test_weights_alone_are_those_of_the_live_model(case: Case) -> None:
+    """Whatever the layout, a weights file has every variable of the live model once, in its shape and dtype, and says that it holds no policy."""
+    model = report(case.path)
+    live = Counter((tuple(weight["shape"]), weight["dtype"]) for record in case.truth["layers"] for weight in record["weights"])
+    assert Counter((variable.shape, variable.dtype) for layer in model.layers for variable in layer.variables) == live
+    assert {layer.policy for layer in model.layers} == {None}
+    assert model.format == "weights"
+    assert "no-policy" in [observation.code for observation in model.observations]
