@@ -85,14 +85,17 @@ def _rows(migration: Migration) -> list[list[Cell]]:
     """
     rows: list[list[Cell]] = []
     seen = set[str]()
+    shown_rows = set[tuple[str, ...]]()
     for edit in migration.plan.edits:
         name = edit.path or ("optimizer" if edit.kind in {Kind.TRAINING, Kind.SPELLING} and "optimizer" in edit.address.pointer else edit.address.pointer)
         if edit.path is not None:
             seen.add(edit.path)
         before, after = _words(edit, edit.before), _words(edit, edit.after)
         row = [Cell(text=clean(name)), Cell(text=clean(before), style="dim"), Cell(text=clean(after), style=_style(edit)), Cell(text=clean(edit.reason))]
-        if edit.path is None or row not in rows:
+        identity = tuple(cell.text for cell in row)
+        if edit.path is None or identity not in shown_rows:
             rows.append(row)
+            shown_rows.add(identity)
     rows += [
         [Cell(text=clean(kept.path)), Cell(text=kept.policy, style="dim"), Cell(text=_KEPT, style="dim"), Cell(text=clean(kept.reason))]
         for kept in migration.plan.kept
