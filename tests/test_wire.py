@@ -53,7 +53,7 @@ def test_a_value_is_replaced_with_the_lengths_around_it(old: int, new: int, befo
     leaves = [wire.the_span(data, 3, node) for node in (one, two)]
     assert leaves[0] is not None
     assert leaves[1] is not None
-    changes = {(graph, objects, one, leaves[0]): b"n" * new, (graph, objects, two, leaves[1]): b"m" * second}
+    changes: dict[tuple[Span, ...], bytes] = {(graph, objects, one, leaves[0]): b"n" * new, (graph, objects, two, leaves[1]): b"m" * second}
     assert applied(data, wire.splices(changes)) == message(b"n" * new, b"m" * second)
 
 

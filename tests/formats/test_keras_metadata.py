@@ -13,6 +13,7 @@ from tests.conftest import FIXTURES
 from tests.contracts.format_contract import FormatContract
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from policytool.model import Model
@@ -51,24 +52,26 @@ def policies(model: Model) -> list[tuple[str, str | None, str]]:
     return [(layer.name, layer.policy, str(layer.address)) for layer in model.layers]
 
 
-@pytest.mark.parametrize(
-    ("damage", "code"),
-    [
-        (lambda data: data[:-10], "truncated"),
-        (lambda data: data.decode("utf-8", "replace").encode(), "mangled"),
-        (lambda data: data.replace(b"\x1a\x04root", b"\x1a\x04roof", 1), "metadata-rootless"),
-        (lambda data: data.replace(b'"name"', b'"name', 1) + b"", "invalid-json"),
-    ],
-    ids=["truncated", "mangled", "rootless", "json"],
-)
-def test_damage_is_named(damage, code: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def with_byte(data: bytes, old: bytes, new: bytes) -> bytes:
+    """Return the data with the first of these bytes replaced."""
+    assert old in data
+    return data.replace(old, new, 1)
+
+
+DAMAGE: Final[dict[str, Callable[[bytes], bytes]]] = {
+    "truncated": lambda data: data[:-10],
+    "mangled": lambda data: data.decode("utf-8", "replace").encode(),
+    "metadata-rootless": lambda data: with_byte(data, b"\x1a\x04root", b"\x1a\x04roof"),
+    "invalid-json": lambda data: with_byte(data, b'{"', b'["'),
+}
+"""Code to what is done to a file."""
+
+
+@pytest.mark.parametrize("code", DAMAGE)
+def test_damage_is_named(code: str, tmp_path: Path) -> None:
     """Each kind of damage has its code."""
-    data = SAMPLES[0].read_bytes()
-    broken = damage(data)
-    if code == "invalid-json":
-        broken = data.replace(b'{"name"', b'["name"', 1) if b'{"name"' in data else data.replace(b'{"class_name"', b'["class_name"', 1)
     path = tmp_path / "keras_metadata.pb"
-    path.write_bytes(broken)
+    path.write_bytes(DAMAGE[code](SAMPLES[0].read_bytes()))
     with pytest.raises(ModelFileError) as caught:
         policytool.inspect(str(path))
     assert caught.value.code == code
