@@ -16,6 +16,7 @@ from policytool.model import Address, Source
 from policytool.operations.inspection import Failure
 from policytool.operations.migration import Result, carried_out
 from policytool.plan import ABSENT, Cast, Edit, Kind, Plan, Refusal, Slot
+from policytool.planning import revival
 from policytool.planning.applied import applied
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def migrate_saved(file: Path, paths: tuple[str, ...], destination: Destination) 
             casts=plan.casts,
             state=plan.state,
             loaders_before=unchanged.loaders,
-            loaders_after=changed.loaders,
+            loaders_after=revival.loaders(document, plan.edits, changed.loaders),
         )
         try:
             yield carried_out(current, path, destination, parts=document.parts)

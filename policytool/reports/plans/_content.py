@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from policytool.plan import Absent, Edit
 
 KEPT: Final = "stays"
+_TENSORLESS: Final = frozenset({"json", "keras-metadata"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,14 +43,22 @@ def subject(migration: Migration) -> list[str]:
 
 
 def changes(migration: Migration) -> list[Change]:
-    """Return what becomes of each layer that changes or is kept from changing, each once, and of the optimizer."""
-    found = []
+    """
+    Return what becomes of each layer that changes or is kept from changing, each once, and of the optimizer.
+
+    A SavedModel says one policy in many places, which are one change as long as they say the same.
+    """
+    found: list[Change] = []
     seen = set[str]()
+    told = set[Change]()
     for edit in migration.plan.edits:
         name = edit.path or ("optimizer" if edit.kind in {Kind.TRAINING, Kind.SPELLING} and "optimizer" in edit.address.pointer else edit.address.pointer)
         if edit.path is not None:
             seen.add(edit.path)
-        found.append(Change(name=name, before=_words(edit, edit.before), after=_words(edit, edit.after), reason=edit.reason, style=_style(edit)))
+        change = Change(name=name, before=_words(edit, edit.before), after=_words(edit, edit.after), reason=edit.reason, style=_style(edit))
+        if edit.path is None or change not in told:
+            found.append(change)
+            told.add(change)
     found += [Change(name=kept.path, before=kept.policy, after=KEPT, reason=kept.reason, style="dim") for kept in migration.plan.kept if kept.path not in seen]
     return found
 
@@ -117,7 +126,7 @@ def _storage(migration: Migration) -> str:
     """Return what the casts do to the stored values."""
     plan = migration.plan
     if not plan.casts:
-        return "every stored value stays bit for bit" if migration.target is not None and plan.format != "json" and not plan.refusals else ""
+        return "every stored value stays bit for bit" if migration.target is not None and plan.format not in _TENSORLESS and not plan.refusals else ""
     ways = Counter(f"{cast.before} to {cast.after}" for cast in plan.casts)
     text = "cast " + ", ".join(f"{count} from {way}" for way, count in ways.items())
     counts = list(migration.counts.values())
