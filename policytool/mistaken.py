@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-EXPECTED: Final = "expected HDF5, a .keras file, a SavedModel directory, or architecture JSON"
+EXPECTED: Final = "expected HDF5, a .keras file, a SavedModel directory, architecture JSON or YAML, or a TensorFlow.js layers model"
 _LFS: Final = b"version https://git-lfs.github.com/spec/"
 _HTML: Final = (b"<!doctype html", b"<html")
 _FOREIGN: Final = (

@@ -29,11 +29,11 @@ PACKAGE: Final = Path(policytool.__file__).parent
 
 LEVELS: Final = (
     # L0 mechanisms, which know nothing of models
-    {"errors", "limits", "jsontext", "dtypes", "mistaken", "version", "naming", "classes", "casting", "drafts"},
+    {"errors", "limits", "jsontext", "yamltext", "dtypes", "mistaken", "version", "naming", "classes", "casting", "drafts"},
     # L1 values: a policy; a file as named JSON parts
     {"policy", "policymap", "document"},
-    # L2 the layer tree as a value; what is to change in it, and in JSON text
-    {"model", "plan", "jsonedit"},
+    # L2 the layer tree as a value; what is to change in it, and in JSON and YAML text
+    {"model", "plan", "jsonedit", "yamledit"},
     # L3 files and spellings to values
     {"formats", "generations", "features", "provenance", "tree", "training", "refusals", "loaders", "opaque", "capabilities"},
     # L4 from a path to a model
@@ -53,6 +53,7 @@ HOMES: Final = {
     "h5py": {"formats._hdf5", "writers._hdf5"},
     "ml_dtypes": {"casting"},
     "google": {"formats._protobuf"},
+    "yaml": {"yamltext"},
     "rich": {"reports", "cli.progress"},
     "click": {"cli"},
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from policytool.formats import architecture, hdf5, keras_directory, keras_zip, savedmodel
+from policytool.formats import architecture, hdf5, keras_directory, keras_zip, savedmodel, yaml_architecture
 from policytool.formats._base import Format, Probe
 
 FORMATS: Final[tuple[Format, ...]] = (
@@ -17,6 +17,7 @@ FORMATS: Final[tuple[Format, ...]] = (
     savedmodel.FORMAT,
     keras_directory.FORMAT,
     architecture.FORMAT,
+    yaml_architecture.FORMAT,
 )
 """In the order of how often they are met; exactly one recognises a file, so the order decides nothing."""
 

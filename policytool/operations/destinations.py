@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from policytool.discovery import Input
     from policytool.plan import Plan
 
-_SUFFIXES: Final = {"h5": (".h5", ".hdf5"), "keras": (".keras",), "json": (".json",)}
+_SUFFIXES: Final = {"h5": (".h5", ".hdf5"), "keras": (".keras",), "json": (".json",), "yaml": (".yaml", ".yml")}
 """What files of each format are called."""
 
 

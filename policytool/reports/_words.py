@@ -18,6 +18,8 @@ FORMATS: Final = {
     "keras": ".keras",
     "savedmodel": "SavedModel",
     "json": "architecture JSON",
+    "yaml": "architecture YAML",
+    "tfjs": "TensorFlow.js layers model",
     "weights": "weights alone",
 }
 _FAMILIES: Final = (("tf_keras", "tf_keras "), ("keras", "Keras "), ("tf", "TF "))

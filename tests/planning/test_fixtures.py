@@ -36,7 +36,7 @@ def documents(release: str) -> tuple[Document, ...]:
             except ModelFileError as error:
                 assert error.code in {"no-config", "json-not-keras", "h5-not-keras"}, error  # an index of shards
                 continue
-            if document.config_part is not None and document.format in {"h5", "keras", "json"}:
+            if document.config_part is not None and document.format in {"h5", "keras", "json", "yaml", "tfjs"}:
                 found.append(document)
     assert found
     return tuple(found)

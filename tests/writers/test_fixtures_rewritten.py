@@ -23,7 +23,7 @@ RELEASES = sorted(path.name for path in FIXTURES.iterdir() if path.is_dir() and 
 
 
 def _models(release: str) -> list[Path]:
-    return sorted(path for suffix in ("*.h5", "*.keras", "*.keras.d", "*.json") for path in (FIXTURES / release).glob(suffix))
+    return sorted(path for suffix in ("*.h5", "*.keras", "*.keras.d", "*.json", "*.yaml") for path in (FIXTURES / release).glob(suffix))
 
 
 def _rewritable(path: Path) -> Document | None:

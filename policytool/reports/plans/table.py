@@ -156,7 +156,7 @@ def _storage(migration: Migration) -> str:
     """Return what the casts do to the stored values."""
     plan = migration.plan
     if not plan.casts:
-        return "every stored value stays bit for bit" if migration.target is not None and plan.format != "json" and not plan.refusals else ""
+        return "every stored value stays bit for bit" if migration.target is not None and plan.format not in {"json", "yaml"} and not plan.refusals else ""
     ways = Counter(f"{cast.before} to {cast.after}" for cast in plan.casts)
     text = "cast " + ", ".join(f"{count} from {way}" for way, count in ways.items())
     counts = list(migration.counts.values())
