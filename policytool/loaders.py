@@ -30,9 +30,13 @@ UNTRIED: Final = frozenset({"keras1"})
 """Generations that no fixture stands for: of their files nothing is said."""
 
 
+_CONVERTED: Final = frozenset({"tfjs"})
+"""Formats that no ``load_model`` takes: a converter makes a Keras model of them."""
+
+
 def verdicts(document: Document, origins: Sequence[Origin], features: Features) -> tuple[Verdict, ...]:
-    """Return what each loader makes of the document, in the order of :data:`LOADERS`; nothing for generations whose files were not tried."""
-    if any(origin.generation.id in UNTRIED for origin in origins):
+    """Return what each loader makes of the document, in the order of :data:`LOADERS`; nothing for files that are not for them, or were not tried."""
+    if document.format in _CONVERTED or any(origin.generation.id in UNTRIED for origin in origins):
         return ()
     evidence = Evidence(document=document, features=features, releases=frozenset(origin.release.id for origin in origins))
     showing = [row for row in REFUSALS if document.format in row.formats and row.shows(evidence)]

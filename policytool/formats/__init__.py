@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from policytool.formats import architecture, hdf5, keras_directory, keras_zip, savedmodel, yaml_architecture
+from policytool.formats import architecture, hdf5, keras_directory, keras_zip, savedmodel, tfjs, yaml_architecture
 from policytool.formats._base import Format, Probe
 
 FORMATS: Final[tuple[Format, ...]] = (
@@ -18,6 +18,7 @@ FORMATS: Final[tuple[Format, ...]] = (
     keras_directory.FORMAT,
     architecture.FORMAT,
     yaml_architecture.FORMAT,
+    tfjs.FORMAT,
 )
 """In the order of how often they are met; exactly one recognises a file, so the order decides nothing."""
 

@@ -77,7 +77,8 @@ def edits(subject: Subject, decisions: Decisions, target: Generation | None) -> 
     for index, decision in sorted(decisions.by_site.items()):
         _add_decided(speller, index, decision, found, decisions)
     decided = {subject.sites[index].address.pointer for index in decisions.by_site if subject.sites[index].address is not None}  # type: ignore[union-attr]  # just asked
-    for place, value in dtype_places(subject.document.parts[subject.document.config_part or ""]):
+    for inner, value in dtype_places(subject.document.config):
+        place = subject.document.config_pointer + inner
         if place not in decided:
             found.update(_respelled(speller, place, value, decisions))
     return tuple(found.values())

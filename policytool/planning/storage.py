@@ -26,11 +26,18 @@ _STAND_IN: Final = "float32"
 
 
 def casts(subject: Subject, decisions: Decisions) -> tuple[Cast, ...]:
-    """Return the casts that the decisions need, and those that make a file readable at all."""
+    """Return the casts that the decisions need, and those that make a file readable at all; none where the format has float32 alone."""
+    if not stores_dtypes(subject):
+        return ()
     found = {cast.tensor: cast for cast in _decided(subject, decisions)}
     for cast in _unreadable(subject):
         found.setdefault(cast.tensor, cast)
     return tuple(found.values())
+
+
+def stores_dtypes(subject: Subject) -> bool:
+    """Return whether the file can store variables in their own dtypes: TensorFlow.js has float32 alone, which tensorflowjs casts as it loads them."""
+    return subject.document.format != "tfjs"
 
 
 def reads_bfloat16(subject: Subject) -> bool:

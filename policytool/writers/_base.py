@@ -47,7 +47,7 @@ class Writer:
 
     name: str
     format: str
-    """The document's format: ``h5``, ``keras`` or ``json``."""
+    """The document's format, such as ``h5``."""
 
     directory: bool = False
     """
@@ -57,7 +57,7 @@ class Writer:
     """
 
     texts: Callable[[Path], Mapping[str, str]]
-    """The raw JSON texts of the file at a path, by part."""
+    """The raw texts of the file at a path, by part."""
 
     measure: Callable[[Path, Sequence[Cast]], Counted]
     """What the casts would do to the values."""
@@ -70,6 +70,9 @@ class Writer:
 
     members: Callable[[Path, Changes], tuple[str, ...]] | None = None
     """The names of the files that change in a directory."""
+
+    companions: Callable[[Path], tuple[str, ...]] | None = None
+    """The files that the model names relative to its directory, and that a copy of it needs beside itself."""
 
 
 def edited(texts: Mapping[str, str], edits: Sequence[Edit], apply: Apply = jsonedit.apply) -> Mapping[str, str]:
