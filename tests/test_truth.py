@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 FIXTURES: Final = Path(__file__).parent.parent / "fixtures"
-WITH_CONFIG: Final = ("h5", "json", "yaml", "keras", "keras-dir", "savedmodel")
+WITH_CONFIG: Final = ("h5", "json", "yaml", "keras", "keras-dir", "savedmodel", "tfjs")
 WITHOUT_VARIABLES: Final = ("json", "yaml")
 
 
@@ -33,7 +33,10 @@ WITHOUT_VARIABLES: Final = ("json", "yaml")
 class Case:
     """One file of a fixture case, and what the live objects said."""
 
+    folder: str
     release: str
+    """The release of Keras that built the model."""
+
     name: str
     format: str
     file: str
@@ -50,7 +53,7 @@ class Case:
 
     @property
     def path(self) -> str:
-        return str(FIXTURES / self.release / self.file)
+        return str(FIXTURES / self.folder / self.file)
 
 
 def _cases(formats: tuple[str, ...]) -> Iterator[Case]:
@@ -58,7 +61,7 @@ def _cases(formats: tuple[str, ...]) -> Iterator[Case]:
         for name, truth in json.loads(file.read_text(encoding="utf-8"))["cases"].items():
             for kind, saved in truth["files"].items():
                 if kind in formats:
-                    yield Case(release=file.parent.name, name=name, format=kind, file=saved, truth=truth)
+                    yield Case(folder=file.parent.name, release=truth.get("release", file.parent.name), name=name, format=kind, file=saved, truth=truth)
 
 
 CASES: Final = tuple(_cases(WITH_CONFIG))
@@ -137,7 +140,7 @@ def scale(found: Dynamic | Fixed | None) -> Record | None:
 
 def ids(case: Case) -> str:
     """Return a readable id."""
-    return f"{case.release}-{case.name}-{case.format}"
+    return f"{case.folder}-{case.name}-{case.format}"
 
 
 @pytest.mark.parametrize("case", CASES, ids=ids)
@@ -211,7 +214,7 @@ def test_variables_are_those_of_the_live_layers(case: Case) -> None:
         layer = layers.get(record["path"])
         if layer is None or record["class_name"] in BELOW_A_CUSTOM_LAYER:
             continue
-        live = Counter((tuple(weight["shape"]), weight["dtype"]) for weight in record["weights"])
+        live = Counter((tuple(weight["shape"]), "float32" if case.format == "tfjs" else weight["dtype"]) for weight in record["weights"])
         stored = Counter((variable.shape, variable.dtype) for variable in layer.variables)
         if live != stored and not _stored_otherwise(case, record):
             differences.append(f"{record['path']}: stored {dict(stored)}, live {dict(live)}")
@@ -220,6 +223,8 @@ def test_variables_are_those_of_the_live_layers(case: Case) -> None:
 
 def _stored_otherwise(case: Case, record: Record) -> bool:
     """Return whether the release stores the variables of this layer under another's name, or not at all."""
+    if case.name.startswith("quantized_") and case.format == "tfjs":
+        return True  # as the case says
     stacked_cells_have_no_scope = case.release.startswith("keras2") and case.name.startswith("rnn")
     return stacked_cells_have_no_scope or case.name in NOT_SAVED_WHOLE or not record
 

@@ -40,7 +40,7 @@ def about(subject: Subject, options: Options, decisions: Decisions) -> Iterator[
 def _about_storage(subject: Subject, decisions: Decisions) -> Iterator[Note]:
     """Yield a note where layers get variables of a dtype that the file cannot store them in."""
     wanted = {(index, decisions.variable_dtype(subject, index)) for index in decisions.by_site if subject.has_weights(index)}
-    changed = sorted({str(dtype) for index, dtype in wanted if dtype != subject.layers[index].variable_dtype})
+    changed = sorted({str(dtype) for index, dtype in wanted if dtype not in {"float32", subject.layers[index].variable_dtype}})
     if changed and not stores_dtypes(subject):
         message = (
             f"the stored tensors stay as they are: TensorFlow.js stores no {' or '.join(changed)}, and tensorflowjs casts them when it makes a Keras model"
