@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from policytool.features import Features
     from policytool.provenance import Origin
     from policytool.tree.storage import Placed
 
@@ -88,7 +89,7 @@ def analysed(document: Document) -> Analysis:
             *_about_origin(origins, writer, contradiction=contradiction),
             *resolver.observations,
             *about_optimizer,
-            *(_about_tensorflow_js(layers) if document.format == "tfjs" else _about_storage(layers)),
+            *(_about_tensorflow_js(layers, marks) if document.format == "tfjs" else _about_storage(layers)),
         ),
         loaders=loaders.verdicts(document, origins, marks),
     )
@@ -125,8 +126,11 @@ def _about_storage(layers: tuple[Layer, ...]) -> Iterator[Observation]:
             yield Observation(code="quantized-undeclared", message=message, where=layer.path)
 
 
-def _about_tensorflow_js(layers: tuple[Layer, ...]) -> Iterator[Observation]:
-    """Tell that policies are for others than TensorFlow.js, which was asked: it loads every policy, and makes float32 variables and outputs."""
+def _about_tensorflow_js(layers: tuple[Layer, ...], marks: Features) -> Iterator[Observation]:
+    """Tell what TensorFlow.js, which was asked, makes of a file: it loads every policy, and computes in float32; it builds no input layer of Keras 3."""
+    if "batch_shape" in marks.keys.get("InputLayer", ()):
+        message = "its input layers have Keras 3's batch_shape: neither TensorFlow.js 4.22 nor the converter that wrote the file loads it"
+        yield Observation(code="tfjs-keras3", message=message)
     others = sorted({layer.policy for layer in layers if layer.policy and dtypes.is_float(layer.compute_dtype)} - {_TENSORFLOW_JS})
     if others:
         message = f"TensorFlow.js computes in float32, whatever the policies say ({', '.join(others)}); they count where a Keras model is made of the file"

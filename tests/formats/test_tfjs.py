@@ -101,6 +101,11 @@ def test_policies_that_tensorflow_js_ignores_are_told() -> None:
     assert "tfjs-float32" not in [item.code for item in policytool.inspect(TFJS / "sequential/model.json").observations]
 
 
+def test_models_of_keras_3_are_told_to_load_nowhere() -> None:
+    """As the real libraries said."""
+    assert "tfjs-keras3" in [item.code for item in policytool.inspect(TFJS / "from_keras3.15/model.json").observations]
+
+
 def test_no_loader_is_said_to_take_the_file() -> None:
     """A converter does, and no ``load_model``."""
     assert policytool.inspect(MIXED_TFJS).loaders == ()

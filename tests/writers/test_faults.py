@@ -92,7 +92,7 @@ SCENARIOS: Final = {
     "directory-in-place": Scenario(UNPACKED, in_place=True),
     "directory-one-file": Scenario(UNPACKED, edits_only=True, in_place=True),
     "json": Scenario(MIXED_JSON, in_place=True),
-    "yaml-new": Scenario(MIXED_YAML),
+    "yaml-overwrite": Scenario(MIXED_YAML, overwrite=True),
     "yaml-in-place": Scenario(MIXED_YAML, in_place=True),
     "tfjs-in-place": Scenario(MIXED_TFJS, edits_only=True, in_place=True),
     "tfjs-elsewhere": Scenario(MIXED_TFJS, edits_only=True, elsewhere=True),
