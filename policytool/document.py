@@ -148,7 +148,7 @@ class Document:
 
     layout: Layout | None = None
     tensors: tuple[Tensor, ...] | None = None
-    """Stored variables; None where the format stores none (architecture JSON)."""
+    """Stored variables; None where the format stores none (architectures)."""
 
     state: tuple[Tensor, ...] = ()
     """The optimizer's stored variables, where they stand beside those of the layers (HDF5)."""

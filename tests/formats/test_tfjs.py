@@ -52,7 +52,7 @@ class TestTensorFlowJs(FormatContract):
         {"modelTopology": {"keras_version": "2.1.6", "backend": "tensorflow", "model_config": sequential()}, "weightsManifest": MANIFEST},
         {"weightsManifest": MANIFEST, "modelTopology": sequential()},
         {
-            "modelTopology": {**sequential(), "keras_version": "tfjs-layers 4.22.0", "backend": "tensor_flow.js"},
+            "modelTopology": sequential() | {"keras_version": "tfjs-layers 4.22.0", "backend": "tensor_flow.js"},
             "format": "layers-model",
             "weightsManifest": MANIFEST,
         },
