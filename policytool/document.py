@@ -172,6 +172,7 @@ class Document:
         return self._at(self.training_part, self.training_pointer)
 
     def _at(self, part: str | None, pointer: str) -> Json:
-        if part is None or part not in self.parts:
+        try:
+            return jsontext.value(self.parts[part], pointer) if part is not None else None
+        except (LookupError, TypeError, ValueError):  # a plan by another hand can leave nothing there
             return None
-        return jsontext.value(self.parts[part], pointer)

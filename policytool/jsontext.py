@@ -88,7 +88,7 @@ def value(document: Json, path: str) -> Json:
     """
     Return what a JSON Pointer leads to.
 
-    :raises LookupError: where it leads nowhere.
+    :raises LookupError: where it leads nowhere; TypeError and ValueError where it leads through what is no object or list.
     """
     found: Any = document
     for step in steps(path):

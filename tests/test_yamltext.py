@@ -125,6 +125,12 @@ def test_what_no_config_holds_is_refused(code: str, text: str, says: str) -> Non
     assert not Path("pwned").exists()
 
 
+@pytest.mark.parametrize("text", ["[" * limits.MAX_JSON_DEPTH + "]" * limits.MAX_JSON_DEPTH, "{a: " * limits.MAX_JSON_DEPTH + "}" * limits.MAX_JSON_DEPTH])
+def test_text_within_the_bound_is_read(text: str) -> None:
+    """As deep as JSON may be."""
+    assert json.dumps(parsed(text)).count("]") + json.dumps(parsed(text)).count("}") == limits.MAX_JSON_DEPTH
+
+
 def test_text_beyond_the_bound_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before any of it is read."""
     monkeypatch.setattr(limits, "MAX_YAML_BYTES", 4)

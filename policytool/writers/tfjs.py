@@ -6,9 +6,9 @@ The shards lie where the text says, beside it. A copy in another directory gets 
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Final
 
+from policytool import jsontext
 from policytool.formats.tfjs import PART, escapes, shards
 from policytool.writers import _texts
 from policytool.writers._base import WriteError, Writer
@@ -50,7 +50,11 @@ def companions(path: Path) -> tuple[str, ...]:
 
     :raises WriteError: for one that lies elsewhere.
     """
-    names = shards(json.loads(texts(path)[PART]))
+    try:
+        model, _ = jsontext.parse(texts(path)[PART])
+    except jsontext.JsonError as error:
+        raise WriteError("source-changed", f"{error}, and was read before; plan again") from error
+    names = shards(model)
     outside = next((name for name in names if escapes(name)), None)
     if outside is not None:
         raise WriteError("not-rewritable", f"names the shard {outside!r} outside its directory, which is not copied; write into the model's own directory")

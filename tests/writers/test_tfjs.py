@@ -11,6 +11,7 @@ import pytest
 import policytool
 from policytool import planning, reading, recognition, writers
 from policytool.errors import ModelFileError
+from policytool.jsontext import value
 from policytool.planning.options import Assignment, Options
 from policytool.writers import Changes
 from tests.conftest import FIXTURES, run
@@ -162,6 +163,21 @@ def test_inputs_that_tensorflow_js_cannot_feed_are_refused() -> None:
     assert [(refusal.code, refusal.path) for refusal in made.refusals] == [("tfjs-input", layers[0])]
     assert {refusal.code for refusal in plan(path, to="float64").refusals} == {"tfjs-input"}
     assert not plan(path, to="bfloat16").refusals
+
+
+@pytest.mark.parametrize("pointer", ["/modelTopology", "/modelTopology/model_config", "/modelTopology/model_config/config", "/modelTopology/training_config"])
+def test_a_plan_that_leaves_no_model_is_refused(pointer: str, model: Path, tmp_path: Path) -> None:
+    """A plan is a file too, and may be made by anyone."""
+    planned = run("migrate", model, "--dry-run", "--format", "json")
+    plans = planned.json
+    edit = plans["plans"][0]["edits"][0]
+    plans["plans"][0]["edits"] = [{**edit, "pointer": pointer, "before": value(json.loads(model.read_text(encoding="utf-8")), pointer), "after": 3}]
+    (tmp_path / "plan.json").write_text(json.dumps(plans), encoding="utf-8")
+    before = held(tmp_path)
+    ended = run("migrate", "--plan", tmp_path / "plan.json", model, "--dry-run")
+    assert ended.code == (0 if pointer.endswith("training_config") else 3), ended.err
+    assert "Traceback" not in ended.err
+    assert held(tmp_path) == before
 
 
 def test_the_command_line_migrates_both_texts_and_tensors(model: Path, tmp_path: Path) -> None:
