@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -207,6 +208,17 @@ VALUE: dict[str, Any] = {"dtype": "float32", "name": "x"}
 def test_an_edit_reaches_one_place_of_a_shared_value(changes: list[jsonedit.Change], edited: str) -> None:
     """Whichever of the places is edited, the others keep what they have."""
     assert yamledit.apply(ALIASED, changes) == edited
+
+
+@settings(max_examples=300)
+@given(st.data())
+def test_edits_of_values_that_share_by_aliases_read_as_the_edited_value(data: st.DataObject) -> None:
+    """PyYAML writes an anchor where an object stands twice, at any depth; an edit at one place is for that place."""
+    leaf = data.draw(st.dictionaries(st.sampled_from(["a", "b", "dtype", "c d"]), SCALARS, max_size=3) | st.lists(SCALARS, max_size=3))
+    inner = [leaf, {"x": leaf, "y": 1}]
+    text = yaml.safe_dump({"a": inner, "b": leaf, "c": [inner, inner[1], leaf]}, default_flow_style=data.draw(st.sampled_from([None, True, False])))
+    changes, wanted = data.draw(edits(parsed(text)))
+    assert jsonedit.same(parsed(yamledit.apply(text, changes)), wanted)
 
 
 @pytest.mark.parametrize("pointer", ["/one/0", "/two/0"])
