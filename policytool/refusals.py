@@ -114,7 +114,7 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
     _rows("h5", "keras3.0", "keras3.15", "Keras 3 takes HDF5 under the suffix .h5 or .hdf5 alone", lambda found: found.document.path.endswith(".keras")),
     _rows("yaml", "tf2.3", "tf_keras2.21", "TF 2.3.4 and later read no YAML, which could run code", lambda _: True),
     _rows("yaml", "keras3.0", "keras3.15", "Keras 3 reads no YAML", lambda _: True),
-    _rows("yaml", "tf2.0", "tf2.2", "it has values as calls of Python classes, which PyYAML 5.3 and later refuse", _observed("python-objects")),
+    _rows("yaml", "tf2.0", "tf2.2", "it has values as calls of Python classes, which PyYAML 5.2 and later refuse", _observed("python-objects")),
     # SavedModels
     _rows("savedmodel", "tf1.15", "tf2.0", "a policy dict is no dtype before TF 2.1", _policy_dict("Policy", "PolicyV1")),
     _rows(

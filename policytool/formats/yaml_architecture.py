@@ -66,7 +66,7 @@ def _observations(found: Parsed) -> Iterator[Observation]:
         names = ", ".join(name.rpartition(".")[2] for name in found.wrappers)
         yield Observation(
             code=PYTHON_OBJECTS,
-            message=f"the file has values as calls of Python classes ({names}), of which only the arguments are read; PyYAML 5.3 and later refuse them",
+            message=f"the file has values as calls of Python classes ({names}), of which only the arguments are read; PyYAML 5.2 and later refuse them",
         )
 
 
