@@ -42,7 +42,8 @@ def _about_storage(subject: Subject, decisions: Decisions) -> Iterator[Note]:
     wanted = {(index, decisions.variable_dtype(subject, index)) for index in decisions.by_site if subject.has_weights(index)}
     changed = sorted({str(dtype) for index, dtype in wanted if dtype not in {"float32", subject.layers[index].variable_dtype}})
     if changed and not stores_dtypes(subject):
-        message = f"the stored tensors stay as they are: TensorFlow.js stores no {' or '.join(changed)}, and tensorflowjs casts them, unchecked, when it makes a Keras model"
+        dtypes = " or ".join(changed)
+        message = f"the stored tensors stay as they are: TensorFlow.js stores no {dtypes}, and tensorflowjs casts them, unchecked, when it makes a Keras model"
         yield Note(severity=Severity.NOTE, code="tensors-kept", message=message)
 
 
