@@ -25,7 +25,7 @@ __all__ = ["inspect", "migrate"]
 
 def inspect(path: str | os.PathLike[str]) -> Model:
     """
-    Return the saved model at ``path``: HDF5, ``.keras``, SavedModel, architecture JSON, or weights alone.
+    Return the saved model at ``path``: HDF5, ``.keras``, SavedModel, architecture JSON or YAML, TensorFlow.js, or weights alone.
 
     The values are those that ``policytool inspect`` renders, all of them frozen. Weights are not read, only their names, shapes and dtypes.
 

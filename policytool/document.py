@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from policytool import jsontext
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -39,6 +41,9 @@ class Layout(StrEnum):
 
     GRAPH = "graph"
     """Variables are nodes of the object graph (SavedModel)."""
+
+    VARIABLE_NAMES = "variable-names"
+    """Names of variables alone, ``dense/kernel``, without the layers above them (TensorFlow.js)."""
 
     SCOPES = "scopes"
     """Graph-mode variable names, ``dense/kernel`` (TF 1 SavedModels)."""
@@ -154,20 +159,26 @@ class Document:
 
     path: str
     format: str
-    """One of the names in design section 4: ``h5``, ``keras``, ``savedmodel``, ``json``, ``weights``."""
+    """One of the names in design section 4: ``h5``, ``keras``, ``savedmodel``, ``json``, ``yaml``, ``tfjs``, ``weights``."""
 
     parts: Mapping[str, Json] = field(default_factory=dict)
-    """JSON documents by name; the model's own config is :attr:`config_part`."""
+    """JSON documents by name; the model's own config is :attr:`config`."""
 
     config_part: str | None = None
     """The part that describes the model; None where the file holds no config."""
 
+    config_pointer: str = ""
+    """Where the config stands in its part, as a JSON Pointer; empty where it is the whole part."""
+
     training_part: str | None = None
     """The part with the training configuration (H5: a part of its own; ``.keras``: inside ``config.json``)."""
 
+    training_pointer: str = ""
+    """Where the training configuration stands in its part."""
+
     layout: Layout | None = None
     tensors: tuple[Tensor, ...] | None = None
-    """Stored variables; None where the format stores none (architecture JSON)."""
+    """Stored variables; None where the format stores none (architectures)."""
 
     state: tuple[Tensor, ...] = ()
     """The optimizer's stored variables, where they stand beside those of the layers (HDF5)."""
@@ -185,3 +196,19 @@ class Document:
 
     writer: Writer = Writer()
     observations: tuple[Observation, ...] = ()
+
+    @property
+    def config(self) -> Json:
+        """What describes the model; None where the file holds no config."""
+        return self._at(self.config_part, self.config_pointer)
+
+    @property
+    def training(self) -> Json:
+        """The training configuration; None where it has no place of its own."""
+        return self._at(self.training_part, self.training_pointer)
+
+    def _at(self, part: str | None, pointer: str) -> Json:
+        try:
+            return jsontext.value(self.parts[part], pointer) if part is not None else None
+        except (LookupError, TypeError, ValueError):  # a plan by another hand can leave nothing there
+            return None

@@ -84,6 +84,19 @@ def place(value: Json, path: str) -> tuple[Any, Any]:
     return holder, int(last) if isinstance(holder, list) else last
 
 
+def value(document: Json, path: str) -> Json:
+    """
+    Return what a JSON Pointer leads to.
+
+    :raises LookupError: where it leads nowhere; TypeError and ValueError where it leads through what is no object or list.
+    """
+    found: Any = document
+    for step in steps(path):
+        found = found[int(step)] if isinstance(found, list) else found[step]
+    result: Json = found
+    return result
+
+
 def _bracket_depth(text: str | bytes) -> int:
     """Return how deep the brackets of ``text`` nest; brackets inside strings count too, so it is never too small. Walking the value takes ten times as long."""
     raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text

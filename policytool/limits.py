@@ -14,6 +14,12 @@ MAX_JSON_BYTES: Final = 256 * 2**20
 MAX_JSON_DEPTH: Final = 200
 """Real configs nest below 40 levels (nested models in wrappers); the interpreter's own recursion limit is 1000."""
 
+MAX_YAML_BYTES: Final = 8 * 2**20
+"""YAML takes twenty times as long to read as JSON, this much 15 seconds. EfficientNetV2-L's config is 1 MB."""
+
+MAX_YAML_NODES: Final = 2_000_000
+"""Values once every alias is written out: a few lines of aliases of aliases stand for billions. EfficientNetV2-L's config has 60,000."""
+
 MAX_LAYERS: Final = 100_000
 """EfficientNetV2-L has 1,031 layers."""
 

@@ -30,14 +30,14 @@ UNTRIED: Final = frozenset({"keras1"})
 """Generations that no fixture stands for: of their files nothing is said."""
 
 
-PARTIAL: Final = frozenset({"keras-metadata"})
-"""Formats of files that are part of a model, which nothing loads alone."""
+NOT_LOADED: Final = frozenset({"keras-metadata", "tfjs"})
+"""Formats that no ``load_model`` takes: part of a model, or what a converter makes a model of."""
 
 
 def verdicts(document: Document, origins: Sequence[Origin], features: Features) -> tuple[Verdict, ...]:
     """Return what each loader makes of the document, in the order of :data:`LOADERS`; nothing for generations whose files were not tried."""
     exported = document.format == "savedmodel" and not document.nodes  # a TF 1 export, from which no load_model makes a Keras model
-    if exported or document.format in PARTIAL or any(origin.generation.id in UNTRIED for origin in origins):
+    if exported or document.format in NOT_LOADED or any(origin.generation.id in UNTRIED for origin in origins):
         return ()
     evidence = Evidence(document=document, features=features, releases=frozenset(origin.release.id for origin in origins))
     showing = [row for row in REFUSALS if document.format in row.formats and row.shows(evidence)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-EXPECTED: Final = "expected HDF5, a .keras file, a SavedModel directory, a checkpoint's index, or architecture JSON"
+EXPECTED: Final = "expected HDF5, a .keras file, a SavedModel directory, architecture JSON or YAML, a TensorFlow.js layers model, or a checkpoint's index"
 _LFS: Final = b"version https://git-lfs.github.com/spec/"
 _HTML: Final = (b"<!doctype html", b"<html")
 _FOREIGN: Final = (

@@ -17,11 +17,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from policytool.features import Features
     from policytool.provenance import Origin
     from policytool.traced import Tally
     from policytool.tree.storage import Placed
 
 _INTEGER_KERNELS: Final = frozenset({"int8", "uint8", "int4", "uint4"})
+_TENSORFLOW_JS: Final = "float32"
+"""What TensorFlow.js computes in."""
+
 _LAST_UNMIXED: Final = "tf1.4-2.0"
 """The last generation whose files cannot show a mixed policy."""
 
@@ -62,9 +66,8 @@ def analysed(document: Document) -> Analysis:
 
     :raises ModelFileError: for a config that is no serialised model.
     """
-    training_config = document.parts.get(document.training_part or "")
     objects = (document.parts[node.part] for node in document.nodes.values() if node.part is not None)
-    marks = features.of(document.parts[document.config_part or ""], training_config, objects)
+    marks = features.of(document.config, document.training, objects)
     writer = _writer(document)
     origins, contradiction = provenance.candidates(writer, marks)
     try:
@@ -91,7 +94,7 @@ def analysed(document: Document) -> Analysis:
             *_about_origin(origins, writer, contradiction=contradiction),
             *resolver.observations,
             *about_optimizer,
-            *_about_storage(layers),
+            *(_about_tensorflow_js(layers, marks) if document.format == "tfjs" else _about_storage(layers)),
         ),
         loaders=loaders.verdicts(document, origins, marks),
     )
@@ -104,7 +107,7 @@ def _with_trace(layer: Layer, tally: Tally | None) -> Layer:
 
 def _writer(document: Document) -> Writer:
     """Return the writer; a SavedModel's Keras version stands in its root's metadata."""
-    root = document.parts.get(document.config_part or "")
+    root = document.config
     if document.writer.keras is None and document.nodes and isinstance(root, dict):
         version, backend = root.get("keras_version"), root.get("backend")
         return Writer(
@@ -130,6 +133,17 @@ def _about_storage(layers: tuple[Layer, ...]) -> Iterator[Observation]:
         if stored and layer.quantization is None and dtypes.is_float(layer.compute_dtype):
             message = f"{layer.path} declares {layer.policy} and stores a kernel in {', '.join(sorted(stored))}: quantised without a word of it"
             yield Observation(code="quantized-undeclared", message=message, where=layer.path)
+
+
+def _about_tensorflow_js(layers: tuple[Layer, ...], marks: Features) -> Iterator[Observation]:
+    """Tell what TensorFlow.js, which was asked, makes of a file: it loads every policy, and computes in float32; it builds no input layer of Keras 3."""
+    if "batch_shape" in marks.keys.get("InputLayer", ()):
+        message = "its input layers have Keras 3's batch_shape: neither TensorFlow.js 4.22 nor the converter that wrote the file loads it"
+        yield Observation(code="tfjs-keras3", message=message)
+    others = sorted({layer.policy for layer in layers if layer.policy and dtypes.is_float(layer.compute_dtype)} - {_TENSORFLOW_JS})
+    if others:
+        message = f"TensorFlow.js computes in float32, whatever the policies say ({', '.join(others)}); they count where a Keras model is made of the file"
+        yield Observation(code="tfjs-float32", message=message)
 
 
 def _about_origin(origins: tuple[Origin, ...], writer: Writer, *, contradiction: bool) -> Iterator[Observation]:

@@ -78,6 +78,10 @@ def _key(class_names: str, *keys: str) -> Callable[[Evidence], bool]:
     return lambda found: found.has_key(class_names, *keys)
 
 
+def _observed(code: str) -> Callable[[Evidence], bool]:
+    return lambda found: any(observation.code == code for observation in found.document.observations)
+
+
 def _foreign_module(*own: str) -> Callable[[Evidence], bool]:
     return lambda found: bool(found.features.functional_modules - set(own))
 
@@ -90,7 +94,7 @@ def _is_keras2(found: Evidence) -> bool:
     return not any(release.startswith("keras3") for release in found.releases)
 
 
-_ALL_CONFIGS: Final = "h5 json keras"
+_ALL_CONFIGS: Final = "h5 json yaml keras"
 _KERAS3_POLICIES: Final = (
     "DTypePolicy",
     "FloatDTypePolicy",
@@ -108,6 +112,9 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
     _rows("savedmodel", "keras3.0", "keras3.15", "Keras 3 loads no SavedModels", lambda _: True),
     _rows("keras", "tf1.15", "tf2.9", "the .keras archive came with TF 2.12", lambda _: True),
     _rows("h5", "keras3.0", "keras3.15", "Keras 3 takes HDF5 under the suffix .h5 or .hdf5 alone", lambda found: found.document.path.endswith(".keras")),
+    _rows("yaml", "tf2.3", "tf_keras2.21", "TF 2.3.4 and later read no YAML, which could run code", lambda _: True),
+    _rows("yaml", "keras3.0", "keras3.15", "Keras 3 reads no YAML", lambda _: True),
+    _rows("yaml", "tf2.0", "tf2.2", "it has values as calls of Python classes, which PyYAML 5.2 and later refuse", _observed("python-objects")),
     # SavedModels
     _rows("savedmodel", "tf1.15", "tf2.0", "a policy dict is no dtype before TF 2.1", _policy_dict("Policy", "PolicyV1")),
     _rows(

@@ -30,15 +30,15 @@ def optimizer_place(document: Document) -> tuple[Address, Json] | None:
 
     It stands in HDF5's ``training_config``, in a SavedModel's root, or in Keras 3's ``compile_config``; None where the model was not compiled.
     """
-    root = document.parts.get(document.config_part or "")
-    holders: list[tuple[str, tuple[str, ...], Json]] = [(document.training_part or "", (), document.parts.get(document.training_part or ""))]
+    root = document.config
+    holders: list[tuple[str, str, Json]] = [(document.training_part or "", document.training_pointer, document.training)]
     if isinstance(root, dict):
-        holders += [(document.config_part or "", (key,), root.get(key)) for key in ("training_config", "compile_config")]
-    for part, steps, holder in holders:
+        holders += [(document.config_part or "", document.config_pointer + pointer(key), root.get(key)) for key in ("training_config", "compile_config")]
+    for part, base, holder in holders:
         if isinstance(holder, dict):
             for key in ("optimizer_config", "optimizer"):
                 if holder.get(key) is not None:
-                    return Address(part=part, pointer=pointer(*steps, key)), holder[key]
+                    return Address(part=part, pointer=base + pointer(key)), holder[key]
     return None
 
 

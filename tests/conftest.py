@@ -29,6 +29,8 @@ MIXED_KERAS: Final = FIXTURES / "keras3.15/global_mixed_float16.keras"
 MIXED_SAVEDMODEL: Final = FIXTURES / "tf2.5/global_mixed_float16"
 MIXED_JSON: Final = FIXTURES / "tf2.3/global_mixed_float16.json"
 FIXED_SCALE_H5: Final = FIXTURES / "tf2.3/exp_mf16_fixed128.h5"
+MIXED_YAML: Final = FIXTURES / "tf2.1/exp_mf16_fixed128_uncompiled.yaml"
+MIXED_TFJS: Final = FIXTURES / "tfjs4.22/global_mixed_float16/model.json"
 UNPACKED: Final = FIXTURES / "keras3.15/unpacked.keras.d"
 """One model in each format, for tests that ask nothing more of them."""
 

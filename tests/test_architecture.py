@@ -30,13 +30,13 @@ PACKAGE: Final = Path(policytool.__file__).parent
 LEVELS: Final = (
     # L0 mechanisms, which know nothing of models
     {
-        *("errors", "limits", "jsontext", "dtypes", "mistaken", "version", "naming", "classes", "casting", "drafts"),
+        *("errors", "limits", "jsontext", "yamltext", "dtypes", "mistaken", "version", "naming", "classes", "casting", "drafts"),
         *("graphops", "protobuf_messages", "checkpoints", "wire"),
     },
     # L1 values: a policy; a file as named JSON parts
     {"policy", "policymap", "document"},
-    # L2 the layer tree as a value; what is to change in it, and in JSON text
-    {"model", "plan", "jsonedit"},
+    # L2 the layer tree as a value; what is to change in it, and in JSON and YAML text
+    {"model", "plan", "jsonedit", "yamledit"},
     # L3 files and spellings to values
     {"formats", "generations", "features", "provenance", "tree", "training", "refusals", "loaders", "opaque", "capabilities"},
     # L4 from a path to a model
@@ -57,6 +57,7 @@ HOMES: Final = {
     "ml_dtypes": {"casting"},
     "google": {"protobuf_messages"},
     "google_crc32c": {"checkpoints._crc32c"},
+    "yaml": {"yamltext"},
     "rich": {"reports", "cli.progress"},
     "click": {"cli"},
 }

@@ -10,15 +10,23 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.conftest import MIXED_H5, MIXED_JSON, MIXED_KERAS, MIXED_SAVEDMODEL, UNPACKED, run_process
+from tests.conftest import MIXED_H5, MIXED_JSON, MIXED_KERAS, MIXED_SAVEDMODEL, MIXED_TFJS, MIXED_YAML, UNPACKED, run_process
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 FRAMEWORKS: Final = {"tensorflow", "keras", "tf_keras", "torch", "jax"}
-HEAVY: Final = {"h5py", "numpy", "rich", "google.protobuf"}
+HEAVY: Final = {"h5py", "numpy", "rich", "google.protobuf", "yaml"}
 _LINE: Final = re.compile(r"import time:\s+\d+ \|\s+\d+ \|\s+(\S+)")
-FILES: Final = {"h5": MIXED_H5, "keras": MIXED_KERAS, "savedmodel": MIXED_SAVEDMODEL, "json": MIXED_JSON, "keras-directory": UNPACKED}
+FILES: Final = {
+    "h5": MIXED_H5,
+    "keras": MIXED_KERAS,
+    "savedmodel": MIXED_SAVEDMODEL,
+    "json": MIXED_JSON,
+    "yaml": MIXED_YAML,
+    "tfjs": MIXED_TFJS,
+    "keras-directory": UNPACKED,
+}
 
 
 def imported(*arguments: str | Path) -> set[str]:
@@ -43,10 +51,17 @@ def test_inspect_imports_no_framework(format_name: str) -> None:
 
 @pytest.mark.parametrize(
     ("format_name", "unneeded"),
-    [("h5", {"google.protobuf", "rich"}), ("keras", {"google.protobuf", "rich"}), ("savedmodel", {"h5py", "numpy", "rich"}), ("json", HEAVY)],
+    [
+        ("h5", {"google.protobuf", "rich"}),
+        ("keras", {"google.protobuf", "rich"}),
+        ("savedmodel", {"h5py", "numpy", "rich"}),
+        ("json", HEAVY),
+        ("tfjs", HEAVY),
+        ("yaml", HEAVY - {"yaml"}),
+    ],
 )
 def test_inspect_imports_what_the_format_needs(format_name: str, unneeded: set[str]) -> None:
-    """h5py is for HDF5 and protobuf for SavedModels; a report without progress needs no rich."""
+    """h5py is for HDF5, protobuf for SavedModels and PyYAML for YAML; a report without progress needs no rich."""
     assert not among(imported("inspect", FILES[format_name], "--format", "json"), unneeded)
 
 

@@ -58,8 +58,8 @@ def command(
     """
     Report what each layer of saved models computes in, stores in, and why.
 
-    PATH is an HDF5 file, a .keras file, a SavedModel directory, architecture JSON, a directory with models below it, a quoted glob, or - for
-    a list of paths on stdin. Without one, every model below the working directory is reported.
+    PATH is an HDF5 file, a .keras file, a SavedModel directory, architecture JSON or YAML, a TensorFlow.js model.json, a directory with models
+    below it, a quoted glob, or - for a list of paths on stdin. Without one, every model below the working directory is reported.
     """
     if only is not None and only not in _ONLY:
         _check_policy(only)

@@ -93,6 +93,16 @@ class Draft:
             else:
                 self._place(target, directory)
 
+    def retract(self, name: Path) -> None:
+        """
+        Take back a name that the draft was published under; one that is another file's by now stays.
+
+        :raises OSError: where the system fails.
+        """
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.lstat(name), os.fstat(self._descriptor)):
+                name.unlink()
+
     def link(self, name: Path) -> None:
         """
         Give the draft a name that nothing has.
@@ -128,7 +138,7 @@ class Draft:
             self.link(target)
             sync_names(directory)
         except BaseException:
-            self._unlink_mine(target)
+            self.retract(target)
             raise
 
     def _replace(self, target: Path, directory: int, kept: Kept) -> None:
@@ -143,15 +153,9 @@ class Draft:
         except BaseException:
             new.unlink(missing_ok=True)
             if not kept.restore():
-                self._unlink_mine(target)
+                self.retract(target)
             raise
         kept.release()
-
-    def _unlink_mine(self, name: Path) -> None:
-        """Take a name back, where it is this draft's."""
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.lstat(name), os.fstat(self._descriptor)):
-                name.unlink()
 
     def _take(self, name: Path) -> None:
         """Give the draft a name on a file system without links: the name is taken first, and the content brought to it in one step."""

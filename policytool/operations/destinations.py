@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from policytool.discovery import Input
     from policytool.plan import Plan
 
-_SUFFIXES: Final = {"h5": (".h5", ".hdf5"), "keras": (".keras",), "json": (".json",), "keras-metadata": (".pb",)}
+_SUFFIXES: Final = {"h5": (".h5", ".hdf5"), "keras": (".keras",), "json": (".json",), "yaml": (".yaml", ".yml"), "tfjs": (".json",), "keras-metadata": (".pb",)}
 """What files of each format are called."""
 
 
@@ -79,8 +79,8 @@ def check_target(plan: Plan, source: Path, target: Path, destination: Destinatio
         return
     if _is_same(target, source):
         raise UsageError(f"-o {shown(target)} is the input itself; --in-place replaces it, and keeps the original")
-    meant = next((kind for kind, suffixes in _SUFFIXES.items() if target.suffix in suffixes), plan.format)
-    if meant != plan.format and target.suffix != source.suffix:
+    meant = {kind for kind, suffixes in _SUFFIXES.items() if target.suffix in suffixes}
+    if meant and plan.format not in meant and target.suffix != source.suffix:
         expected = " or ".join(_SUFFIXES.get(plan.format, ("without a suffix",)))
         raise UsageError(f"-o {shown(target)} would hold {plan.format}, and Keras picks the reader by the suffix; name it {expected}")
 

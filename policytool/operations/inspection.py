@@ -16,7 +16,20 @@ if TYPE_CHECKING:
     from policytool.discovery import Input
 
 NO_MODEL: Final = frozenset(
-    {"foreign", "empty", "html-page", "no-model", "no-config", "json-not-keras", "h5-not-keras", "invalid-json", "lfs-pointer", "checkpoint-part"}
+    {
+        "foreign",
+        "empty",
+        "html-page",
+        "no-model",
+        "no-config",
+        "json-not-keras",
+        "yaml-not-keras",
+        "tfjs-not-keras",
+        "h5-not-keras",
+        "invalid-json",
+        "lfs-pointer",
+        "checkpoint-part",
+    }
 )
 """Codes of files that are no models at all; where they were found and not named, they are passed over."""
 

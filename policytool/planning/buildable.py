@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from policytool.planning.subject import Subject
 
 _INITIALIZER: Final = re.compile(r"(\w+_)?initializer|inner_init")
+_TENSORFLOW_JS: Final = "float32"
+"""The only float dtype that TensorFlow.js has."""
+
 _PARTS: Final = frozenset({"cell", "cells", "forward_layer", "backward_layer"})
 """What holds the cells of an RNN and the directions of a Bidirectional."""
 
@@ -33,8 +36,20 @@ def check(subject: Subject, decisions: Decisions) -> None:
         name = wanted.quantization.source if wanted.quantization else wanted.name
         decisions.refusals += _kernel(subject, index, name)
         decisions.refusals += _initializers(subject, index, policy.named(name))
+    if subject.document.format == "tfjs":
+        decisions.refusals += _unfed(subject, decisions)
     if not subject.is_keras3:
         decisions.refusals += _units(subject, decisions)
+
+
+def _unfed(subject: Subject, decisions: Decisions) -> Iterator[Refusal]:
+    """Yield a refusal for each input layer that TensorFlow.js could not feed; it ignores the dtypes of all other layers."""
+    for index in sorted(decisions.by_site):
+        wanted = decisions.compute_dtype(subject, index)
+        if subject.is_input(index) and wanted != _TENSORFLOW_JS and wanted != subject.layers[index].compute_dtype:
+            path = subject.layers[index].path
+            text = f"{path} would be an input of {wanted}, a dtype that TensorFlow.js lacks: predict() fails there; keep it with --set '{path}=float32'"
+            yield Refusal(code="tfjs-input", message=text, path=path)
 
 
 def _units(subject: Subject, decisions: Decisions) -> Iterator[Refusal]:

@@ -9,6 +9,7 @@ from policytool.generations import SubPolicy
 from policytool.plan import Note, Severity
 from policytool.planning.keep import held
 from policytool.planning.spelling import policies_elsewhere
+from policytool.planning.storage import stores_dtypes
 from policytool.tree import MODEL_CLASSES
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ _ATTENTION: Final = "MultiHeadAttention"
 def about(subject: Subject, options: Options, decisions: Decisions) -> Iterator[Note]:
     """Yield the notes on a plan: of policies that were left alone and, where it changes policies, of what it could not know."""
     yield from _about_elsewhere(subject)
+    yield from _about_storage(subject, decisions)
     if options.to is None:
         return
     yield from _about_exceptions(subject, options, decisions, options.to)
@@ -34,6 +36,16 @@ def about(subject: Subject, options: Options, decisions: Decisions) -> Iterator[
         yield Note(severity=Severity.NOTE, code="outputs-unknown", message=message, path=subject.layers[0].path)
     yield from _about_sub_layers(subject, decisions)
     yield from _about_unsaid(subject)
+
+
+def _about_storage(subject: Subject, decisions: Decisions) -> Iterator[Note]:
+    """Yield a note where layers get variables of a dtype that the file cannot store them in."""
+    wanted = {(index, decisions.variable_dtype(subject, index)) for index in decisions.by_site if subject.has_weights(index)}
+    changed = sorted({str(dtype) for index, dtype in wanted if dtype not in {"float32", subject.layers[index].variable_dtype}})
+    if changed and not stores_dtypes(subject):
+        dtypes = " or ".join(changed)
+        message = f"the stored tensors stay as they are: TensorFlow.js stores no {dtypes}, and tensorflowjs casts them, unchecked, when it makes a Keras model"
+        yield Note(severity=Severity.NOTE, code="tensors-kept", message=message)
 
 
 def _about_exceptions(subject: Subject, options: Options, decisions: Decisions, to: str) -> Iterator[Note]:
@@ -58,9 +70,10 @@ def _about_unsaid(subject: Subject) -> Iterator[Note]:
 
 def _about_elsewhere(subject: Subject) -> Iterator[Note]:
     """Yield a note for policies of Keras 2 that a custom class keeps under a key of its own: only its code knows what it reads there."""
-    for part in subject.parts:
-        for place in policies_elsewhere(subject.document.parts[part]):
-            where = f"{part} {place}" if len(subject.parts) > 1 else place
+    for root, config in subject.configs:
+        for inner in policies_elsewhere(config):
+            place = root.pointer + inner
+            where = f"{root.part} {place}" if subject.is_saved_object else place
             message = (
                 f"a policy dict of Keras 2 stands at {where}, where a custom class keeps it; it was left alone, because only that class knows what it reads"
             )

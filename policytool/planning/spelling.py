@@ -77,9 +77,9 @@ def edits(subject: Subject, decisions: Decisions, target: Generation | None) -> 
     for index, decision in sorted(decisions.by_site.items()):
         _add_decided(speller, index, decision, found, decisions)
     decided = {address for index in decisions.by_site for address in subject.addresses[index]}
-    for part in subject.parts:
-        for place, value in dtype_places(subject.document.parts[part]):
-            address = Address(part=part, pointer=place)
+    for root, config in subject.configs:
+        for place, value in dtype_places(config):
+            address = Address(part=root.part, pointer=root.pointer + place)
             if address not in decided:
                 found.update(_respelled(speller, address, value, decisions))
     return tuple(found.values())

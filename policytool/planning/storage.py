@@ -26,13 +26,22 @@ _STAND_IN: Final = "float32"
 
 
 def casts(subject: Subject, decisions: Decisions) -> tuple[Cast, ...]:
-    """Return the casts that the decisions need, and those that make a file readable at all; a SavedModel's checkpoint stays as it is."""
-    if subject.is_saved_object:
+    """Return the casts that the decisions need, and those that make a file readable at all; none where the variables stay as they are stored."""
+    if not stores_dtypes(subject):
         return ()
     found = {cast.tensor: cast for cast in _decided(subject, decisions)}
     for cast in _unreadable(subject):
         found.setdefault(cast.tensor, cast)
     return tuple(found.values())
+
+
+def stores_dtypes(subject: Subject) -> bool:
+    """
+    Return whether variables are stored in the dtypes that the file's own policies ask for.
+
+    TensorFlow.js has float32 alone, which tensorflowjs casts as it loads them; the checkpoint of a SavedModel stays as it is.
+    """
+    return subject.document.format != "tfjs" and not subject.is_saved_object
 
 
 def reads_bfloat16(subject: Subject) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from policytool import dtypes, generations, jsontext, opaque, policy
 from policytool.errors import SpellingError
+from policytool.model import Address
 from policytool.planning.graph import graphs
 from policytool.tree import INPUT_CLASS, LAYERS, Unspelled, places
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from policytool.document import Document
     from policytool.generations import Generation
     from policytool.jsontext import Json
-    from policytool.model import Address, Layer
+    from policytool.model import Layer
     from policytool.planning.graph import Graph
     from policytool.policy import Policy, PolicyMap
     from policytool.reading import Analysis
@@ -71,9 +72,11 @@ class Subject:
         return defaultdict(tuple, {parent: tuple(below) for parent, below in found.items()})
 
     @property
-    def parts(self) -> tuple[str, ...]:
-        """The JSON documents that layers stand in: every object's metadata in a SavedModel, else the model's config."""
-        return tuple(self.document.parts) if self.document.nodes else (self.document.config_part or "",)
+    def configs(self) -> tuple[tuple[Address, Json], ...]:
+        """The JSON values that layers stand in, and where they stand: every object's metadata in a SavedModel, else the model's config."""
+        if self.document.nodes:
+            return tuple((Address(part=part, pointer=""), value) for part, value in self.document.parts.items())
+        return ((Address(part=self.document.config_part or "", pointer=self.document.config_pointer), self.document.config),)
 
     @property
     def is_saved_object(self) -> bool:

@@ -142,7 +142,7 @@ def _follow(subject: Subject, work: _Work, dialect: Dialect, base: str | None, t
 
 
 def _dialect(subject: Subject) -> Dialect:
-    root = subject.document.parts.get(subject.document.config_part or "")
+    root = subject.document.config
     module = root.get("module") if isinstance(root, dict) else None
     package = module.partition(".engine.")[0].partition(".models.")[0] if isinstance(module, str) and "." in module else "keras"
     newest = all(origin.release.id.startswith("tf_keras") for origin in subject.analysis.origins)

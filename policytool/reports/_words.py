@@ -20,6 +20,8 @@ FORMATS: Final = {
     "savedmodel": "SavedModel",
     "keras-metadata": "keras_metadata.pb alone",
     "json": "architecture JSON",
+    "yaml": "architecture YAML",
+    "tfjs": "TensorFlow.js layers model",
     "weights": "weights alone",
 }
 _FAMILIES: Final = (("tf_keras", "tf_keras "), ("keras", "Keras "), ("tf", "TF "))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from policytool.model import Address
 from policytool.tree import configs, objects, storage
 from policytool.tree._site import INPUT_CLASS, LAYERS, MODEL_CLASSES, Site, Unspelled, path_of
 from policytool.tree.copies import places
@@ -27,7 +28,7 @@ def build(document: Document, origin: Origin) -> Placed:
         part = document.config_part or ""
         composites = {**origin.generation.composites, **origin.release.composites}
         keras3 = origin.release.id.startswith("keras3")
-        sites = configs.sites(part, document.parts.get(part), composites, keras3=keras3)
+        sites = configs.sites(Address(part=part, pointer=document.config_pointer), document.config, composites, keras3=keras3)
     return storage.place(document, sites)
 
 

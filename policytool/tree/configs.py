@@ -41,7 +41,9 @@ Steps = tuple[str | int, ...]
 class _Walk:
     """What one walk knows and gathers."""
 
-    part: str
+    root: Address
+    """Where the config stands."""
+
     composites: Mapping[str, tuple[SubLayer, ...]]
     keras3: bool
     each: bool
@@ -66,16 +68,16 @@ class _Place:
     """What a Bidirectional puts before the name of the layer that it builds."""
 
 
-def sites(part: str, config: Json, composites: Mapping[str, tuple[SubLayer, ...]], *, keras3: bool, each: bool = False) -> tuple[Site, ...]:
+def sites(root: Address, config: Json, composites: Mapping[str, tuple[SubLayer, ...]], *, keras3: bool, each: bool = False) -> tuple[Site, ...]:
     """
-    Return every layer of a serialised model, the model itself first, in model order.
+    Return every layer of a serialised model, the model itself first, in model order; ``root`` is where the config stands.
 
     :param each: whether a shared layer is returned at each of its places, and not once
     :raises SpellingError: for a config that is no serialised model, or beyond the bound on layers.
     """
-    walk = _Walk(part=part, composites=composites, keras3=keras3, each=each)
+    walk = _Walk(root=root, composites=composites, keras3=keras3, each=each)
     if not isinstance(config, dict) or not isinstance(config.get("class_name"), str) or not isinstance(config.get("config"), dict | list):
-        raise SpellingError(f"{part} holds no serialised model: expected an object with class_name and config")
+        raise SpellingError(f"{root.part} holds no serialised model: expected an object with class_name and config")
     _visit(walk, config, _Place(steps=(), parent=None, attribute=LAYERS))
     return with_shared_places(walk.sites)
 
@@ -83,7 +85,7 @@ def sites(part: str, config: Json, composites: Mapping[str, tuple[SubLayer, ...]
 def _visit(walk: _Walk, value: dict[str, Json], place: _Place) -> None:
     """Add the layer ``value`` and all below it; a layer that was already met gets a further place."""
     if len(walk.sites) > limits.MAX_LAYERS:
-        raise SpellingError(f"{walk.part} holds more than {limits.MAX_LAYERS} layers")
+        raise SpellingError(f"{walk.root.part} holds more than {limits.MAX_LAYERS} layers")
     site = _site(walk, value, place)
     identity = value.get("shared_object_id")
     if isinstance(identity, int) and not place.prefix and not walk.each:
@@ -122,7 +124,7 @@ def _site(walk: _Walk, value: dict[str, Json], place: _Place) -> Site:
         listed=place.listed,
         parent=place.parent,
         spelled=spelled,
-        address=Address(part=walk.part, pointer=pointer(*place.steps, "config", "dtype")),
+        address=Address(part=walk.root.part, pointer=walk.root.pointer + pointer(*place.steps, "config", "dtype")),
         is_model=class_name in MODEL_CLASSES or (place.parent is None and _layer_list(config) is not None),
         config=config if isinstance(config, dict) else None,
     )

@@ -69,7 +69,7 @@ def _of_node(document: Document, part: str, index: int, below: Mapping[int, Mapp
 def _nested(part: str, prefix: str, holder: Json, index: int, below: Mapping[int, Mapping[str, int]]) -> Iterator[tuple[Address, int]]:
     """Yield the places of the layers that stand in the config of the layer at ``index``, and which layers they are."""
     try:
-        inner = configs.sites(part, holder, {}, keras3=False, each=True)
+        inner = configs.sites(Address(part=part, pointer=prefix), holder, {}, keras3=False, each=True)
     except SpellingError:
         return  # a layer whose get_config raised, or a class that keeps something else there
     sites = {0: index}
@@ -81,7 +81,7 @@ def _nested(part: str, prefix: str, holder: Json, index: int, below: Mapping[int
         if found is not None:
             sites[position] = found
         if position in sites and site.address is not None and isinstance(site.spelled, str | dict):
-            yield Address(part=part, pointer=prefix + site.address.pointer), sites[position]
+            yield site.address, sites[position]
 
 
 def _child(children: Mapping[str, int], site: Site) -> int | None:

@@ -54,6 +54,11 @@ def place(document: Document, sites: tuple[Site, ...]) -> Placed:
     if document.layout in {Layout.LEGACY_H5, Layout.SCOPES}:
         sites = _numbered(sites, children, document.tensors or ())
         owned = _by_names(sites, children, document.tensors or ())
+    elif document.layout is Layout.VARIABLE_NAMES:
+        grouped = tuple(replace(tensor, path=(tensor.path[0], *tensor.path)) for tensor in document.tensors or ())  # as HDF5 has them, in a layer's group
+        sites = _numbered(sites, children, grouped)
+        found = _by_names(sites, children, grouped)
+        owned = {index: [(variable, replace(tensor, path=tensor.path[1:])) for variable, tensor in pairs] for index, pairs in found.items()}
     elif document.layout is Layout.OBJECT_PATHS:
         owned = _by_paths(document, sites, children)
     elif document.layout is Layout.GRAPH:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from policytool import jsonedit
+from policytool import jsonedit, yamledit
 from policytool.errors import PolicytoolError
 
 if TYPE_CHECKING:
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
     Counted: TypeAlias = Mapping[tuple[str, ...], Counts]
     """What was lost in each tensor that was cast, by its path in the plan."""
+
+    Apply: TypeAlias = Callable[[str, Sequence[jsonedit.Change]], str]
+    """Returns a text with values replaced, added and removed in it."""
 
 
 class WriteError(PolicytoolError):
@@ -54,7 +57,7 @@ class Writer:
     """
 
     texts: Callable[[Path], Mapping[str, str]]
-    """The raw JSON texts of the file at a path, by part."""
+    """The raw texts of the file at a path, by part."""
 
     measure: Callable[[Path, Sequence[Cast]], Counted]
     """What the casts would do to the values."""
@@ -71,12 +74,15 @@ class Writer:
     owns: Callable[[Path], bool] | None = None
     """Whether what has this relative path in a directory is the model's own: there a link stands for what it leads to."""
 
+    companions: Callable[[Path], tuple[str, ...]] | None = None
+    """The files that the model names relative to its directory, and that a copy of it needs beside itself."""
 
-def edited(texts: Mapping[str, str], edits: Sequence[Edit]) -> Mapping[str, str]:
+
+def edited(texts: Mapping[str, str], edits: Sequence[Edit], apply: Apply = jsonedit.apply) -> Mapping[str, str]:
     """
-    Return the new text of each part that changes.
+    Return the new text of each part that changes; ``apply`` knows the language of the texts.
 
-    :raises WriteError: where the file does not hold what the edits say.
+    :raises WriteError: where the file does not hold what the edits say, or cannot be edited.
     """
     by_part: dict[str, list[jsonedit.Change]] = defaultdict(list)
     for edit in edits:
@@ -85,7 +91,9 @@ def edited(texts: Mapping[str, str], edits: Sequence[Edit]) -> Mapping[str, str]
     if missing:
         raise WriteError("source-changed", f"has no {missing[0]}, which the plan changes; plan again")
     try:
-        return {part: jsonedit.apply(texts[part], changes) for part, changes in by_part.items()}
+        return {part: apply(texts[part], changes) for part, changes in by_part.items()}
+    except yamledit.UneditableError as error:
+        raise WriteError("not-rewritable", f"is YAML in a form that is only read: {error}") from error
     except jsonedit.EditError as error:
         raise WriteError("source-changed", f"does not hold what the plan says: {error}; plan again") from error
 

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from policytool import drafts
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 BLOCK: Final = 16 * 2**20
 """The most that is held of a tensor at once."""
@@ -30,3 +35,14 @@ def equal(one: Range, other: Range) -> bool:
         if os.pread(one.descriptor, count, one.start + offset) != os.pread(other.descriptor, count, other.start + offset):
             return False
     return True
+
+
+def same_bytes(one: Path, other: Path) -> bool:
+    """
+    Return whether two files hold the same bytes.
+
+    :raises OSError: where one cannot be read.
+    """
+    with drafts.opened(one, os.O_RDONLY) as first, drafts.opened(other, os.O_RDONLY) as second:
+        ranges = [Range(descriptor=descriptor, start=0, size=os.fstat(descriptor).st_size) for descriptor in (first, second)]
+        return equal(ranges[0], ranges[1])

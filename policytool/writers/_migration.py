@@ -7,15 +7,16 @@ import os
 import stat
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from policytool import drafts
 from policytool.errors import ModelFileError
-from policytool.writers import architecture, hdf5, keras_directory, keras_metadata, keras_zip, savedmodel
+from policytool.writers import architecture, hdf5, keras_directory, keras_metadata, keras_zip, savedmodel, tfjs, yaml_architecture
 from policytool.writers._base import Changes, WriteError, Writer, differs
-from policytool.writers._blocks import Range, equal
+from policytool.writers._blocks import same_bytes
+from policytool.writers._companions import Companions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +25,16 @@ if TYPE_CHECKING:
     from policytool.plan import Cast
     from policytool.writers._base import Counted
 
-WRITERS: Final[tuple[Writer, ...]] = (hdf5.WRITER, keras_zip.WRITER, savedmodel.WRITER, keras_directory.WRITER, architecture.WRITER, keras_metadata.WRITER)
+WRITERS: Final[tuple[Writer, ...]] = (
+    hdf5.WRITER,
+    keras_zip.WRITER,
+    savedmodel.WRITER,
+    keras_directory.WRITER,
+    architecture.WRITER,
+    keras_metadata.WRITER,
+    yaml_architecture.WRITER,
+    tfjs.WRITER,
+)
 """In the order of how often their formats are met."""
 
 BACKUP: Final = ".bak"
@@ -57,6 +67,9 @@ class _Job:
 
     writer: Writer
     source: Path
+    home: Path
+    """The directory that the model was named in, which is not the source's where that is behind a link."""
+
     target: Path
     changes: Changes
     overwrite: bool
@@ -115,6 +128,7 @@ def write(
     job = _Job(
         writer=_writer(document_format, source),
         source=source.resolve(),
+        home=source.parent.resolve(),
         target=place.resolve() if followed else place.parent.resolve() / place.name,
         changes=changes,
         overwrite=overwrite,
@@ -137,7 +151,7 @@ def _written(job: _Job, *, followed: bool, backup: bool) -> Written:
 
 def _at(job: _Job, member: Path) -> _Job:
     """Return the job of replacing one file of a directory; a link in it is followed, so that its target changes."""
-    return _Job(writer=job.writer, source=member, target=member.resolve(), changes=job.changes, overwrite=job.overwrite, replace=job.replace, backup=job.backup)
+    return replace(job, source=member, target=member.resolve())
 
 
 def _write_file(job: _Job, *, followed: bool, backup: bool) -> Written:
@@ -145,14 +159,18 @@ def _write_file(job: _Job, *, followed: bool, backup: bool) -> Written:
     _check_target(job)
     drafts.remove_stale(job.target.parent)
     before, clock = _state(job.source), _Clock()
-    with drafts.Draft.beside(job.target) as draft:
+    with Companions(job.home, job.target.parent) as companions, drafts.Draft.beside(job.target) as draft:
+        if job.writer.companions is not None and job.target.parent != job.home and not job.replace:
+            companions.copy(job.writer.companions(job.source))
         counts = job.writer.write(job.source, draft.path, job.changes)
         draft.flush()
         clock.written = time.perf_counter()
         job.writer.compare(job.source, draft.path, job.changes)
         clock.compared = time.perf_counter()
         _check_source(job, before)
+        companions.publish()
         draft.publish(job.target, like=job.source, overwrite=job.overwrite or (job.replace and kept is None), backup=kept)
+        companions.keep()
     return _result(job, kept, clock, counts, followed=followed)
 
 
@@ -174,7 +192,7 @@ def _write_directory(job: _Job, names: Sequence[str], *, followed: bool, backup:
         for name, draft in made.members.items():
             if str(name) in names:
                 job.writer.compare(job.source / name, draft.path, job.changes)
-            elif not _same_bytes(job.source / name, draft.path):
+            elif not same_bytes(job.source / name, draft.path):
                 raise differs(str(name))
         clock.compared = time.perf_counter()
         _check_source(job, before)
@@ -215,12 +233,6 @@ def _files(job: _Job, made: drafts.DirectoryDraft, below: Path = Path()) -> Iter
             yield relative
         else:
             raise WriteError("not-rewritable", f"{relative} is no regular file")
-
-
-def _same_bytes(one: Path, other: Path) -> bool:
-    with drafts.opened(one, os.O_RDONLY) as first, drafts.opened(other, os.O_RDONLY) as second:
-        ranges = [Range(descriptor=descriptor, start=0, size=os.fstat(descriptor).st_size) for descriptor in (first, second)]
-        return equal(ranges[0], ranges[1])
 
 
 def _writer(document_format: str, source: Path) -> Writer:

@@ -52,8 +52,9 @@ class Loader:
             self.api.set_global(policy)
         # model_from_json has no argument for it, and a reset turns it off again; Keras 3 moved the switch.
         (keras.config if self.api.family == "keras3" else keras.__internal__).enable_unsafe_deserialization()
-        if kind == "json":
-            return keras.models.model_from_json(Path(path).read_text(encoding="utf-8"), custom_objects=self.custom)
+        if kind in {"json", "yaml"}:
+            read: Any = getattr(keras.models, f"model_from_{kind}")
+            return read(Path(path).read_text(encoding="utf-8"), custom_objects=self.custom)
         return keras.saving.load_model(path, custom_objects=self.custom, compile=False, safe_mode=False)
 
     def result(self, kind: str, path: str, policy: str | None, sample: str | None) -> dict[str, Any]:

@@ -27,8 +27,8 @@ from policytool.operations.destinations import Destination
 from policytool.operations.migration import Migration, Status, migrate_all
 from policytool.planning.options import RETARGETS, Options
 from tests.compat.asking import Answers, Job, Loaded, ask
-from tests.compat.test_newest_loaders import DISAGREEMENTS, LIBRARIES, LOADED_OTHERWISE, OP_LAYERS
-from tests.test_truth import CASES, Case, by_path
+from tests.compat.test_newest_loaders import CASES, DISAGREEMENTS, LIBRARIES, LOADED_OTHERWISE, OP_LAYERS
+from tests.test_truth import Case, by_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

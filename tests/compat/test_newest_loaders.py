@@ -15,7 +15,8 @@ import pytest
 
 from policytool.model import Layer, Source
 from tests.compat.asking import Answers, Job, ask
-from tests.test_truth import CASES, FIXTURES, Case, by_path, report
+from tests.test_truth import CASES as WRITTEN
+from tests.test_truth import FIXTURES, Case, by_path, report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -26,6 +27,9 @@ pytestmark = pytest.mark.compat
 TF_KERAS: Final = "tf_keras2.21"
 KERAS: Final = "keras3.15"
 LIBRARIES: Final = (TF_KERAS, KERAS)
+CASES: Final = tuple(case for case in WRITTEN if case.format != "tfjs")
+"""What a library's own loaders are given; TensorFlow.js models need a converter."""
+
 RELEASES: Final = tuple(dict.fromkeys(case.release for case in CASES))
 OTHER: Final = "mixed_bfloat16"
 """A global policy that no library has by default and few fixtures declare."""

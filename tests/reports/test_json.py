@@ -52,7 +52,7 @@ RELEASES: Final = sorted(truth.parent.name for truth in FIXTURES.glob("*/truth.j
 @pytest.mark.parametrize("release", RELEASES)
 def test_every_fixture_gives_a_report_of_the_schema(release: str) -> None:
     """Whatever the release wrote, the report is valid, strict JSON, and its addresses lead to what stands in the file."""
-    names = [name for name in _files() if name.startswith(f"{release}/")]
+    names = [name for name in _files() if name.startswith(f"{release}/") and not name.endswith("graph_model/model.json")]
     assert names
     for name in names:
         found = next(iter(inputs([str(FIXTURES / name)])))

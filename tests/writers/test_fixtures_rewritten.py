@@ -23,7 +23,7 @@ RELEASES = sorted(truth.parent.name for truth in FIXTURES.glob("*/truth.json"))
 
 
 def _models(release: str) -> list[Path]:
-    return sorted(path for suffix in ("*.h5", "*.keras", "*.keras.d", "*.json") for path in (FIXTURES / release).glob(suffix))
+    return sorted(path for suffix in ("*.h5", "*.keras", "*.keras.d", "*.json", "*.yaml") for path in (FIXTURES / release).glob(suffix))
 
 
 def _rewritable(path: Path) -> Document | None:

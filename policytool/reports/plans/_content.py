@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from policytool.plan import Absent, Edit
 
 KEPT: Final = "stays"
-_TENSORLESS: Final = frozenset({"json", "keras-metadata"})
+_TENSORLESS: Final = frozenset({"json", "yaml", "keras-metadata"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

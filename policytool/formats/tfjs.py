@@ -1,0 +1,151 @@
+"""
+TensorFlow.js layers models: a ``model.json`` with a Keras config and a manifest of the tensors, whose values lie in shards beside it.
+
+TensorFlow.js itself computes in float32 and keeps its variables so, whatever the policies say. They count again where the converter, ``tensorflowjs`` in
+Python, builds a Keras model of the file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import PureWindowsPath
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from policytool import dtypes, limits
+from policytool.document import Document, Layout, Observation, Tensor, Writer
+from policytool.formats._base import Format, Probe, parse_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.jsontext import Json
+
+PART: Final = "model.json"
+MANIFEST: Final = "weightsManifest"
+_TOPOLOGY: Final = "modelTopology"
+_CONFIG: Final = "model_config"
+_TRAINING: Final = "training_config"
+_VARS: Final = "vars"
+_GRAPH: Final = "graph-model"
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+_BEGINNING: Final = re.compile(
+    rb"""\s*\{\s*"(?:modelTopology|weightsManifest|generatedBy|convertedBy|userDefinedMetadata)"\s*:
+       | \s*\{\s*"format"\s*:\s*"(?:layers|graph)-model" """,
+    re.VERBOSE,
+)
+"""The key that any release of the converter, or of TensorFlow.js, writes first."""
+
+
+def recognise(probe: Probe) -> bool:
+    """Return whether the file begins like a ``model.json``."""
+    return _BEGINNING.match(probe.head.removeprefix(_BYTE_ORDER_MARK)) is not None
+
+
+def read(probe: Probe) -> Document:
+    """Return the document of a model; its shards are not looked at."""
+    size = probe.path.stat().st_size
+    if size > limits.MAX_JSON_BYTES:
+        raise probe.failure("json-limit", f"holds {size} bytes of JSON; at most {limits.MAX_JSON_BYTES} are read")
+    observations: list[Observation] = []
+    model = parse_json(probe, probe.path.read_bytes().removeprefix(_BYTE_ORDER_MARK), "the file", observations)
+    if not isinstance(model, dict):
+        raise probe.failure("tfjs-not-keras", "is JSON, but no TensorFlow.js model; expected an object with modelTopology and weightsManifest")
+    topology = model.get(_TOPOLOGY)
+    if model.get("format") == _GRAPH or (isinstance(topology, dict) and "node" in topology):
+        raise probe.failure(
+            "tfjs-graph-model", "is a TensorFlow.js graph model, which has ops and no layers, and so no policies; inspect the model it was made of"
+        )
+    groups = _groups(probe, model)
+    tensors = tuple(_tensor(probe, entry) for group in groups for entry in _listed(probe, group, "weights"))
+    observations += _about_storage(groups, tensors)
+    config = topology.get(_CONFIG, topology) if isinstance(topology, dict) else None
+    if topology is not None and (not isinstance(config, dict) or not isinstance(config.get("class_name"), str) or "config" not in config):
+        raise probe.failure("tfjs-not-keras", "has a modelTopology without class_name and config; expected what tensorflowjs' save_keras_model writes")
+    layout = Layout.OBJECT_PATHS if any(tensor.path[-2:-1] == (_VARS,) for tensor in tensors) else Layout.VARIABLE_NAMES
+    if not isinstance(topology, dict):
+        return Document(path=probe.shown, format="weights", layout=layout, tensors=tensors, observations=tuple(observations))
+    version, backend = topology.get("keras_version"), topology.get("backend")
+    return Document(
+        path=probe.shown,
+        format="tfjs",
+        parts={PART: model},
+        config_part=PART,
+        config_pointer=f"/{_TOPOLOGY}/{_CONFIG}" if _CONFIG in topology else f"/{_TOPOLOGY}",
+        training_part=PART if _TRAINING in topology else None,
+        training_pointer=f"/{_TOPOLOGY}/{_TRAINING}",
+        layout=layout,
+        tensors=tensors,
+        writer=Writer(keras=version if isinstance(version, str) else None, backend=backend if isinstance(backend, str) else None),
+        observations=tuple(observations),
+    )
+
+
+def shards(model: Json) -> tuple[str, ...]:
+    """Return the paths of the files that a model's manifest names, each once; what is no manifest names none."""
+    groups = model.get(MANIFEST) if isinstance(model, dict) else None
+    listed = [group.get("paths") for group in groups if isinstance(group, dict)] if isinstance(groups, list) else []
+    return tuple(dict.fromkeys(path for paths in listed if isinstance(paths, list) for path in paths if isinstance(path, str)))
+
+
+def escapes(path: str) -> bool:
+    """Return whether a shard's path leads out of the model's directory, on any system; or is no path but a URL."""
+    found = PureWindowsPath(path)  # takes both kinds of slash
+    return not found.parts or bool(found.anchor) or ".." in found.parts or ":" in path or "\0" in path
+
+
+def _groups(probe: Probe, model: dict[str, Json]) -> list[dict[str, Json]]:
+    found = model.get(MANIFEST, [])
+    if not isinstance(found, list):
+        _refuse(probe)
+    groups = [group for group in found if isinstance(group, dict)]
+    if len(groups) != len(found):
+        _refuse(probe)
+    for group in groups:
+        if not all(isinstance(path, str) for path in _listed(probe, group, "paths")):
+            _refuse(probe)
+    return groups
+
+
+def _listed(probe: Probe, group: dict[str, Json], key: str) -> list[Json]:
+    found = group.get(key)
+    if not isinstance(found, list):
+        _refuse(probe)
+    return found
+
+
+def _tensor(probe: Probe, entry: Json) -> Tensor:
+    """Return what an entry of the manifest says is stored: the quantised dtype where there is one."""
+    entry = entry if isinstance(entry, dict) else {}
+    name, shape, quantization = entry.get("name"), entry.get("shape"), entry.get("quantization")
+    dtype = quantization.get("dtype") if isinstance(quantization, dict) else entry.get("dtype")
+    if not isinstance(name, str) or not name or not isinstance(dtype, str) or dtype not in dtypes.NAMES:
+        _refuse(probe)
+    if not isinstance(shape, list) or len(shape) > limits.MAX_H5_RANK:
+        _refuse(probe)
+    sizes = [size for size in shape if isinstance(size, int) and not isinstance(size, bool) and size >= 0]
+    if len(sizes) != len(shape):
+        _refuse(probe)
+    return Tensor(path=tuple(name.split("/")), shape=tuple(sizes), dtype=dtype)
+
+
+def _refuse(probe: Probe) -> NoReturn:
+    raise probe.failure("tfjs-manifest", f"has a {MANIFEST} that is none; expected groups with paths and with weights of a name, a shape and a dtype each")
+
+
+def _about_storage(groups: list[dict[str, Json]], tensors: tuple[Tensor, ...]) -> Iterator[Observation]:
+    outside = [path for path in shards({MANIFEST: list(groups)}) if escapes(path)]
+    if outside:
+        message = f"{MANIFEST} names {outside[0]!r}, which lies outside the model's directory; it was not followed, and TensorFlow.js would"
+        yield Observation(code="escaping-shard", message=message, where=MANIFEST)
+    entries = [entry for group in groups if isinstance(found := group["weights"], list) for entry in found]
+    quantised = Counter(
+        tensor.dtype for entry, tensor in zip(entries, tensors, strict=True) if isinstance(entry, dict) and isinstance(entry.get("quantization"), dict)
+    )
+    if quantised:
+        words = ", ".join(f"{count} as {dtype}" for dtype, count in quantised.items())
+        message = f"{sum(quantised.values())} of {len(tensors)} tensors are stored quantised ({words}); whoever loads the file gets floats again"
+        yield Observation(code="tfjs-quantized", message=message, where=MANIFEST)
+
+
+FORMAT: Final = Format(name="tfjs", title="TensorFlow.js layers model", recognise=recognise, read=read)

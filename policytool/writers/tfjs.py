@@ -1,0 +1,64 @@
+"""
+TensorFlow.js layers models, rewritten: the text of ``model.json`` is edited, and its tensors stay as they are.
+
+The shards lie where the text says, beside it. A copy in another directory gets copies of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool import jsontext
+from policytool.formats.tfjs import PART, escapes, shards
+from policytool.writers import _texts
+from policytool.writers._base import WriteError, Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from policytool.plan import Cast
+    from policytool.writers._base import Changes, Counted
+
+
+def texts(path: Path) -> Mapping[str, str]:
+    """Return the text of ``model.json``, whatever it is called."""
+    return {PART: _texts.decoded(path.read_bytes(), "the file")}
+
+
+def measure(path: Path, casts: Sequence[Cast]) -> Counted:
+    """Return nothing: tensors are not cast."""
+    if casts:
+        raise WriteError("not-rewritable", f"the tensors of {path.name} stay as TensorFlow.js stores them, and the plan casts some; plan again")
+    return {}
+
+
+def write(source: Path, draft: Path, changes: Changes) -> Counted:
+    """Write the edited text into an empty draft."""
+    _texts.write(source, draft, PART, changes.edits)
+    return measure(source, changes.casts)
+
+
+def compare(source: Path, draft: Path, changes: Changes) -> None:
+    """Compare a draft with its source."""
+    _texts.compare(source, draft, PART, changes.edits)
+
+
+def companions(path: Path) -> tuple[str, ...]:
+    """
+    Return the shards that a copy needs, relative to the model's directory.
+
+    :raises WriteError: for one that lies elsewhere.
+    """
+    try:
+        model, _ = jsontext.parse(texts(path)[PART])
+    except jsontext.JsonError as error:
+        raise WriteError("source-changed", f"{error}, and was read before; plan again") from error
+    names = shards(model)
+    outside = next((name for name in names if escapes(name)), None)
+    if outside is not None:
+        raise WriteError("not-rewritable", f"names the shard {outside!r} outside its directory, which is not copied; write into the model's own directory")
+    return names
+
+
+WRITER: Final = Writer(name="tfjs", format="tfjs", texts=texts, measure=measure, write=write, compare=compare, companions=companions)
