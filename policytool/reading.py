@@ -137,10 +137,7 @@ def _about_origin(origins: tuple[Origin, ...], writer: Writer, *, contradiction:
 
 def _without_config(document: Document) -> Model:
     """Return a model of variables alone, grouped by the layer or scope that their names begin with."""
-    groups: dict[tuple[str, ...], list[Tensor]] = defaultdict(list)
-    for tensor in document.tensors or ():
-        if document.layout is not Layout.OBJECT_PATHS or tensor.path[0] not in NOT_WEIGHTS:
-            groups[_group(tensor, document.layout)].append(tensor)
+    groups = grouped(document)
     layers = tuple(
         Layer(
             path=path_of(names),
@@ -164,6 +161,15 @@ def _without_config(document: Document) -> Model:
         observations=(Observation(code="no-policy", message=f"{what}; {held}"), *document.observations),
         loaders=(),
     )
+
+
+def grouped(document: Document) -> dict[tuple[str, ...], list[Tensor]]:
+    """Return the variables of a document without a config, by the layer or scope that their names begin with; one group for each layer of its model."""
+    groups: dict[tuple[str, ...], list[Tensor]] = defaultdict(list)
+    for tensor in document.tensors or ():
+        if document.layout is not Layout.OBJECT_PATHS or tensor.path[0] not in NOT_WEIGHTS:
+            groups[_group(tensor, document.layout)].append(tensor)
+    return groups
 
 
 def _group(tensor: Tensor, layout: Layout | None) -> tuple[str, ...]:

@@ -1,0 +1,104 @@
+"""Which variables of two layers belong together, and how their values compare."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from policytool.comparing import numbers
+from policytool.comparison import Values, VariablePair, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Sequence
+
+    from policytool.document import Tensor
+    from policytool.model import Variable
+    from policytool.values import Values as Stored
+
+    Named = tuple[Variable, Tensor]
+
+UNREAD: Final = "values were not read"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Opened:
+    """The values of both models; None for one that stores none, or whose values were not asked for."""
+
+    a: Stored | None = None
+    b: Stored | None = None
+    reason: str = UNREAD
+    """Why values are not compared where one is None."""
+
+
+def pairs(a: Sequence[Named], b: Sequence[Named], opened: Opened) -> tuple[VariablePair, ...]:
+    """Return the variables of two layers, those of A in their order, then those that are only in B."""
+    found = _paired(_ordered(a, opened.a), _ordered(b, opened.b))
+    at = {id(one): (other, by) for one, other, by in found}
+    taken = {id(other) for _, other, _ in found}
+    result = []
+    for one in a:
+        other, by = at.get(id(one), (None, None))
+        values = compared(one, other, opened) if other is not None else _missing()
+        result.append(VariablePair(a=one[0], b=other[0] if other is not None else None, values=values, paired=by))
+    return (*result, *(VariablePair(a=None, b=other[0], values=_missing()) for other in b if id(other) not in taken))
+
+
+def one_sided(a: Sequence[Named], b: Sequence[Named], reason: str | None = None) -> tuple[VariablePair, ...]:
+    """Return variables that are in one file; with a reason they are not compared, as the other could not hold them."""
+    values = Values(verdict=Verdict.NOT_COMPARED, reason=reason) if reason else _missing()
+    return (
+        *(VariablePair(a=variable, b=None, values=values) for variable, _ in a),
+        *(VariablePair(a=None, b=variable, values=values) for variable, _ in b),
+    )
+
+
+def compared(a: Named, b: Named, opened: Opened) -> Values:
+    """Return how the values of two variables compare."""
+    (one, one_tensor), (other, other_tensor) = a, b
+    if one.shape != other.shape:
+        return Values(verdict=Verdict.DIFFERENT, reason="shapes differ")
+    if opened.a is None or opened.b is None:
+        return Values(verdict=Verdict.NOT_COMPARED, reason=opened.reason)
+    return numbers.compared(opened.a.blocks(one_tensor), opened.b.blocks(other_tensor), (one.dtype, other.dtype))
+
+
+def _missing() -> Values:
+    return Values(verdict=Verdict.DIFFERENT, reason="in one file only")
+
+
+def _ordered(named: Sequence[Named], values: Stored | None) -> list[Named]:
+    """Return a layer's variables in the layer's own order, as far as the file tells it."""
+    if values is None or len(named) < 2:  # noqa: PLR2004  # one is in order
+        return list(named)
+    by_tensor: dict[Tensor, list[Named]] = defaultdict(list)
+    for one in named:
+        by_tensor[one[1]].append(one)
+    return [by_tensor[tensor].pop(0) for tensor in values.ordered(tuple(tensor for _, tensor in named))]
+
+
+def _paired(a: list[Named], b: list[Named]) -> list[tuple[Named, Named, str]]:
+    """
+    Pair variables by name; then, where one file has numbers for names, by order and shape; then by a shape that only one of each has.
+
+    The order counts where all that is left has the same shapes in it.
+    """
+    found = _by(a, b, "name", lambda named: named[0].name)
+    a, b = _left(a, b, found)
+    if [named[0].shape for named in a] == [named[0].shape for named in b]:
+        return [*found, *((one, other, "order") for one, other in zip(a, b, strict=True))]
+    return [*found, *_by(a, b, "shape", lambda named: named[0].shape)]
+
+
+def _by(a: list[Named], b: list[Named], what: str, key: Callable[[Named], Hashable]) -> list[tuple[Named, Named, str]]:
+    groups: dict[Hashable, tuple[list[Named], list[Named]]] = defaultdict(lambda: ([], []))
+    for side, named in ((0, a), (1, b)):
+        for one in named:
+            groups[key(one)][side].append(one)
+    same = (group for group in groups.values() if len(group[0]) == len(group[1]) and (len(group[0]) == 1 or what == "name"))
+    return [(one, other, what) for ones, others in same for one, other in zip(ones, others, strict=True)]
+
+
+def _left(a: list[Named], b: list[Named], found: list[tuple[Named, Named, str]]) -> tuple[list[Named], list[Named]]:
+    taken = {id(named) for one, other, _ in found for named in (one, other)}
+    return [one for one in a if id(one) not in taken], [one for one in b if id(one) not in taken]
