@@ -170,3 +170,8 @@ def _policy_name(value: dict[str, Json]) -> str | None:
         except SpellingError:
             continue
     return None
+
+
+def class_of(name: str | None) -> str | None:
+    """Return a class by the name that it has today."""
+    return _CLASSES.get(name, name) if name is not None else None

@@ -39,6 +39,10 @@ def open_values(path: Path, document: Document) -> Iterator[Values | None]:
 
             with keras.opened(probe) as values:
                 yield values
+        case "savedmodel":
+            from policytool.values import savedmodel
+
+            yield savedmodel.opened(probe, document)
         case _:
             yield None
 

@@ -1,0 +1,59 @@
+"""What was not compared, and why: a file that cannot hold something is not different for it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from policytool.comparing.sections import has_like_state, holds_optimizer, state_of
+from policytool.comparison import Note, Pairing, Presence, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from policytool.comparing.sides import Subject
+    from policytool.comparing.variables import Opened
+    from policytool.comparison import LayerPair
+
+_WORDS: Final = {"json": "architecture JSON", "weights": "weights alone", "savedmodel": "a SavedModel", "h5": "HDF5", "keras": ".keras"}
+
+
+def of(a: Subject, b: Subject, layers: Sequence[LayerPair], opened: Opened) -> Iterator[Note]:
+    """Yield a note for each thing that one file has and the comparison left out."""
+    for name, side, other in (("A", a, b), ("B", b, a)):
+        here = _WORDS.get(side.document.format, side.document.format)
+        if not side.has_variables and other.has_variables:
+            yield Note(code="no-variables", message=f"{name} is {here}, which holds no variables: those of the other file are not compared")
+        if not side.described and other.described:
+            yield Note(code="variables-alone", message=f"{name} describes no layers: classes, policies and configs are not compared")
+        if other.optimizer is not None and not holds_optimizer(side):
+            yield Note(code="no-optimizer", message=f"{name} is {here}, which holds no optimizer: the other file's is not compared")
+        if other.document.signatures and side.document.format != "savedmodel":
+            yield Note(code="no-signatures", message=f"{name} is {here}, which has no signatures: the other file's are not compared")
+    yield from _unlisted(layers)
+    if a.optimizer is not None and b.optimizer is not None and not has_like_state(a, b) and (state_of(a) or state_of(b)):
+        yield Note(code="optimizer-state", message="the two formats store the optimizer's variables under other names: they are not compared")
+    if any(layer.paired is Pairing.SHARED for layer in layers):
+        yield Note(code="shared-places", message="one file lists a shared layer once, the other at each of its places: each place is compared")
+    yield from _unread(layers, opened)
+
+
+def _unlisted(layers: Sequence[LayerPair]) -> Iterator[Note]:
+    unlisted = [layer for layer in layers if not layer.listed]
+    for presence, name in ((Presence.A, "A"), (Presence.B, "B")):
+        paths = [layer.path for layer in unlisted if layer.presence is presence]
+        if paths:
+            count = f"{len(paths)} layer{'s' if len(paths) != 1 else ''}"
+            yield Note(code="unlisted-layers", message=f"only {name}'s format lists {count} that others hold or make ({', '.join(paths[:3])}{', ...' if len(paths) > 3 else ''}): no difference")  # noqa: PLR2004, E501
+
+
+def _unread(layers: Sequence[LayerPair], opened: Opened) -> Iterator[Note]:
+    reasons = Counter(
+        variable.values.reason or ""
+        for layer in layers
+        for variable in layer.variables
+        if variable.a is not None and variable.b is not None and variable.values.verdict is Verdict.NOT_COMPARED
+    )
+    for reason, count in reasons.items():
+        if reason:
+            yield Note(code="values-not-compared", message=f"the values of {count} variable{'s' if count != 1 else ''} are not compared: {reason}")
