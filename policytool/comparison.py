@@ -135,7 +135,7 @@ class VariablePair:
     b: Variable | None
     values: Values
     paired: str | None = None
-    """By what: ``name``, ``order`` or ``shape``; None for one in a single file."""
+    """By what: ``name``, or ``order`` among those of one shape; None for a variable of one file."""
 
     @property
     def presence(self) -> Presence:

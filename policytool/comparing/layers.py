@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.comparing import normalising
@@ -19,11 +19,16 @@ if TYPE_CHECKING:
     from policytool.comparing.sides import Held, Subject
     from policytool.jsontext import Json
     from policytool.model import Layer
+    from policytool.policy import Quantization
 
 _ELSEWHERE: Final = frozenset({"name", "dtype", "input_dtype", "layers", "input_layers", "output_layers"})
 """Keys of a config that are compared as what they stand for: names, policies, layers, wiring."""
 
-_FURTHER: Final = frozenset({Pairing.SHARED})
+_ASSETS: Final = frozenset({"vocabulary", "has_input_vocabulary"})
+"""Keys of lookup layers whose values a SavedModel keeps in files of their own."""
+
+_BUILT: Final = {"forward_layer": frozenset({"zero_output_for_mask"}), "backward_layer": frozenset({"zero_output_for_mask", "go_backwards"})}
+"""Keys that a Bidirectional sets in the layers it builds: some releases write what they are built from."""
 
 
 def changes(a: Subject, b: Subject, held: tuple[Held, Held], by: Pairing) -> Iterator[Change]:
@@ -32,19 +37,23 @@ def changes(a: Subject, b: Subject, held: tuple[Held, Held], by: Pairing) -> Ite
     if not (a.described and b.described):
         return
     yield from _identity(held, by)
-    yield from _policy(one, other, implicit=held[0].implicit or held[1].implicit)
+    unknown = {side.layer.path for side, subject in zip(held, (a, b), strict=True) if subject.has_unknown_scales and side.layer.loss_scale is None}
+    found = _policy(one, other, implicit=held[0].implicit or held[1].implicit)
+    yield from (change for change in found if change.aspect is not Aspect.LOSS_SCALE or not unknown)
     if one.traced_dtypes and other.traced_dtypes and one.traced_dtypes != other.traced_dtypes:
         yield Change(aspect=Aspect.TRACED, a=list(one.traced_dtypes), b=list(other.traced_dtypes))
     if held[0].config is not None and held[1].config is not None:
         yield from _spelled_policy(held[0].config, held[1].config, one, other)
-        yield from configs(held[0].config, held[1].config)
+        found = configs(held[0].config, held[1].config, (one.class_name, other.class_name))
+        built = _BUILT.get(held[0].attribute, frozenset())
+        yield from (replace(change, spelling=change.spelling or change.key in built) for change in found if not is_asset(change, a, b))
     if held[0].operations is not None and held[1].operations is not None:
         yield from configs(held[0].operations, held[1].operations)
 
 
-def configs(a: Mapping[str, Json], b: Mapping[str, Json]) -> Iterator[Change]:
+def configs(a: Mapping[str, Json], b: Mapping[str, Json], classes: tuple[str | None, str | None] = (None, None)) -> Iterator[Change]:
     """Yield the keys that differ between two configs, those of A in their order, and those that are spelled differently."""
-    ones, others = normalising.keys(a), normalising.keys(b)
+    ones, others = normalising.keys(a, classes[0]), normalising.keys(b, classes[1])
     for key in (*ones, *(key for key in others if key not in ones)):
         if key in _ELSEWHERE:
             continue
@@ -53,9 +62,16 @@ def configs(a: Mapping[str, Json], b: Mapping[str, Json]) -> Iterator[Change]:
             if one[:2] != other[:2]:
                 yield Change(aspect=Aspect.CONFIG, key=key, a=one[1], b=other[1], spelling=normalising.same(one[2], other[2]))
         elif one is not None:
-            yield Change(aspect=Aspect.CONFIG, key=key, a=one[1], b=ABSENT, spelling=normalising.is_unsaid(key, one[2]))
+            yield Change(aspect=Aspect.CONFIG, key=key, a=one[1], b=ABSENT, spelling=normalising.is_unsaid(key, one[2]) or normalising.is_derived(key, classes[0]))
         elif other is not None:
-            yield Change(aspect=Aspect.CONFIG, key=key, a=ABSENT, b=other[1], spelling=normalising.is_unsaid(key, other[2]))
+            yield Change(aspect=Aspect.CONFIG, key=key, a=ABSENT, b=other[1], spelling=normalising.is_unsaid(key, other[2]) or normalising.is_derived(key, classes[1]))
+
+
+def is_asset(change: Change, a: Subject, b: Subject) -> bool:
+    """Return whether a vocabulary is missing from a SavedModel's config because it lies in the assets, which are not read."""
+    if change.key not in _ASSETS or a.is_graph == b.is_graph:
+        return False
+    return (change.a if a.is_graph else change.b) in {None, True}  # the vocabulary is null, has_input_vocabulary is true
 
 
 def wiring(held: tuple[Held, Held], a: Subject, b: Subject, pairs: Pairs) -> Iterator[Change]:
@@ -86,10 +102,9 @@ def _identity(held: tuple[Held, Held], by: Pairing) -> Iterator[Change]:
         yield Change(aspect=Aspect.CLASS, a=one.class_name, b=other.class_name, spelling=spelling)
     elif one.registered_name != other.registered_name and None not in {*ones, *others}:
         yield Change(aspect=Aspect.CLASS, a=one.registered_name, b=other.registered_name)
-    if one.name != other.name:
-        yield Change(aspect=Aspect.NAME, a=one.name, b=other.name)
-    elif by in {Pairing.PATH, Pairing.NAME} and held[0].names[-1:] != held[1].names[-1:] and not held[0].places & held[1].places:
-        yield Change(aspect=Aspect.NAME, a=held[0].names[-1], b=held[1].names[-1], spelling=True)
+    built = [side.names[-1] if side.names else side.layer.name for side in held]
+    if built[0] != built[1]:  # a direction of a Bidirectional has one name in the file and another when it is built
+        yield Change(aspect=Aspect.NAME, a=built[0], b=built[1], spelling=one.name == other.name or all(side.implicit for side in held))
     if by is Pairing.MOVED:
         yield Change(aspect=Aspect.PLACE, a="/".join(held[0].names[:-1]), b="/".join(held[1].names[:-1]))
 
@@ -110,11 +125,20 @@ def _policy(one: Layer, other: Layer, *, implicit: bool) -> Iterator[Change]:
         (Aspect.COMPUTE, one.compute_dtype, other.compute_dtype),
         (Aspect.VARIABLE, one.variable_dtype, other.variable_dtype),
         (Aspect.LOSS_SCALE, scale(one.loss_scale), scale(other.loss_scale)),
-        (Aspect.QUANTIZATION, asdict(one.quantization) if one.quantization else None, asdict(other.quantization) if other.quantization else None),
+        (Aspect.QUANTIZATION, *_quantized(one.quantization, other.quantization)),
     )
     yield from (Change(aspect=aspect, a=before, b=after) for aspect, before, after in pairs if before != after)
     if one.autocast is not None and other.autocast is not None and one.autocast != other.autocast:
         yield Change(aspect=Aspect.AUTOCAST, a=one.autocast, b=other.autocast)
+
+
+def _quantized(one: Quantization | None, other: Quantization | None) -> tuple[Json, Json]:
+    """Return two quantisations as JSON, without a history that one of the files does not say."""
+    found: list[dict[str, Json] | None] = [asdict(side) if side is not None else None for side in (one, other)]
+    for side in found:
+        if side is not None and (one is None or other is None or None in {one.amax_history_length, other.amax_history_length}):
+            del side["amax_history_length"]
+    return found[0], found[1]
 
 
 def _spelled_policy(a: Mapping[str, Json], b: Mapping[str, Json], one: Layer, other: Layer) -> Iterator[Change]:
@@ -127,8 +151,9 @@ def _spelled_policy(a: Mapping[str, Json], b: Mapping[str, Json], one: Layer, ot
 
 def _wired(one: tuple[int | str, ...], other: tuple[int | str, ...], key: str | None, sides: tuple[Subject, Subject, Pairs]) -> Iterator[Change]:
     a, b, pairs = sides
-    counterparts = tuple(pairs.of_a.get(source, -1) if isinstance(source, int) else source for source in one)
-    if counterparts != tuple(pairs.of_a[pairs.of_b[source]] if isinstance(source, int) and source in pairs.of_b else source for source in other):
+    ones = [pairs.as_a(source) if isinstance(source, int) else source for source in one]
+    others = [pairs.of_other(source) if isinstance(source, int) else source for source in other]
+    if None in {*ones, *others} or ones != others:
         yield Change(aspect=Aspect.WIRING, key=key, a=_names(a, one), b=_names(b, other))
 
 

@@ -99,7 +99,7 @@ class _Work:
         one, other = self._a.layers[a], self._b.layers[b]
         changes = [*layers.changes(self._a, self._b, (one, other), by), *layers.wiring((one, other), self._a, self._b, self._pairs)]
         if a in self._moves:
-            changes.append(Change(aspect=Aspect.ORDER, a=self._moves[a][0], b=self._moves[a][1]))
+            changes.append(Change(aspect=Aspect.ORDER, a=self._moves[a][0], b=self._moves[a][1], spelling=one.inputs is not None and other.inputs is not None))
         changes += self._places(one, other)
         return LayerPair(
             a=one.layer.path,

@@ -30,6 +30,10 @@ def of(a: Subject, b: Subject, layers: Sequence[LayerPair], opened: Opened) -> I
             yield Note(code="no-optimizer", message=f"{name} is {here}, which holds no optimizer: the other file's is not compared")
         if other.document.signatures and side.document.format != "savedmodel":
             yield Note(code="no-signatures", message=f"{name} is {here}, which has no signatures: the other file's are not compared")
+        if side.has_unknown_scales and not other.has_unknown_scales:
+            yield Note(code="loss-scale-unknown", message=f"{name} is of TF 2.3 or 2.4, which differ in the loss scale that they leave unsaid: it is not compared")
+        if side.is_graph and not other.is_graph and any((held.config or {}).get("has_input_vocabulary") for held in side.layers):
+            yield Note(code="vocabulary", message=f"{name} keeps vocabularies in its assets, which are not read: they are not compared")
     yield from _unlisted(layers)
     if a.optimizer is not None and b.optimizer is not None and not has_like_state(a, b) and (state_of(a) or state_of(b)):
         yield Note(code="optimizer-state", message="the two formats store the optimizer's variables under other names: they are not compared")

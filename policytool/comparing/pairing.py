@@ -30,6 +30,14 @@ class Pairs:
     shared: list[tuple[int, int]] = field(default_factory=list)
     """Further places of layers that one file lists once and the other at each place."""
 
+    def as_a(self, a: int) -> int | None:
+        """Return the paired layer of A that a layer of A is; None for one that is only there."""
+        return a if a in self.of_a else next((self.of_b[b] for one, b in self.shared if one == a and b in self.of_b), None)
+
+    def of_other(self, b: int) -> int | None:
+        """Return the paired layer of A that a layer of B is; None for one that is only in B."""
+        return self.of_b[b] if b in self.of_b else next((a for a, other in self.shared if other == b), None)
+
     def add(self, a: int, b: int, by: Pairing) -> None:
         """Pair two layers."""
         self.of_a[a], self.of_b[b], self.by[a] = b, a, by

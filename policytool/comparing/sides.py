@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from policytool import reading, training
-from policytool.model import Layer, Model, Source
+from policytool.model import Layer, Model, Source, Variable
 from policytool.planning import graph
 from policytool.tree import INPUT_CLASS, LAYERS, storage
 
@@ -18,8 +18,11 @@ if TYPE_CHECKING:
     from policytool.jsontext import Json
     from policytool.tree import Site
 
-_AUTOMATIC_CASTS = frozenset({"Cast"})
+_AUTOMATIC_CASTS: Final = frozenset({"Cast"})
 """Operations that Keras 3.5 to 3.8 put into functional graphs by themselves, one at each change of dtype."""
+
+_SEEDS: Final = "seed_generator"
+"""The scope of the states of Keras 3's random layers in an export; in other files the layers hold them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,7 +48,7 @@ class Held:
     """Whether no config describes it: a layer that its parent makes by itself."""
 
     inputs: tuple[int | str, ...] | None = None
-    """The layers that feed it, by index, and operations of Keras 3 by name; None where the model is no functional one."""
+    """The layers that feed it, by index, and operations of Keras 3 by name; None for a shared layer, and where the model is no functional one."""
 
     ends: Mapping[str, tuple[int | str, ...]] | None = None
     """Of a functional model: the layers that are its inputs and its outputs."""
@@ -72,6 +75,11 @@ class Subject:
     def is_graph(self) -> bool:
         """Whether the layers are those of a SavedModel's object graph, which has more of them than a config."""
         return bool(self.document.nodes)
+
+    @property
+    def has_unknown_scales(self) -> bool:
+        """Whether the file does not tell TF 2.3, whose ``mixed_float16`` scales losses by itself, from TF 2.4, whose does not."""
+        return any(observation.code == "loss-scale-unknown" for observation in self.model.observations)
 
     @property
     def has_variables(self) -> bool:
@@ -112,7 +120,7 @@ def subject(document: Document) -> Subject:
             config=site.config,
             attribute=site.attribute,
             implicit=site.sub_policy is not None,
-            inputs=fed.get(index),
+            inputs=fed.get(index) if not site.also_at else None,  # it has others at each place
             ends=ends.get(index),
             operations=operations.get(index),
         )
@@ -148,11 +156,23 @@ def read_by(weights: Subject, other: Subject) -> Subject:
 
 def _undescribed(document: Document) -> Subject:
     model = reading.model_of(document)
-    layers = tuple(
-        Held(layer=layer, parent=None, names=names, places=frozenset({names}), tensors=tuple(tensors))
-        for layer, (names, tensors) in zip(model.layers, reading.grouped(document).items(), strict=True)
-    )
+    layers = tuple(_scope(layer, names, tensors) for layer, (names, tensors) in zip(model.layers, reading.grouped(document).items(), strict=True))
     return Subject(document=document, model=model, layers=layers, described=False)
+
+
+def _scope(layer: Layer, names: tuple[str, ...], tensors: list[Tensor]) -> Held:
+    """Return a group of variables, each once: Keras 3's ``export`` stores every variable twice, in two lists."""
+    first: dict[tuple[str, ...], tuple[Variable, Tensor]] = {}
+    for variable, tensor in zip(layer.variables, tensors, strict=True):
+        first.setdefault(tensor.path, (variable, tensor))
+    return Held(
+        layer=replace(layer, variables=tuple(variable for variable, _ in first.values())),
+        parent=None,
+        names=names,
+        places=frozenset({names}),
+        tensors=tuple(tensor for _, tensor in first.values()),
+        implicit=names[0].startswith(_SEEDS),
+    )
 
 
 def _wired(sites: tuple[Site, ...]) -> tuple[dict[int, tuple[int | str, ...]], dict[int, Mapping[str, tuple[int | str, ...]]], dict[int, Mapping[str, Json]]]:
@@ -169,11 +189,16 @@ def _wired(sites: tuple[Site, ...]) -> tuple[dict[int, tuple[int | str, ...]], d
                 fed.setdefault(node.site, _sources(found, node.parents))
         ends[index] = {"input_layers": _sources(found, found.inputs), "output_layers": _sources(found, found.outputs)}
         operations[index] = {
-            node.name: {"class_name": node.class_name, "config": node.entry.get("config")}
+            node.name: {"class_name": node.class_name, "config": _nameless(node.entry.get("config"))}
             for node in found.nodes.values()
             if node.site is None and node.class_name not in _AUTOMATIC_CASTS
         }
     return fed, ends, operations
+
+
+def _nameless(config: Json) -> Json:
+    """Return the config of an operation without its name, which some releases write there and all of them beside it."""
+    return {key: value for key, value in config.items() if key != "name"} if isinstance(config, dict) else config
 
 
 def _sources(found: graph.Graph, names: tuple[str, ...]) -> tuple[int | str, ...]:

@@ -78,24 +78,19 @@ def _ordered(named: Sequence[Named], values: Stored | None) -> list[Named]:
 
 
 def _paired(a: list[Named], b: list[Named]) -> list[tuple[Named, Named, str]]:
-    """
-    Pair variables by name; then, where one file has numbers for names, by order and shape; then by a shape that only one of each has.
-
-    The order counts where all that is left has the same shapes in it.
-    """
+    """Pair variables by name; then, as one file may have numbers for names, by their order among those of the same shape."""
     found = _by(a, b, "name", lambda named: named[0].name)
     a, b = _left(a, b, found)
-    if [named[0].shape for named in a] == [named[0].shape for named in b]:
-        return [*found, *((one, other, "order") for one, other in zip(a, b, strict=True))]
-    return [*found, *_by(a, b, "shape", lambda named: named[0].shape)]
+    return [*found, *_by(a, b, "order", lambda named: named[0].shape)]
 
 
 def _by(a: list[Named], b: list[Named], what: str, key: Callable[[Named], Hashable]) -> list[tuple[Named, Named, str]]:
+    """Pair, in their order, the variables of each key that both layers have as many of."""
     groups: dict[Hashable, tuple[list[Named], list[Named]]] = defaultdict(lambda: ([], []))
     for side, named in ((0, a), (1, b)):
         for one in named:
             groups[key(one)][side].append(one)
-    same = (group for group in groups.values() if len(group[0]) == len(group[1]) and (len(group[0]) == 1 or what == "name"))
+    same = (group for group in groups.values() if len(group[0]) == len(group[1]))
     return [(one, other, what) for ones, others in same for one, other in zip(ones, others, strict=True)]
 
 
