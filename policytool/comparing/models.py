@@ -99,7 +99,8 @@ class _Work:
         one, other = self._a.layers[a], self._b.layers[b]
         changes = [*layers.changes(self._a, self._b, (one, other), by), *layers.wiring((one, other), self._a, self._b, self._pairs)]
         if a in self._moves:
-            changes.append(Change(aspect=Aspect.ORDER, a=self._moves[a][0], b=self._moves[a][1], spelling=one.inputs is not None and other.inputs is not None))
+            wired = one.parent is not None and other.parent is not None and self._is_wired(one.parent, other.parent)
+            changes.append(Change(aspect=Aspect.ORDER, a=self._moves[a][0], b=self._moves[a][1], spelling=wired))
         changes += self._places(one, other)
         return LayerPair(
             a=one.layer.path,
@@ -109,6 +110,10 @@ class _Work:
             changes=tuple(changes),
             variables=self._variables(a, b),
         )
+
+    def _is_wired(self, a: int, b: int) -> bool:
+        """Return whether two models say what feeds each layer, so that the order in which they list them says nothing."""
+        return self._a.layers[a].ends is not None and self._b.layers[b].ends is not None
 
     def _only_a(self, index: int) -> tuple[LayerPair, frozenset[str]]:
         held = self._a.layers[index]

@@ -7,7 +7,6 @@ is all that tells one class from another.
 
 from __future__ import annotations
 
-import json
 import math
 import struct
 from typing import TYPE_CHECKING, Any, Final
@@ -70,21 +69,22 @@ _WRAPPER: Final = frozenset({"module", "class_name", "config", "registered_name"
 _DROPPED: Final = frozenset({"shared_object_id", "build_config"})
 _LAYER_KEYS: Final = frozenset({"layer", "backward_layer", "cell", "cells"})
 
-UNSAID: Final[Mapping[str, tuple[str, ...]]] = {
-    **dict.fromkeys(("ragged", "sparse", "optional", "synchronized", "renorm", "rms_scaling", "keepdims", "time_major", "use_gate"), ("false",)),
-    **dict.fromkeys(("softmax_robust_masking", "invert", "pad_to_max_tokens", "use_ema", "zero_output_for_mask"), ("false",)),
-    **dict.fromkeys(("jit_compile", "is_legacy_optimizer"), ("false", "true")),
-    "trainable": ("true",),
-    "groups": ("1",),
-    "offset": ("0.0", "0"),
-    "decay": ("0.0", "0"),
-    "ema_momentum": ("0.99",),
-    "renorm_momentum": ("0.99",),
-    "encoding": ('"utf-8"',),
-    "oov_method": ('"floormod"',),
-    "output_mode": ('"int"',),
+UNSAID: Final[Mapping[str, tuple[Json, ...]]] = {
+    **dict.fromkeys(("ragged", "sparse", "optional", "synchronized", "renorm", "rms_scaling", "keepdims", "time_major", "use_gate"), (False,)),
+    **dict.fromkeys(("softmax_robust_masking", "invert", "pad_to_max_tokens", "use_ema", "zero_output_for_mask"), (False,)),
+    **dict.fromkeys(("jit_compile", "is_legacy_optimizer"), (False, True)),
+    "trainable": (True,),
+    "autocast": (True,),
+    "groups": (1,),
+    "offset": (0.0,),
+    "decay": (0.0,),
+    "ema_momentum": (0.99,),
+    "renorm_momentum": (0.99,),
+    "encoding": ("utf-8",),
+    "oov_method": ("floormod",),
+    "output_mode": ("int",),
 }
-"""Key to the values, as JSON, that stand for the key's absence: what releases without the argument do."""
+"""Key to the values that stand for the key's absence: what releases without the argument do."""
 
 DERIVED: Final = frozenset(
     {"build_input_shape", "query_shape", "key_shape", "value_shape", "vocabulary_size", "quantization_config", "implementation", "has_input_vocabulary"}
@@ -121,7 +121,7 @@ def is_derived(key: str, class_name: str | None) -> bool:
 
 def is_unsaid(key: str, value: Json) -> bool:
     """Return whether a key with this normal value says no more than its absence."""
-    return value is None or json.dumps(value) in UNSAID.get(key, ())
+    return value is None or any(same(value, unsaid) for unsaid in UNSAID.get(key, ()))
 
 
 def is_layer(value: Json, *, slot: bool = False) -> bool:

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import re
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from policytool import comparing, discovery, recognition
 from policytool.comparing.variables import Opened
 from policytool.errors import ModelFileError, UsageError
+from policytool.operations.inspection import Failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pathlib import Path
+
     from policytool.comparison import Comparison
-    from policytool.discovery import Input
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """What a call found: a comparison, or why there is none."""
+
+    comparison: Comparison | None = None
+    failures: tuple[Failure, ...] = ()
 
 
 def diff(a: str, b: str, *, values: bool = True, layer: str | None = None) -> Comparison:
@@ -26,25 +37,56 @@ def diff(a: str, b: str, *, values: bool = True, layer: str | None = None) -> Co
     :raises ModelFileError: for what is no model that can be read.
     :raises UsageError: for a pattern that is no regular expression, or that no layer matches.
     """
-    found = [_the_model(path) for path in (a, b)]
-    documents = [recognition.document(one.path, one.shown) for one in found]
-    subjects = [comparing.subject(document) for document in documents]
-    keep = _pattern(layer, subjects) if layer is not None else None
-    with ExitStack() as stack:
-        opened = Opened(reason="--no-values was given")
-        if values:
-            from policytool.values import open_values  # NumPy, and h5py for most files
-
-            stored = [stack.enter_context(open_values(one.path, document)) for one, document in zip(found, documents, strict=True)]
-            opened = Opened(a=stored[0], b=stored[1])
-        return comparing.compared(subjects[0], subjects[1], opened, keep)
+    return _compared([_read(path) for path in (a, b)], values=values, layer=layer)
 
 
-def _the_model(path: str) -> Input:
+def attempted(a: str, b: str, *, values: bool = True, layer: str | None = None) -> Outcome:
+    """
+    Return the same, or every file that cannot be read.
+
+    :raises UsageError: for a pattern that is no regular expression, or that no layer matches.
+    """
+    sides: list[_Read] = []
+    failures: list[Failure] = []
+    for path in (a, b):
+        try:
+            sides.append(_read(path))
+        except ModelFileError as error:
+            failures.append(Failure(path=error.path, code=error.code, message=error.message))
+    if failures:
+        return Outcome(failures=tuple(failures))
+    try:
+        return Outcome(comparison=_compared(sides, values=values, layer=layer))
+    except ModelFileError as error:
+        return Outcome(failures=(Failure(path=error.path, code=error.code, message=error.message),))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Read:
+    """One of the two files."""
+
+    path: Path
+    subject: comparing.Subject
+
+
+def _read(path: str) -> _Read:
     found = next(iter(discovery.inputs([path])), None)
     if found is None or not found.exact:
         raise ModelFileError(path, "no-model", "is a directory without a model of its own; name the model in it")
-    return found
+    return _Read(path=found.path, subject=comparing.subject(recognition.document(found.path, found.shown)))
+
+
+def _compared(sides: list[_Read], *, values: bool, layer: str | None) -> Comparison:
+    subjects = [side.subject for side in sides]
+    keep = _pattern(layer, subjects) if layer is not None else None
+    with ExitStack() as stack:
+        opened = Opened(reason="--no-values leaves them unread")
+        if values:
+            from policytool.values import open_values  # NumPy, and h5py for most files
+
+            stored = [stack.enter_context(open_values(side.path, side.subject.document)) for side in sides]
+            opened = Opened(a=stored[0], b=stored[1])
+        return comparing.compared(subjects[0], subjects[1], opened, keep)
 
 
 def _pattern(pattern: str, subjects: list[comparing.Subject]) -> Callable[[frozenset[str]], bool]:

@@ -63,14 +63,27 @@ class SavedModelValues:
         nodes = self._document.nodes
         return keys_of(self._bundle, {number: node.children for number, node in nodes.items()} if nodes else savedmodel.edges(self._probe))
 
+    @cached_property
+    def _full_names(self) -> Mapping[str, str]:
+        """The keys by the names that variables had in the graph, which TF 1's exports of Keras models know them by."""
+        graph = self._bundle.objects()
+        return {attribute.full_name: attribute.key for node in (graph.nodes if graph else ()) for attribute in node.attributes if attribute.full_name}
+
+    def _key(self, tensor: Tensor) -> str | None:
+        if tensor.node is not None:
+            return self._keys.get(tensor.node)
+        name = "/".join(tensor.path)
+        if self._document.layout is not Layout.SCOPES:
+            return None
+        return name if name in self._bundle.entries else self._full_names.get(name)
+
     def _entry(self, tensor: Tensor) -> Entry:
         """
         Return where a tensor's values are.
 
         :raises ValuesError: where the checkpoint has none for it, or of another shape.
         """
-        key = self._keys.get(tensor.node) if tensor.node is not None else "/".join(tensor.path) if self._document.layout is Layout.SCOPES else None
-        entry = self._bundle.entries.get(key or "")
+        entry = self._bundle.entries.get(self._key(tensor) or "")
         if entry is None:
             raise ValuesError("the checkpoint has no values for it")
         if tensor.shape is not None and -1 not in tensor.shape and entry.shape != tensor.shape:
