@@ -255,4 +255,5 @@ class Comparison:
     def spellings(self) -> int:
         """How much is spelled differently and means the same."""
         sections = (*self.signatures, *([self.optimizer] if self.optimizer else []))
-        return sum(change.spelling for item in (*self.layers, *sections) for change in item.changes)
+        changes = [*(change for layer in self.layers for change in layer.changes), *(change for section in sections for change in section.changes)]
+        return sum(change.spelling for change in changes)

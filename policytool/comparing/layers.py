@@ -59,12 +59,17 @@ def configs(a: Mapping[str, Json], b: Mapping[str, Json], classes: tuple[str | N
             continue
         one, other = ones.get(key), others.get(key)
         if one is not None and other is not None:
-            if one[:2] != other[:2]:
-                yield Change(aspect=Aspect.CONFIG, key=key, a=one[1], b=other[1], spelling=normalising.same(one[2], other[2]))
+            same = normalising.same(one[2], other[2])
+            if one[:2] != other[:2] or not same:  # Python's == takes a boolean for a number
+                yield Change(aspect=Aspect.CONFIG, key=key, a=one[1], b=other[1], spelling=same)
         elif one is not None:
-            yield Change(aspect=Aspect.CONFIG, key=key, a=one[1], b=ABSENT, spelling=normalising.is_unsaid(key, one[2]) or normalising.is_derived(key, classes[0]))
+            yield Change(
+                aspect=Aspect.CONFIG, key=key, a=one[1], b=ABSENT, spelling=normalising.is_unsaid(key, one[2]) or normalising.is_derived(key, classes[0])
+            )
         elif other is not None:
-            yield Change(aspect=Aspect.CONFIG, key=key, a=ABSENT, b=other[1], spelling=normalising.is_unsaid(key, other[2]) or normalising.is_derived(key, classes[1]))
+            yield Change(
+                aspect=Aspect.CONFIG, key=key, a=ABSENT, b=other[1], spelling=normalising.is_unsaid(key, other[2]) or normalising.is_derived(key, classes[1])
+            )
 
 
 def is_asset(change: Change, a: Subject, b: Subject) -> bool:

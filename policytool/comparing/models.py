@@ -39,7 +39,7 @@ def compared(a: Subject, b: Subject, opened: Opened, keep: Callable[[frozenset[s
         layers=found,
         optimizer=sections.optimizer(a, b, opened) if keep is None else None,
         signatures=sections.signatures(a, b) if keep is None else (),
-        notes=tuple(notes.of(a, b, found, opened)),
+        notes=tuple(notes.of(a, b, found)),
     )
 
 
@@ -176,6 +176,7 @@ class _Work:
         others = sorted("/".join(place) for place in other.places - one.places if place not in self._names_a)
         if (ones or others) and (len(one.places) > 1 or len(other.places) > 1):
             yield Change(aspect=Aspect.SHARED, a=list(ones), b=list(others))
+
 
 def _paths(*held: Held) -> frozenset[str]:
     return frozenset(path for one in held for path in (one.layer.path, *one.layer.also_at))

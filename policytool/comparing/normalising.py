@@ -22,11 +22,20 @@ if TYPE_CHECKING:
     from policytool.jsontext import Json
 
 RULES: Final = (
-    ("keys", "`batch_input_shape` of Keras 1 and 2 is Keras 3's `batch_shape`; an optimizer's `lr` is `learning_rate`; LeakyReLU's `alpha` is `negative_slope`"),
+    (
+        "keys",
+        "`batch_input_shape` of Keras 1 and 2 is Keras 3's `batch_shape`; an optimizer's `lr` is `learning_rate`; LeakyReLU's `alpha` is `negative_slope`",
+    ),
     ("wrappers", "an object of Keras' own is its class and its config: `module`, `registered_name`, `build_config` and `shared_object_id` say nothing more"),
     ("names", "an object without a config of its own is its bare name, and so is a function: `relu` and `{class_name: function, config: relu}`"),
-    ("classes", "a class that was renamed: a functional `Model` is `Functional`, `OrthogonalInitializer` is `Orthogonal`, `BatchNormalizationV2` has no number"),
-    ("initialisers", "Glorot's, He's and Lecun's initialisers are the `VarianceScaling` that standalone Keras wrote for them; their `dtype` of float32 is unsaid"),
+    (
+        "classes",
+        "a class that was renamed: a functional `Model` is `Functional`, `OrthogonalInitializer` is `Orthogonal`, `BatchNormalizationV2` has no number",
+    ),
+    (
+        "initialisers",
+        "Glorot's, He's and Lecun's initialisers are the `VarianceScaling` that standalone Keras wrote for them; their `dtype` of float32 is unsaid",
+    ),
     ("policies", "a policy is its name, however it is spelled, as long as it has no loss scale"),
     ("sequences", "tuples, lists and `TensorShape`s of the same items are the same, and so are an `axis` and a list of that one axis"),
     ("numbers", "a number and the same number rounded to float32 are the same: releases store hyperparameters either way"),
@@ -136,7 +145,7 @@ def is_layer(value: Json, *, slot: bool = False) -> bool:
 
 def same(one: Json, other: Json) -> bool:
     """Return whether two normal values are the same; booleans are no numbers."""
-    return _frozen(one) == _frozen(other)
+    return bool(_frozen(one) == _frozen(other))
 
 
 def _frozen(value: Json) -> Any:  # noqa: ANN401  # nested tuples

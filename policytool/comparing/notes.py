@@ -12,13 +12,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from policytool.comparing.sides import Subject
-    from policytool.comparing.variables import Opened
     from policytool.comparison import LayerPair
 
 _WORDS: Final = {"json": "architecture JSON", "weights": "weights alone", "savedmodel": "a SavedModel", "h5": "HDF5", "keras": ".keras"}
 
+_NAMED: Final = 3
+"""How many layers a note names."""
 
-def of(a: Subject, b: Subject, layers: Sequence[LayerPair], opened: Opened) -> Iterator[Note]:
+
+def of(a: Subject, b: Subject, layers: Sequence[LayerPair]) -> Iterator[Note]:
     """Yield a note for each thing that one file has and the comparison left out."""
     for name, side, other in (("A", a, b), ("B", b, a)):
         here = _WORDS.get(side.document.format, side.document.format)
@@ -31,7 +33,9 @@ def of(a: Subject, b: Subject, layers: Sequence[LayerPair], opened: Opened) -> I
         if other.document.signatures and side.document.format != "savedmodel":
             yield Note(code="no-signatures", message=f"{name} is {here}, which has no signatures: the other file's are not compared")
         if side.has_unknown_scales and not other.has_unknown_scales:
-            yield Note(code="loss-scale-unknown", message=f"{name} is of TF 2.3 or 2.4, which differ in the loss scale that they leave unsaid: it is not compared")
+            yield Note(
+                code="loss-scale-unknown", message=f"{name} is of TF 2.3 or 2.4, which differ in the loss scale that they leave unsaid: it is not compared"
+            )
         if side.is_graph and not other.is_graph and any((held.config or {}).get("has_input_vocabulary") for held in side.layers):
             yield Note(code="vocabulary", message=f"{name} keeps vocabularies in its assets, which are not read: they are not compared")
     yield from _unlisted(layers)
@@ -39,7 +43,7 @@ def of(a: Subject, b: Subject, layers: Sequence[LayerPair], opened: Opened) -> I
         yield Note(code="optimizer-state", message="the two formats store the optimizer's variables under other names: they are not compared")
     if any(layer.paired is Pairing.SHARED for layer in layers):
         yield Note(code="shared-places", message="one file lists a shared layer once, the other at each of its places: each place is compared")
-    yield from _unread(layers, opened)
+    yield from _unread(layers)
 
 
 def _unlisted(layers: Sequence[LayerPair]) -> Iterator[Note]:
@@ -48,10 +52,11 @@ def _unlisted(layers: Sequence[LayerPair]) -> Iterator[Note]:
         paths = [layer.path for layer in unlisted if layer.presence is presence]
         if paths:
             count = f"{len(paths)} layer{'s' if len(paths) != 1 else ''}"
-            yield Note(code="unlisted-layers", message=f"only {name}'s format lists {count} that others hold or make ({', '.join(paths[:3])}{', ...' if len(paths) > 3 else ''}): no difference")  # noqa: PLR2004, E501
+            some = ", ".join(paths[:_NAMED]) + (", ..." if len(paths) > _NAMED else "")
+            yield Note(code="unlisted-layers", message=f"only {name}'s format lists {count} that others hold or make by themselves ({some}): no difference")
 
 
-def _unread(layers: Sequence[LayerPair], opened: Opened) -> Iterator[Note]:
+def _unread(layers: Sequence[LayerPair]) -> Iterator[Note]:
     reasons = Counter(
         variable.values.reason or ""
         for layer in layers

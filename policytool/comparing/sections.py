@@ -34,7 +34,9 @@ def state_of(subject: Subject) -> list[Named]:
     """Return the optimizer's stored variables, by their whole path."""
     document = subject.document
     below = [tensor for tensor in document.tensors or () if document.format == "keras" and tensor.path[0] == _STATE]
-    return [(Variable(name="/".join(tensor.path[1:]).removesuffix(":0"), shape=tensor.shape, dtype=tensor.dtype), tensor) for tensor in (*document.state, *below)]
+    return [
+        (Variable(name="/".join(tensor.path[1:]).removesuffix(":0"), shape=tensor.shape, dtype=tensor.dtype), tensor) for tensor in (*document.state, *below)
+    ]
 
 
 def optimizer(a: Subject, b: Subject, opened: Opened) -> Section | None:
@@ -79,8 +81,8 @@ def _signature(name: str, one: Signature | None, other: Signature | None) -> Sec
 
 def _arguments(kind: str, one: Mapping[str, str], other: Mapping[str, str]) -> Iterator[Change]:
     for name in sorted(one.keys() | other.keys()):
-        before: Json | Absent = one[name] if name in one else ABSENT
-        after: Json | Absent = other[name] if name in other else ABSENT
+        before: Json | Absent = one.get(name, ABSENT)
+        after: Json | Absent = other.get(name, ABSENT)
         if before != after:
             yield Change(aspect=Aspect.SIGNATURE, key=f"{kind} {name}", a=before, b=after)
 

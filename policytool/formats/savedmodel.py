@@ -75,7 +75,9 @@ def edges(probe: Probe) -> Mapping[int, tuple[tuple[str, int], ...]]:
     """
     saved = _message(probe, GRAPH, "SavedModel")
     nodes = saved.meta_graphs[0].object_graph.nodes if saved.meta_graphs else ()
-    return {index: tuple((_text(edge.local_name), edge.node_id) for edge in node.children if 0 <= edge.node_id < len(nodes)) for index, node in enumerate(nodes)}
+    return {
+        index: tuple((_text(edge.local_name), edge.node_id) for edge in node.children if 0 <= edge.node_id < len(nodes)) for index, node in enumerate(nodes)
+    }
 
 
 def _message(probe: Probe, file: str, kind: str) -> Any:  # message classes made at run time have no static type

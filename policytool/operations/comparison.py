@@ -14,7 +14,6 @@ from policytool.operations.inspection import Failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
     from pathlib import Path
 
     from policytool.comparison import Comparison

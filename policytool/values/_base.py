@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     DType = np.dtype[Any]
 
 BLOCK: Final = 16 * 2**20
-"""The most bytes of a tensor that are held at once; no release writes chunks, which are held whole."""
+"""The most bytes of a tensor that are held at once, but for chunks, which no release writes."""
 
 
 class ValuesError(PolicytoolError):

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 _BITS: Final = {"bfloat16": "u2", "float8_e4m3fn": "u1", "float8_e5m2": "u1"}
 """Dtypes that NumPy lacks and HDF5 converts in no way, with the unsigned integers that have their bits."""
 
+_ROW: Final = 8 * BLOCK
+"""The most bytes of chunks that are held at once: a chunk is read whole, and a row of them makes the values of C order."""
+
 _READ: Final = frozenset({h5t.INTEGER, h5t.FLOAT, h5t.OPAQUE, h5t.ENUM, h5t.COMPOUND, h5t.STRING})
 
 
@@ -83,10 +86,12 @@ def slabs(dataset: h5d.DatasetID) -> Iterator[Slab]:
     largest = max(1, BLOCK // max(1, dataset.get_type().get_size()))
     properties = dataset.get_create_plist()
     if properties.get_layout() == h5d.CHUNKED:
-        row = properties.get_chunk()[0] * math.prod(shape[1:])
-        if row > largest and math.prod(shape) > largest:
-            raise ValuesError(f"it is stored in chunks that take {row * dataset.get_type().get_size()} bytes a row; at most {BLOCK} are held at once")
-        step = [max(1, largest // max(1, row)) * properties.get_chunk()[0], *shape[1:]]
+        chunk, size = properties.get_chunk(), dataset.get_type().get_size()
+        row = chunk[0] * math.prod(shape[1:])
+        held = max(math.prod(chunk), min(row, math.prod(shape))) * size
+        if held > _ROW:
+            raise ValuesError(f"it is stored in chunks of which {held} bytes have to be held at once; at most {_ROW} are")
+        step = [max(1, largest // max(1, row)) * chunk[0], *shape[1:]]
     else:
         step = [1] * len(shape)
         for axis in reversed(range(len(shape))):

@@ -43,6 +43,7 @@ _COUNTED: Final = (
 )
 """One and several of what the summary counts."""
 
+_CONFIG: Final = 6
 _GROUPS: Final = {
     Aspect.CLASS: 3,
     Aspect.NAME: 4,
@@ -50,7 +51,7 @@ _GROUPS: Final = {
     Aspect.ORDER: 4,
     Aspect.SHARED: 4,
     Aspect.WIRING: 5,
-    Aspect.CONFIG: 6,
+    Aspect.CONFIG: _CONFIG,
     Aspect.TRACED: 7,
     **dict.fromkeys(POLICIES, 2),
 }
@@ -82,8 +83,9 @@ def summary(comparison: Comparison) -> str:
         parts.append(f"{clean(comparison.a.path)} and {clean(comparison.b.path)} hold the same: {_many(total, 'layer')}")
     else:
         counts = Counter(group for layer in comparison.layers for group in _counted(layer))
+        verb = "differs" if differing == 1 else "differ"
         what = ", ".join(f"{counts[group]} {_COUNTED[group][counts[group] != 1]}" for group in range(len(_COUNTED)) if counts[group])
-        parts.append(f"{differing} of {_many(total, 'layer')} differ{'s' if total == 1 else ''}{': ' if what else ''}{what}")
+        parts.append(f"{differing} of {_many(total, 'layer')} {verb}{': ' if what else ''}{what}")
     parts += _about_variables(comparison.variables)
     if comparison.optimizer is not None and comparison.optimizer.differs:
         parts.append("the optimizer differs")
@@ -103,7 +105,7 @@ def _about_variables(variables: Sequence[VariablePair]) -> Iterator[str]:
     differing = [variable for variable in compared if variable.differs]
     unread = sum(variable.values.verdict is Verdict.NOT_COMPARED for variable in compared)
     if differing:
-        yield f"{len(differing)} of {_many(len(compared), 'variable')} differ{'s' if len(compared) == 1 else ''}"
+        yield f"{len(differing)} of {_many(len(compared), 'variable')} differ{'s' if len(differing) == 1 else ''}"
     elif not unread:
         yield f"all {len(compared)} variables have equal bytes" if len(compared) != 1 else "its one variable has equal bytes"
     if unread == len(compared):
@@ -112,11 +114,12 @@ def _about_variables(variables: Sequence[VariablePair]) -> Iterator[str]:
         yield f"the values of {_many(unread, 'variable')} were not compared"
 
 
-def _counted(layer: LayerPair) -> set[int]:
-    """Return which of the counted things differ in a layer, each once; keys are counted one by one elsewhere."""
+def _counted(layer: LayerPair) -> list[int]:
+    """Return which of the counted things differ in a layer: each once, keys of its config one by one."""
     if layer.presence is not Presence.BOTH:
-        return {0 if layer.presence is Presence.A else 1} if layer.differs else set()
-    return {_GROUPS[change.aspect] for change in layer.differences if change.aspect in _GROUPS}
+        return [0 if layer.presence is Presence.A else 1] if layer.differs else []
+    groups = [_GROUPS[change.aspect] for change in layer.differences if change.aspect in _GROUPS]
+    return [*({*groups} - {_CONFIG}), *(group for group in groups if group == _CONFIG)]
 
 
 def _many(count: int, word: str) -> str:
@@ -186,7 +189,11 @@ def _layer(layer: LayerPair, *, everything: bool) -> Iterator[Row]:
 def _section(section: Section, *, everything: bool) -> Iterator[Row]:
     if section.presence is not Presence.BOTH:
         in_a = section.presence is Presence.A
-        yield Cell(text=f"only in {section.presence.value.upper()}"), Cell(text="" if not in_a else "yes", style="bad"), Cell(text="" if in_a else "yes", style="good")
+        yield (
+            Cell(text=f"only in {section.presence.value.upper()}"),
+            Cell(text="" if not in_a else "yes", style="bad"),
+            Cell(text="" if in_a else "yes", style="good"),
+        )
         return
     yield from _changed(section.changes, everything=everything)
     yield from _variables(section.variables, everything=everything)
@@ -201,7 +208,7 @@ def _changed(changes: Sequence[Change], *, everything: bool) -> Iterator[Row]:
         follows = change.aspect in {Aspect.COMPUTE, Aspect.VARIABLE} and has_policy
         if everything or not (change.spelling or follows):
             what = _WHAT.get(change.aspect, change.aspect.value.replace("-", " "))
-            named = f"{what} {clean(change.key)}" if change.key and change.aspect is not Aspect.POLICY else what
+            named = f"{what} {clean(change.key)}".strip() if change.key and change.aspect is not Aspect.POLICY else what
             style = "dim" if change.spelling else "mixed" if change.aspect in POLICIES else "half"
             yield (
                 Cell(text=f"{named}{', spelled' if change.spelling else ''}"),
@@ -218,7 +225,7 @@ def _variables(variables: Iterable[VariablePair], *, everything: bool) -> Iterat
         if variable.differs or everything:
             known = variable.a or variable.b
             name = clean(known.name if known else "")
-            yield Cell(text=f"variable {name}"), Cell(text=_stored(variable.a), style="dim"), _compared(variable)
+            yield Cell(text=name), Cell(text=_stored(variable.a), style="dim"), _compared(variable)
 
 
 def _compared(variable: VariablePair) -> Cell:
@@ -243,8 +250,8 @@ def _verdict(values: Values) -> tuple[str, str]:
         case Verdict.DIFFERENT:
             if values.differing is None:
                 return values.reason or "different", "bad"
-            largest = "" if values.largest is None else f", by up to {values.largest:.3g}"
-            return f"{values.differing:,} of {values.elements:,} differ{largest}", "bad"
+            largest = "" if values.largest is None else f", up to {values.largest:.3g}"
+            return f"{values.differing:,}/{values.elements:,} differ{largest}", "bad"
 
 
 def _stored(variable: Variable | None) -> str:
