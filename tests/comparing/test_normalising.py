@@ -123,7 +123,9 @@ def test_what_one_side_lacks_is_absent_and_not_null() -> None:
 
 JSON: Final = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=True) | st.text(max_size=4),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["class_name", "config", "items", "module", "axis", "name", "k"]), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["class_name", "config", "items", "module", "axis", "name", "k"]), inner, max_size=4)
+    ),
     max_leaves=12,
 )
 

@@ -122,7 +122,9 @@ def test_values_that_cannot_be_read_are_not_compared() -> None:
     assert (found.verdict, found.reason) == (Verdict.NOT_COMPARED, "its values lie elsewhere")
 
 
-@given(values=st.lists(NUMBERS, min_size=1, max_size=40), cuts=st.tuples(st.lists(st.integers(0, 40)), st.lists(st.integers(0, 40))), dtype=st.sampled_from(FLOATS))
+@given(
+    values=st.lists(NUMBERS, min_size=1, max_size=40), cuts=st.tuples(st.lists(st.integers(0, 40)), st.lists(st.integers(0, 40))), dtype=st.sampled_from(FLOATS)
+)
 def test_blocks_may_be_cut_anywhere(values: list[float], cuts: tuple[list[int], list[int]], dtype: str) -> None:
     """However each file's values come in blocks, the same values are equal."""
     whole = array(values, dtype)

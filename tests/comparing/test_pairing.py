@@ -71,7 +71,9 @@ def test_models_pair_whatever_their_names() -> None:
 
 def test_what_one_model_lacks_is_only_in_the_other() -> None:
     """It stands where it stood."""
-    found = compared(document(sequential(dense("a"), dense("b"), dense("c"))), document(sequential(dense("a"), dense("new", units=9), dense("d", units=9), dense("c"))))
+    found = compared(
+        document(sequential(dense("a"), dense("b"), dense("c"))), document(sequential(dense("a"), dense("new", units=9), dense("d", units=9), dense("c")))
+    )
     assert [(layer.path, layer.presence) for layer in found.layers if layer.presence is not Presence.BOTH] == [
         ("mlp/new", Presence.B),
         ("mlp/d", Presence.B),
@@ -108,7 +110,9 @@ def test_the_same_name_pairs_whatever_the_class() -> None:
 def test_a_layer_under_another_parent_has_moved() -> None:
     """Name, class and shapes tell it; its place is the difference."""
     inner = sequential(dense("a"), name="inner")
-    found = compared(document(sequential(inner, dense("b"))), document(sequential({**inner, "config": {**inner["config"], "layers": []}}, dense("b"), dense("a"))))
+    found = compared(
+        document(sequential(inner, dense("b"))), document(sequential({**inner, "config": {**inner["config"], "layers": []}}, dense("b"), dense("a")))
+    )
     assert the(found, "a").paired is Pairing.MOVED
     assert (Aspect.PLACE, "inner", "") in [(change.aspect, change.a, change.b) for change in the(found, "a").changes]
 
@@ -150,7 +154,9 @@ def test_a_renamed_layer_renames_no_wires() -> None:
     assert [change.aspect for layer in compared(document(one), document(other)).layers for change in layer.changes] == [Aspect.NAME]
 
 
-@pytest.mark.parametrize(("places", "moved"), [([0, 1, 2], set()), ([1, 0], {0, 1}), ([1, 2, 3, 0], {3}), ([3, 0, 1, 2], {0}), ([], set()), ([2, 1, 0], {0, 1, 2})])
+@pytest.mark.parametrize(
+    ("places", "moved"), [([0, 1, 2], set()), ([1, 0], {0, 1}), ([1, 2, 3, 0], {3}), ([3, 0, 1, 2], {0}), ([], set()), ([2, 1, 0], {0, 1, 2})]
+)
 def test_what_moved(places: list[int], moved: set[int]) -> None:
     """As few as there can be, and all that may be meant."""
     assert out_of_order(places) == moved
@@ -173,12 +179,18 @@ def test_what_did_not_move_is_in_order(places: list[int]) -> None:
 
 
 NAMES: Final = ("a", "b", "c", "d")
-LAYERS: Final = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(["Dense", "Dropout"]), st.integers(1, 3), st.sampled_from(["float32", "mixed_float16"])), max_size=5, unique_by=lambda layer: layer[0])
+LAYERS: Final = st.lists(
+    st.tuples(st.sampled_from(NAMES), st.sampled_from(["Dense", "Dropout"]), st.integers(1, 3), st.sampled_from(["float32", "mixed_float16"])),
+    max_size=5,
+    unique_by=lambda layer: layer[0],
+)
 
 
 def drawn(layers: list[tuple[str, str, int, str]], nested: int) -> Document:
     """Return a model of these layers, the last of them in a model of its own."""
-    entries = [{"class_name": class_name, "config": {"name": name, "trainable": True, "dtype": dtype, "units": units}} for name, class_name, units, dtype in layers]
+    entries = [
+        {"class_name": class_name, "config": {"name": name, "trainable": True, "dtype": dtype, "units": units}} for name, class_name, units, dtype in layers
+    ]
     inner, outer = entries[:nested], entries[nested:]
     tensors = tuple(kernel(name, 2, units) for name, _, units, _ in layers[nested:])
     return document(sequential(*outer, sequential(*inner, name="inner")), tensors)

@@ -78,7 +78,9 @@ def test_bfloat16_comes_as_such(tmp_path: Path) -> None:
         np.testing.assert_array_equal(found.astype("f4"), KERNEL.reshape(-1))
 
 
-@pytest.mark.parametrize("options", [{"chunks": (2, 1)}, {"chunks": (4, 2), "compression": "gzip", "shuffle": True}, {"chunks": (5, 2), "fletcher32": True}, {}])
+@pytest.mark.parametrize(
+    "options", [{"chunks": (2, 1)}, {"chunks": (4, 2), "compression": "gzip", "shuffle": True}, {"chunks": (5, 2), "fletcher32": True}, {}]
+)
 def test_chunks_and_filters_are_read_in_order(tmp_path: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """C order, also where a block holds part of the tensor."""
     monkeypatch.setattr(datasets, "BLOCK", 32)
@@ -226,7 +228,10 @@ def test_a_savedmodels_checkpoint_may_not_contradict_its_graph() -> None:
     """Another shape or dtype there is a reason, not a comparison."""
     with opened(FIXTURES / "tf2.15/default_float32") as (stored, document):
         tensor = next(node.variable for node in document.nodes.values() if node.variable is not None and node.variable.shape == (6, 4))
-        for wrong in (Tensor(path=tensor.path, shape=(4, 6), dtype="float32", node=tensor.node), Tensor(path=tensor.path, shape=(6, 4), dtype="float16", node=tensor.node)):
+        for wrong in (
+            Tensor(path=tensor.path, shape=(4, 6), dtype="float32", node=tensor.node),
+            Tensor(path=tensor.path, shape=(6, 4), dtype="float16", node=tensor.node),
+        ):
             with pytest.raises(ValuesError, match="the checkpoint has values of"):
                 list(stored.blocks(wrong))
 

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     Row = tuple[Cell, Cell, Cell]
     """What, and how A and B have it."""
 
+_PAIRED: Final = {Pairing.POSITION: "position", Pairing.MOVED: "name and shapes"}
+"""What paired layers that have other paths, in words."""
+
 _ALIKE: Final = 3
 """From this many layers on that differ in the same way, the first stands for the others."""
 
@@ -139,7 +142,7 @@ def _columns(rows: Sequence[Sequence[Cell]]) -> list[Column]:
         Column(title="layer", minimum=min(longest, 18), middle=True),
         Column(title="what", minimum=14, middle=True),
         Column(title="A", minimum=14),
-        Column(title="B", minimum=14),
+        Column(title="B", minimum=26),  # says by how much values differ
     ]
 
 
@@ -171,16 +174,17 @@ def _alike(entries: Sequence[tuple[str, tuple[Row, ...]]], *, everything: bool) 
 
 def _layer(layer: LayerPair, *, everything: bool) -> Iterator[Row]:
     if layer.presence is not Presence.BOTH:
-        only = f"{clean(layer.class_name or 'variables')}, {_many(len(layer.variables), 'variable')}"
+        held = f", {_many(len(layer.variables), 'variable')}" if layer.variables else ""
+        only = f"{clean(layer.class_name or 'no class')}{held}"
         in_a = layer.presence is Presence.A
         what = f"only in {layer.presence.value.upper()}" + ("" if layer.listed else ", not listed by the other format")
         yield Cell(text=what), Cell(text=only if in_a else "", style="bad"), Cell(text="" if in_a else only, style="good")
         return
-    if layer.a != layer.b and layer.paired not in {Pairing.ROOT, None} and layer.a is not None and layer.b is not None:
-        by = f"path, paired by {layer.paired.value}" if layer.paired else "path"
-        if everything or any(change.aspect in {Aspect.NAME, Aspect.PLACE} for change in layer.differences):
-            yield Cell(text=by), Cell(text=clean(layer.a), style="dim"), Cell(text=clean(layer.b))
-    yield from _changed(layer.changes, everything=everything)
+    changes: Sequence[Change] = layer.changes
+    if layer.paired in {Pairing.POSITION, Pairing.MOVED}:
+        yield Cell(text=f"path, by {_PAIRED[layer.paired]}"), Cell(text=clean(layer.a or ""), style="dim"), Cell(text=clean(layer.b or ""), style="half")
+        changes = [change for change in changes if change.aspect not in {Aspect.NAME, Aspect.PLACE}]  # the paths say it
+    yield from _changed(changes, everything=everything)
     yield from _variables(layer.variables, everything=everything)
     if everything and not layer.differs and not layer.variables and not layer.changes:
         yield Cell(text="equal", style="dim"), Cell(text=""), Cell(text="")
@@ -210,11 +214,10 @@ def _changed(changes: Sequence[Change], *, everything: bool) -> Iterator[Row]:
             what = _WHAT.get(change.aspect, change.aspect.value.replace("-", " "))
             named = f"{what} {clean(change.key)}".strip() if change.key and change.aspect is not Aspect.POLICY else what
             style = "dim" if change.spelling else "mixed" if change.aspect in POLICIES else "half"
-            yield (
-                Cell(text=f"{named}{', spelled' if change.spelling else ''}"),
-                Cell(text=clean(_words(change.a, change.aspect)), style="dim"),
-                Cell(text=clean(_words(change.b, change.aspect)), style=style),
-            )
+            a, b = (_words(value, change.aspect) for value in (change.a, change.b))
+            if a == b:  # the same number, rounded to float32 or not
+                a, b = (json.dumps(value, ensure_ascii=False) if value is not ABSENT else "unsaid" for value in (change.a, change.b))
+            yield Cell(text=f"{named}{', spelled' if change.spelling else ''}"), Cell(text=clean(a), style="dim"), Cell(text=clean(b), style=style)
 
 
 _WHAT: Final = {Aspect.CONFIG: "", Aspect.WIRING: "fed by", Aspect.ORDER: "place in order", Aspect.SHARED: "shared at", Aspect.SIGNATURE: ""}
@@ -273,6 +276,8 @@ def _words(value: Json | Absent, aspect: Aspect) -> str:
         return ", ".join(map(str, value)) or "nothing"
     if isinstance(value, dict) and isinstance(value.get("class_name"), str) and not value.get("config"):
         return str(value["class_name"])
+    if isinstance(value, float):
+        return f"{value:.7g}"  # the digits that float32 has: releases store 0.001 as 0.0010000000474974513
     return value if isinstance(value, str) and aspect is not Aspect.CONFIG else json.dumps(value, ensure_ascii=False)
 
 
