@@ -124,7 +124,7 @@ def test_what_migrate_modernises_stays_the_same_but_for_the_loss_scale(tmp_path:
 
 
 def test_another_policy_is_what_differs(tmp_path: Path) -> None:
-    """migrate --to changes policies and what follows from them, and no byte of a variable."""
+    """With --to, migrate changes policies and what follows from them, and no byte of a variable."""
     target = policytool.migrate(MIXED_H5, to="mixed_bfloat16", output=tmp_path / "model.h5").target
     assert target is not None
     found = policytool.diff(MIXED_H5, target)

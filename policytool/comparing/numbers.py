@@ -87,7 +87,7 @@ def _add_across(found: _Found, one: Array, other: Array, dtypes: tuple[str, str]
     :raises ValuesError: for dtypes that have no numbers in common.
     """
     if all(dtype in casting.DTYPES for dtype in dtypes):
-        a_cast, b_cast = casting.cast(one, *dtypes)[0], casting.cast(other, *reversed(dtypes))[0]
+        a_cast, b_cast = casting.converted(one, *dtypes), casting.converted(other, *reversed(dtypes))
         a_is_b, b_is_a = _same(one, b_cast), _same(a_cast, other)
         found.a_is_rounded &= bool(a_is_b.all())
         found.b_is_rounded &= bool(b_is_a.all())
@@ -126,18 +126,17 @@ def _integers(array: Array) -> Array:
 
 def _largest(a: Array, b: Array) -> float | None:
     """Return the largest absolute difference of elements that are finite in both; None where there is none, or no arithmetic."""
-    one, other = (_wide(array) for array in (a, b))
+    one, other = (_number(array) for array in (a, b))
     if one is None or other is None:
         return None
-    finite = np.isfinite(one) & np.isfinite(other)
-    with np.errstate(over="ignore"):
-        return float(np.abs(one[finite] - other[finite]).max()) if finite.any() else None
+    with np.errstate(invalid="ignore", over="ignore"):
+        apart = np.abs(np.subtract(one, other, dtype=np.result_type(one, other, np.float64)))
+    known = ~np.isnan(apart) & np.isfinite(one) & np.isfinite(other)
+    return float(apart.max(where=known, initial=0)) if known.any() else None
 
 
-def _wide(array: Array) -> Array | None:
-    """Return numbers in a dtype whose differences lose little: float64, or complex; None for what is no number."""
-    if array.dtype.kind == "c":
-        return array
+def _number(array: Array) -> Array | None:
+    """Return numbers in a dtype that NumPy subtracts; None for what is no number."""
     if array.dtype == casting.DTYPES[casting.BFLOAT16]:
-        return casting.cast(array, casting.BFLOAT16, "float64")[0]
-    return array.astype(np.float64) if array.dtype.kind in f"f{_INTEGERS}" else None
+        return casting.converted(array, casting.BFLOAT16, "float32")
+    return array if array.dtype.kind in f"cf{_INTEGERS}" else None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     Array = npt.NDArray[Any]
     DType = np.dtype[Any]
 
-BLOCK: Final = 16 * 2**20
+BLOCK: Final = 4 * 2**20
 """The most bytes of a tensor that are held at once, but for chunks, which no release writes."""
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _BITS: Final = {"bfloat16": "u2", "float8_e4m3fn": "u1", "float8_e5m2": "u1"}
 """Dtypes that NumPy lacks and HDF5 converts in no way, with the unsigned integers that have their bits."""
 
-_ROW: Final = 8 * BLOCK
+_ROW: Final = 32 * BLOCK
 """The most bytes of chunks that are held at once: a chunk is read whole, and a row of them makes the values of C order."""
 
 _READ: Final = frozenset({h5t.INTEGER, h5t.FLOAT, h5t.OPAQUE, h5t.ENUM, h5t.COMPOUND, h5t.STRING})

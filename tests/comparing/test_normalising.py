@@ -16,9 +16,9 @@ from tests.conftest import ROOT
 if TYPE_CHECKING:
     from policytool.comparison import Change
 
-WRAPPED: Final = {"module": "keras.initializers", "class_name": "Zeros", "config": {}, "registered_name": None}
+WRAPPED: Final[dict[str, Any]] = {"module": "keras.initializers", "class_name": "Zeros", "config": {}, "registered_name": None}
 
-SAME: Final = {
+SAME: Final[dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
     "batch_input_shape": ({"batch_input_shape": [None, 6]}, {"batch_shape": [None, 6]}),
     "learning rates": ({"lr": 0.5}, {"learning_rate": 0.5}),
     "a wrapper": ({"bias_initializer": {"class_name": "Zeros", "config": {}}}, {"bias_initializer": WRAPPED}),
@@ -43,7 +43,7 @@ SAME: Final = {
     "a momentum": ({"renorm_momentum": 0.99}, {}),
     "derived": ({"build_input_shape": [None, 4]}, {}),
 }
-OTHER: Final = {
+OTHER: Final[dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
     "a value": ({"units": 3}, {"units": 4}),
     "a boolean is no number": ({"rate": True}, {"rate": 1}),
     "a package": ({"k": {"class_name": "mine>Zeros", "config": {}}}, {"k": WRAPPED}),

@@ -35,9 +35,13 @@ def compared(a: Document, b: Document) -> Comparison:
     return comparing.compared(comparing.subject(a), comparing.subject(b), Opened())
 
 
-def pairs(found: Comparison) -> list[tuple[str | None, str | None, str | None]]:
-    """Return the last names of all paired layers, and what paired them."""
-    return [tuple(path and path.rpartition("/")[2] for path in (layer.a, layer.b)) + ((layer.paired or None) and layer.paired.value,) for layer in found.layers]  # type: ignore[misc]
+def pairs(found: Comparison) -> list[tuple[str, str, str]]:
+    """Return the last names of all layers, and what paired them."""
+    return [(_last(layer.a), _last(layer.b), layer.paired.value if layer.paired else "") for layer in found.layers]
+
+
+def _last(path: str | None) -> str:
+    return (path or "").rpartition("/")[2]
 
 
 def the(found: Comparison, name: str) -> LayerPair:
