@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +23,7 @@ from policytool.errors import ModelFileError, UsageError
 from policytool.plan import ABSENT
 from tests import building
 from tests.conftest import FIXTURES, MIXED_H5, MIXED_JSON, MIXED_KERAS, MIXED_SAVEDMODEL, ROOT, run
+from tests.contracts.mutations import damaged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -346,3 +348,21 @@ def test_diff_imports_no_framework(names: tuple[str, str]) -> None:
     assert not {"tensorflow", "keras", "tf_keras"} & set(done.stderr.split())
     light = subprocess.run([sys.executable, "-c", code, "diff", str(MIXED_JSON), str(MIXED_JSON)], capture_output=True, text=True, check=True, cwd=ROOT)
     assert not {"h5py", "google.protobuf", "rich"} & set(light.stderr.split())
+
+
+@pytest.mark.parametrize("name", ["tf2.15/adam_autowrap_mf16.h5", "keras3.15/nested_models.keras", "tf2.15/mha_mixed"])
+def test_damaged_files_end_in_sentences(tmp_path: Path, name: str) -> None:
+    """A comparison, or an error with a code, whatever byte is wrong; what cannot be read is never called equal."""
+    source, copy = FIXTURES / name, tmp_path / f"copy{(FIXTURES / name).suffix}"
+    part = "variables/variables.index" if source.is_dir() else ""
+    if source.is_dir():
+        shutil.copytree(source, copy)
+    data = (source / part).read_bytes()
+    for number, (_, changed) in enumerate(damaged(data, seed=5, count=60)):
+        (copy / part).write_bytes(changed)
+        try:
+            found = policytool.diff(source, copy)
+        except ModelFileError as error:
+            assert error.code, number
+        else:
+            assert all(pair.values.reason for pair in found.variables if pair.values.verdict is Verdict.NOT_COMPARED)

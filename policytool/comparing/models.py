@@ -62,10 +62,8 @@ class _Work:
 
     def __init__(self, a: Subject, b: Subject, pairs: Pairs, opened: Opened) -> None:
         self._a, self._b, self._pairs, self._opened = a, b, pairs, opened
-        self._shared_a = {one for one, _ in pairs.shared if one not in pairs.of_a}
-        self._shared_b = {other for _, other in pairs.shared if other not in pairs.of_b}
-        self._alone_a = _alone(a, b, set(pairs.of_a) | self._shared_a)
-        self._alone_b = _alone(b, a, set(pairs.of_b) | self._shared_b)
+        self._alone_a = _alone(a, b, pairs.of_a.keys() | pairs.further_a.keys())
+        self._alone_b = _alone(b, a, pairs.of_b.keys() | pairs.further_b.keys())
         self._folded_a = _folded(a, self._alone_a, pairs.of_a)
         self._folded_b = _folded(b, self._alone_b, pairs.of_b)
         self._names_a = frozenset(held.names for held in a.layers)
@@ -117,8 +115,8 @@ class _Work:
 
     def _only_a(self, index: int) -> tuple[LayerPair, frozenset[str]]:
         held = self._a.layers[index]
-        if index in self._shared_a:
-            other = self._b.layers[next(b for a, b in self._pairs.shared if a == index)]
+        if index in self._pairs.further_a:
+            other = self._b.layers[self._pairs.further_a[index]]
             return self._further(held, other), _paths(held, other)
         listed = self._alone_a[index]
         reason = self._no_variables() or (None if listed else "the other file does not list this layer")
@@ -127,8 +125,8 @@ class _Work:
 
     def _only_b(self, index: int) -> tuple[LayerPair, frozenset[str]]:
         held = self._b.layers[index]
-        if index in self._shared_b:
-            other = self._a.layers[next(a for a, b in self._pairs.shared if b == index)]
+        if index in self._pairs.further_b:
+            other = self._a.layers[self._pairs.further_b[index]]
             return self._further(other, held), _paths(other, held)
         listed = self._alone_b[index]
         reason = self._no_variables() or (None if listed else "the other file does not list this layer")

@@ -27,16 +27,19 @@ class Pairs:
     by: dict[int, Pairing] = field(default_factory=dict)
     """What paired a layer of A."""
 
-    shared: list[tuple[int, int]] = field(default_factory=list)
-    """Further places of layers that one file lists once and the other at each place."""
+    further_a: dict[int, int] = field(default_factory=dict)
+    """A further place that A lists of a layer that B lists once, to the layer of B."""
+
+    further_b: dict[int, int] = field(default_factory=dict)
+    """The same the other way round."""
 
     def as_a(self, a: int) -> int | None:
         """Return the paired layer of A that a layer of A is; None for one that is only there."""
-        return a if a in self.of_a else next((self.of_b[b] for one, b in self.shared if one == a and b in self.of_b), None)
+        return a if a in self.of_a else self.of_b[self.further_a[a]] if a in self.further_a else None
 
     def of_other(self, b: int) -> int | None:
         """Return the paired layer of A that a layer of B is; None for one that is only in B."""
-        return self.of_b[b] if b in self.of_b else next((a for a, other in self.shared if other == b), None)
+        return self.of_b.get(b, self.further_b.get(b))
 
     def add(self, a: int, b: int, by: Pairing) -> None:
         """Pair two layers."""
@@ -94,12 +97,12 @@ class _Work:
         """Pair the further places of layers that the other file lists at each of their places."""
         places_a = {place: index for index, held in enumerate(self._a.layers) for place in held.places if index in self.pairs.of_a}
         places_b = {place: index for index, held in enumerate(self._b.layers) for place in held.places if index in self.pairs.of_b}
-        self.pairs.shared += [
-            (places_a[held.names], index) for index, held in enumerate(self._b.layers) if index not in self.pairs.of_b and held.names in places_a
-        ]
-        self.pairs.shared += [
-            (index, places_b[held.names]) for index, held in enumerate(self._a.layers) if index not in self.pairs.of_a and held.names in places_b
-        ]
+        self.pairs.further_a = {
+            index: places_b[held.names] for index, held in enumerate(self._a.layers) if index not in self.pairs.of_a and held.names in places_b
+        }
+        self.pairs.further_b = {
+            index: places_a[held.names] for index, held in enumerate(self._b.layers) if index not in self.pairs.of_b and held.names in places_a
+        }
 
     def _by(self, ones: Iterable[int], others: Iterable[int], by: Pairing, key: Callable[[Subject, int], Hashable], *, only: bool = False) -> None:
         """Pair what is left of two lists where both hold as many layers of a key, in their order; with ``only`` where each holds one."""

@@ -32,7 +32,7 @@ class Opened:
 
 def pairs(a: Sequence[Named], b: Sequence[Named], opened: Opened) -> tuple[VariablePair, ...]:
     """Return the variables of two layers, those of A in their order, then those that are only in B."""
-    found = _paired(_ordered(a, opened.a), _ordered(b, opened.b))
+    found = _paired(a, b, opened)
     at = {id(one): (other, by) for one, other, by in found}
     taken = {id(other) for _, other, _ in found}
     result = []
@@ -68,24 +68,26 @@ def _missing() -> Values:
     return Values(verdict=Verdict.DIFFERENT, reason="in one file only")
 
 
-def _ordered(named: Sequence[Named], values: Stored | None) -> list[Named]:
-    """Return a layer's variables in the layer's own order, as far as the file tells it."""
-    if values is None or len(named) < 2:  # noqa: PLR2004  # one is in order
-        return list(named)
+def _paired(a: Sequence[Named], b: Sequence[Named], opened: Opened) -> list[tuple[Named, Named, str]]:
+    """Pair variables by name; then, as one file may have numbers for names, by their order among those of the same shape."""
+    found = _by(a, b, "name", lambda named: named[0].name)
+    ones, others = _left(a, b, found)
+    if not ones or not others:
+        return found
+    return [*found, *_by(_ordered(ones, opened.a), _ordered(others, opened.b), "order", lambda named: named[0].shape)]
+
+
+def _ordered(named: Sequence[Named], values: Stored | None) -> Sequence[Named]:
+    """Return variables in the order in which their layer made them, as far as the file tells it."""
+    if values is None:
+        return named
     by_tensor: dict[Tensor, list[Named]] = defaultdict(list)
     for one in named:
         by_tensor[one[1]].append(one)
     return [by_tensor[tensor].pop(0) for tensor in values.ordered(tuple(tensor for _, tensor in named))]
 
 
-def _paired(a: list[Named], b: list[Named]) -> list[tuple[Named, Named, str]]:
-    """Pair variables by name; then, as one file may have numbers for names, by their order among those of the same shape."""
-    found = _by(a, b, "name", lambda named: named[0].name)
-    a, b = _left(a, b, found)
-    return [*found, *_by(a, b, "order", lambda named: named[0].shape)]
-
-
-def _by(a: list[Named], b: list[Named], what: str, key: Callable[[Named], Hashable]) -> list[tuple[Named, Named, str]]:
+def _by(a: Sequence[Named], b: Sequence[Named], what: str, key: Callable[[Named], Hashable]) -> list[tuple[Named, Named, str]]:
     """Pair, in their order, the variables of each key that both layers have as many of."""
     groups: dict[Hashable, tuple[list[Named], list[Named]]] = defaultdict(lambda: ([], []))
     for side, named in ((0, a), (1, b)):
@@ -95,6 +97,6 @@ def _by(a: list[Named], b: list[Named], what: str, key: Callable[[Named], Hashab
     return [(one, other, what) for ones, others in same for one, other in zip(ones, others, strict=True)]
 
 
-def _left(a: list[Named], b: list[Named], found: list[tuple[Named, Named, str]]) -> tuple[list[Named], list[Named]]:
+def _left(a: Sequence[Named], b: Sequence[Named], found: list[tuple[Named, Named, str]]) -> tuple[list[Named], list[Named]]:
     taken = {id(named) for one, other, _ in found for named in (one, other)}
     return [one for one in a if id(one) not in taken], [one for one in b if id(one) not in taken]

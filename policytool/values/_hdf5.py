@@ -66,10 +66,13 @@ def holds(root: h5g.GroupID, path: tuple[str, ...]) -> bool:
         raise ValuesError(f"its values cannot be found ({_hdf5.reason(error)})") from error
 
 
-def group_at(root: h5g.GroupID, path: tuple[str, ...]) -> h5g.GroupID | None:
-    """Return the group at a path of hard links; None where there is none."""
-    here = _at(root, path)
-    return here if isinstance(here, h5g.GroupID) else None
+def names(root: h5g.GroupID, path: tuple[str, ...], attribute: str) -> tuple[str, ...]:
+    """Return a group's attribute that is an array of names; none where there is no group, and where damage keeps it from being read."""
+    try:
+        group = _at(root, path)
+        return _hdf5.attribute_names(group, attribute) if isinstance(group, h5g.GroupID) else ()
+    except _hdf5.DAMAGE:
+        return ()
 
 
 def slabs(dataset: h5d.DatasetID) -> Iterator[Slab]:

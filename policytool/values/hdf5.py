@@ -60,6 +60,5 @@ class Hdf5Values:
 
     def _order(self, path: tuple[str, ...]) -> tuple[str, ...]:
         if path not in self._orders:
-            group = _hdf5.group_at(self._root, (*self._prefix, *path))
-            self._orders[path] = opening.attribute_names(group, "weight_names") if group is not None else ()
+            self._orders[path] = _hdf5.names(self._root, (*self._prefix, *path), "weight_names")
         return self._orders[path]

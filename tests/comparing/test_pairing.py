@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -228,3 +229,40 @@ def mirrored(layer: LayerPair) -> tuple[Any, ...]:
     changes = frozenset((change.aspect, change.key, repr(change.b), repr(change.a), change.spelling) for change in layer.changes)
     variables = frozenset((variable.b, variable.a, variable.values.verdict) for variable in layer.variables)
     return layer.b, layer.a, layer.paired, layer.differs, changes, variables
+
+
+def shared(*entries: Any) -> Document:
+    """Return a model of these layers, in which entries of one ``shared_object_id`` are one layer."""
+    return document(sequential(*entries, name="net"))
+
+
+def test_a_shared_layer_that_one_file_lists_twice_is_one() -> None:
+    """Its further place is compared with the layer, and no place is missing."""
+    inner = sequential({**dense("common"), "shared_object_id": 7}, name="inner")
+    once = shared({**dense("common"), "shared_object_id": 7}, inner)
+    twice = shared(dense("common"), sequential(dense("common"), name="inner"))
+    for a, b in ((once, twice), (twice, once)):
+        found = compared(a, b)
+        assert not found.differs
+        assert sorted(layer.paired.value for layer in found.layers if layer.paired) == ["path", "path", "root", "shared"]
+
+
+def test_a_place_that_a_shared_layer_lost_is_a_difference() -> None:
+    """Where the other file has no layer there."""
+    inner = sequential({**dense("common"), "shared_object_id": 7}, name="inner")
+    once = shared({**dense("common"), "shared_object_id": 7}, inner)
+    without = shared(dense("common"), sequential(dense("other", units=9), name="inner"))
+    changes = {(change.aspect, repr(change.a), repr(change.b)) for layer in compared(once, without).layers for change in layer.changes}
+    assert (Aspect.SHARED, "['inner/common']", "[]") in changes
+
+
+def test_nothing_takes_long_in_models_that_no_one_would_build() -> None:
+    """Thousands of layers, all renamed, and configs as deep as JSON is read."""
+    many = [dense(f"a{number}") for number in range(4_000)]
+    assert compared(document(sequential(*many)), document(sequential(*(dense(f"b{number}") for number in range(4_000))))).differs
+    deep: Any = 1
+    for _ in range(90):
+        deep = {"class_name": "Inner", "config": {"inner": deep}}
+    other: Any = json.loads(json.dumps(deep).replace("1", "2"))
+    found = compared(document(sequential(dense(custom=deep))), document(sequential(dense(custom=other))))
+    assert [change.key for layer in found.layers for change in layer.changes] == ["custom"]
