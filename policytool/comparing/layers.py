@@ -147,11 +147,16 @@ def _quantized(one: Quantization | None, other: Quantization | None) -> tuple[Js
 
 
 def _spelled_policy(a: Mapping[str, Json], b: Mapping[str, Json], one: Layer, other: Layer) -> Iterator[Change]:
-    """Yield a policy that is the same and spelled differently."""
+    """Yield a policy that is the same and spelled differently; one that no generation knows is compared as it is spelled."""
     found = [next(((key, config[key]) for key in ("dtype", "input_dtype") if key in config), ("", ABSENT)) for config in (a, b)]
-    same = (one.policy, one.loss_scale, one.quantization) == (other.policy, other.loss_scale, other.quantization)
-    if found[0] != found[1] and same:
-        yield Change(aspect=Aspect.POLICY, key="dtype", a=found[0][1], b=found[1][1], spelling=True)
+    if found[0] == found[1]:
+        return
+    (_, before), (_, after) = found
+    if Source.UNKNOWN in {one.source, other.source}:
+        alike = before is not ABSENT and after is not ABSENT and normalising.same(normalising.normal(before), normalising.normal(after))
+        yield Change(aspect=Aspect.POLICY, key="dtype", a=before, b=after, spelling=alike)
+    elif (one.policy, one.loss_scale, one.quantization) == (other.policy, other.loss_scale, other.quantization):
+        yield Change(aspect=Aspect.POLICY, key="dtype", a=before, b=after, spelling=True)
 
 
 def _wired(one: tuple[int | str, ...], other: tuple[int | str, ...], key: str | None, sides: tuple[Subject, Subject, Pairs]) -> Iterator[Change]:

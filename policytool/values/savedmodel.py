@@ -44,7 +44,7 @@ class SavedModelValues:
             if entry.dtype == _STRING:
                 yield np.array(bundle.strings(entry), dtype=object)
             else:
-                yield from _whole(bundle.chunks(entry), _dtype(entry.dtype))
+                yield from whole(bundle.chunks(entry), numpy_dtype(entry.dtype))
         except BundleError as error:
             raise ValuesError(error.message) from error
         except OSError as error:
@@ -93,7 +93,7 @@ class SavedModelValues:
         return entry
 
 
-def _dtype(name: str) -> DType:
+def numpy_dtype(name: str) -> DType:
     """
     Return NumPy's dtype of a Keras name.
 
@@ -107,7 +107,7 @@ def _dtype(name: str) -> DType:
         raise ValuesError(f"values of dtype {name} are not read") from error
 
 
-def _whole(chunks: Iterator[bytes], dtype: DType) -> Iterator[Array]:
+def whole(chunks: Iterator[bytes], dtype: DType) -> Iterator[Array]:
     """Yield bytes as values, those of an element that a chunk cuts in two with the next."""
     rest = b""
     for chunk in chunks:

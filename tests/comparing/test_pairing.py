@@ -266,3 +266,45 @@ def test_nothing_takes_long_in_models_that_no_one_would_build() -> None:
     other: Any = json.loads(json.dumps(deep).replace("1", "2"))
     found = compared(document(sequential(dense(custom=deep))), document(sequential(dense(custom=other))))
     assert [change.key for layer in found.layers for change in layer.changes] == ["custom"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "differs"),
+    [
+        ({"class_name": "mine>Own", "config": {}}, {"class_name": "mine>Own", "config": {}, "shared_object_id": 3}, False),
+        ({"class_name": "OwnPolicy", "config": {"name": "a"}}, {"class_name": "OwnPolicy", "config": {"name": "b"}}, True),
+        ({"class_name": "OwnPolicy", "config": {"name": "a"}}, "float32", True),
+    ],
+)
+def test_policies_that_no_release_knows_are_compared_as_they_are_spelled(one: Any, other: Any, *, differs: bool) -> None:
+    """Neither equal by default, nor different by spelling."""
+    found = compared(document(sequential(dense("a", one))), document(sequential(dense("a", other))))
+    assert found.differs == differs
+
+
+def test_classes_of_two_packages_differ() -> None:
+    """They have one name, and are registered under two."""
+    one, other = ({**dense("a"), "class_name": f"{package}>Block"} for package in ("mine", "yours"))
+    found = compared(document(sequential(one)), document(sequential(other)))
+    assert [(change.aspect, change.a, change.b) for change in the(found, "a").changes] == [(Aspect.CLASS, "mine>Block", "yours>Block")]
+
+
+def test_shared_layers_pair_at_any_of_their_places() -> None:
+    """One file lists the layer in the inner model first, the other outside."""
+    common = {**dense("common"), "shared_object_id": 7}
+    inside, outside = sequential(common, name="inner"), sequential(name="inner")
+    outside["config"]["layers"] = [common]
+    one, other = shared(inside, common), shared(common, outside)
+    found = compared(one, other)
+    assert the(found, "common").paired is Pairing.PATH
+    assert not the(found, "common").differs
+
+
+def test_the_first_of_two_shared_places_may_have_another_parent() -> None:
+    """No name pairs it then, but its places do."""
+    common = {**dense("common"), "shared_object_id": 7}
+    one, other = (
+        shared(sequential(common, name="x"), sequential(common, dense("b"), name="y")),
+        shared(sequential(common, dense("b"), name="y"), sequential(common, name="x")),
+    )
+    assert the(compared(one, other), "common").paired is Pairing.PATH

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 import jsonschema
 import pytest
 
-from policytool.comparison import Aspect, Change, Comparison, LayerPair, Note, Pairing, Side
-from policytool.model import Writer
+from policytool.comparison import Aspect, Change, Comparison, LayerPair, Note, Pairing, Presence, Section, Side, Values, VariablePair, Verdict
+from policytool.model import Variable, Writer
 from policytool.operations.comparison import Outcome, attempted
 from policytool.plan import ABSENT
 from policytool.reports import View
@@ -169,3 +169,41 @@ def test_colour_changes_nothing_but_colour() -> None:
 def test_a_terminal_without_boxes_gets_ascii() -> None:
     """What this report adds of its own needs no more."""
     assert rendered("table", case("generations"), View(width=100, unicode=False)).isascii()
+
+
+def test_sections_of_one_file_are_shown() -> None:
+    """An optimizer and signatures that only one model has, and those that are equal."""
+    side = Side(path="model", format="savedmodel", generation="tf2.3-2.4", writer=Writer(tensorflow="2.4.0"))
+    sections = (Section(name="serve", presence=Presence.B), Section(name="same", presence=Presence.BOTH))
+    comparison = Comparison(a=side, b=side, layers=(), optimizer=Section(name="optimizer", presence=Presence.A), signatures=sections)
+    found = Differences(outcome=Outcome(comparison=comparison), everything=True)
+    lines = rendered("table", found, View(width=120)).splitlines()
+    assert lines[0] == "0 of 0 layers differ; the optimizer differs; 1 signature differs"
+    assert [line.split() for line in lines[-3:]] == [
+        ["optimizer", "only", "in", "A", "yes"],
+        ["signature", "serve", "only", "in", "B", "yes"],
+        ["signature", "same", "equal"],
+    ]
+    validator().validate(json.loads(rendered("json", found)))
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (Values(verdict=Verdict.ROUNDED, rounded=Presence.A, elements=3, differing=1, largest=0.5), "A is this rounded"),
+        (Values(verdict=Verdict.ROUNDED, rounded=Presence.B, elements=3, differing=1, largest=0.5), "A rounded"),
+        (Values(verdict=Verdict.ROUNDED, rounded=Presence.BOTH, elements=3, differing=0), "the same values"),
+        (Values(verdict=Verdict.DIFFERENT, elements=3000, differing=2000, largest=float("inf")), "2,000/3,000 differ, up to inf"),
+        (Values(verdict=Verdict.DIFFERENT, reason="shapes differ"), "shapes differ"),
+        (Values(verdict=Verdict.NOT_COMPARED, reason="it lies elsewhere"), "not compared: it lies elsewhere"),
+    ],
+)
+def test_verdicts_in_words(values: Values, words: str) -> None:
+    """What is said of two variables, in either report."""
+    side = Side(path="model.h5", format="h5", generation=None, writer=Writer())
+    a, b = Variable(name="kernel", shape=None, dtype="float32"), Variable(name="kernel", shape=(3,), dtype="float16")
+    pair = VariablePair(a=a, b=b, values=values, paired="name")
+    layer = LayerPair(a="d", b="d", class_name="Dense", paired=Pairing.PATH, variables=(pair,))
+    found = Differences(outcome=Outcome(comparison=Comparison(a=side, b=side, layers=(layer,))))
+    assert f"float16 (3): {words}" in rendered("table", found, View(width=160))
+    validator().validate(json.loads(rendered("json", found), parse_constant=lambda constant: pytest.fail(f"{constant} is no JSON")))

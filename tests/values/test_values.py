@@ -16,6 +16,7 @@ from policytool import casting, recognition
 from policytool.document import Document, Tensor
 from policytool.values import ValuesError, open_values
 from policytool.values import _hdf5 as datasets
+from policytool.values import savedmodel as savedmodel_values
 from tests import building
 from tests.conftest import FIXTURES, UNPACKED
 
@@ -261,3 +262,35 @@ def test_numbers_in_keras_files_are_ordered_as_numbers() -> None:
 
     tensors = tuple(Tensor(path=("layers", "dense", "vars", str(number)), shape=(), dtype="float32") for number in (10, 2, 0))
     assert [tensor.path[-1] for tensor in KerasValues([]).ordered(tensors)] == ["0", "2", "10"]
+
+
+def test_what_a_keras_file_does_not_hold_has_no_values() -> None:
+    """None of its shards has it."""
+    from policytool.values.keras import KerasValues
+
+    with pytest.raises(ValuesError, match="no values"):
+        list(KerasValues([]).blocks(Tensor(path=("layers", "dense", "vars", "0"), shape=(), dtype="float32")))
+
+
+@pytest.mark.parametrize("size", [1, 3, 4, 5, 7, 16, 48])
+def test_chunks_of_a_checkpoint_may_cut_an_element(size: int) -> None:
+    """It is put together again."""
+    data = KERNEL.tobytes()
+    found = list(savedmodel_values.whole((data[start : start + size] for start in range(0, len(data), size)), np.dtype("f4")))
+    np.testing.assert_array_equal(np.concatenate(found), KERNEL.reshape(-1))
+
+
+def test_dtypes_that_numpy_lacks_are_told() -> None:
+    """Quantised integers of TensorFlow have none; floats of eight bits come as their bits."""
+    assert savedmodel_values.numpy_dtype("bfloat16") == casting.DTYPES["bfloat16"]
+    assert savedmodel_values.numpy_dtype("float8_e5m2") == np.dtype("u1")
+    with pytest.raises(ValuesError, match="qint8"):
+        savedmodel_values.numpy_dtype("qint8")
+
+
+def test_a_checkpoint_that_may_not_be_read_is_a_reason(tmp_path: Path) -> None:
+    """The operating system's words."""
+    path = building.small_saved_model(tmp_path / "model")
+    (path / "variables" / "variables.index").mkdir(parents=True)
+    with opened(path) as (stored, _), pytest.raises(ValuesError):
+        list(stored.blocks(Tensor(path=("dense_a", "kernel"), shape=(6, 2), dtype="float32", node=2)))
