@@ -33,6 +33,8 @@ _ALIKE: Final = 3
 """From this many layers on that differ in the same way, the first stands for the others."""
 
 _LABEL: Final = 3
+_SPELLED: Final = "~ "
+"""What stands before a key that is spelled differently and means the same."""
 
 _COUNTED: Final = (
     ("layer only in A", "layers only in A"),
@@ -69,9 +71,11 @@ def render(found: Differences, view: View) -> str:
     entries = list(_entries(comparison, everything=found.everything))
     if comparison.differs or found.everything:
         lines += [line for name, side in (("A", comparison.a), ("B", comparison.b)) for line in wrapped(f"{name:{_LABEL}}", _about(side, view), view)]
-    if entries:
-        rows = [row for entry in _alike(entries, everything=found.everything) for row in entry]
+    rows = [row for entry in _alike(entries, everything=found.everything) for row in entry]
+    if rows:
         lines += ["", *table(_columns(rows), rows, view), ""]
+    if any(row[1].text.startswith(_SPELLED) for row in rows):
+        lines += wrapped(_SPELLED, "spelled differently and the same in meaning", view, "dim")
     for note in comparison.notes:
         lines += wrapped("! ", clean(note.message), view, "dim")
     return "\n".join(lines).rstrip("\n") + "\n"
@@ -140,7 +144,7 @@ def _columns(rows: Sequence[Sequence[Cell]]) -> list[Column]:
     longest = max(len(row[0].text) for row in rows)
     return [
         Column(title="layer", minimum=min(longest, 18), middle=True),
-        Column(title="what", minimum=14, middle=True),
+        Column(title="what", minimum=15, middle=True),
         Column(title="A", minimum=14),
         Column(title="B", minimum=26),  # says by how much values differ
     ]
@@ -177,7 +181,8 @@ def _layer(layer: LayerPair, *, everything: bool) -> Iterator[Row]:
         held = f", {_many(len(layer.variables), 'variable')}" if layer.variables else ""
         only = f"{clean(layer.class_name or 'no class')}{held}"
         in_a = layer.presence is Presence.A
-        what = f"only in {layer.presence.value.upper()}" + ("" if layer.listed else ", not listed by the other format")
+        side = layer.presence.value.upper()
+        what = f"only in {side}" if layer.listed else f"only {side} lists it"
         yield Cell(text=what), Cell(text=only if in_a else "", style="bad"), Cell(text="" if in_a else only, style="good")
         return
     changes: Sequence[Change] = layer.changes
@@ -217,7 +222,7 @@ def _changed(changes: Sequence[Change], *, everything: bool) -> Iterator[Row]:
             a, b = (_words(value, change.aspect) for value in (change.a, change.b))
             if a == b:  # the same number, rounded to float32 or not
                 a, b = (json.dumps(value, ensure_ascii=False) if value is not ABSENT else "unsaid" for value in (change.a, change.b))
-            yield Cell(text=f"{named}{', spelled' if change.spelling else ''}"), Cell(text=clean(a), style="dim"), Cell(text=clean(b), style=style)
+            yield Cell(text=f"{_SPELLED if change.spelling else ''}{named}"), Cell(text=clean(a), style="dim"), Cell(text=clean(b), style=style)
 
 
 _WHAT: Final = {Aspect.CONFIG: "", Aspect.WIRING: "fed by", Aspect.ORDER: "place in order", Aspect.SHARED: "shared at", Aspect.SIGNATURE: ""}
@@ -274,7 +279,7 @@ def _words(value: Json | Absent, aspect: Aspect) -> str:
         return loss_scale_words(Fixed(value=_number(value["value"])) if value["kind"] == "fixed" else _dynamic(value))
     if isinstance(value, list) and aspect in {Aspect.WIRING, Aspect.TRACED, Aspect.SHARED}:
         return ", ".join(map(str, value)) or "nothing"
-    if isinstance(value, dict) and isinstance(value.get("class_name"), str) and not value.get("config"):
+    if isinstance(value, dict) and isinstance(value.get("class_name"), str) and not (value.get("config") or "items" in value):
         return str(value["class_name"])
     if isinstance(value, float):
         return f"{value:.7g}"  # the digits that float32 has: releases store 0.001 as 0.0010000000474974513
