@@ -5,6 +5,7 @@ policytool: audits and converts the dtype policies of saved Keras and TensorFlow
     >>> model = policytool.inspect("model.h5")
     >>> [(layer.path, layer.compute_dtype) for layer in model.layers]
     >>> policytool.migrate("model.h5", to="mixed_bfloat16").target
+    >>> policytool.diff("model.h5", "model.keras").differs
 
 Nothing here imports TensorFlow or Keras, and nothing from the file is executed.
 """
@@ -17,10 +18,11 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
 
+    from policytool.comparison import Comparison
     from policytool.model import Model
     from policytool.operations.migration import Migration
 
-__all__ = ["inspect", "migrate"]
+__all__ = ["diff", "inspect", "migrate"]
 
 
 def inspect(path: str | os.PathLike[str]) -> Model:
@@ -66,3 +68,19 @@ def migrate(
 
     destination = Destination(output=Path(output) if output is not None else None, in_place=in_place, overwrite=overwrite, write=not dry_run)
     return migration.migrate(fspath(path), to, assignments or {}, destination)
+
+
+def diff(a: str | os.PathLike[str], b: str | os.PathLike[str], *, values: bool = True, layer: str | None = None) -> Comparison:
+    """
+    Return what differs between the saved models at ``a`` and ``b``, whatever their formats and generations, as ``policytool diff`` shows it.
+
+    :param values: whether stored values are read and compared, a block of a tensor at a time
+    :param layer: an exact layer path, else a regular expression that a path must match in full; None compares all
+    :raises policytool.errors.ModelFileError: for what is no model that can be read
+    :raises policytool.errors.UsageError: for a pattern that matches no layer
+    """
+    from os import fspath
+
+    from policytool.operations import comparison
+
+    return comparison.diff(fspath(a), fspath(b), values=values, layer=layer)

@@ -64,15 +64,29 @@ def cast(array: Array, before: str, after: str, through: str | None = None) -> t
 
     :raises ValueError: for a dtype that is no float of Keras.
     """
-    unknown = {before, after, through or after} - DTYPES.keys()
-    if unknown:
-        raise ValueError(f"cannot cast {before} to {after}: {', '.join(sorted(unknown))} is none of {', '.join(DTYPES)}")
-    source = np.asarray(array, dtype=DTYPES[before]).reshape(-1)  # NumPy 1 widens integers of arrays without dimensions
     narrow = through or after
+    source = _flat(array, before, after, narrow)
     with np.errstate(all="ignore"):
         rounded = _convert(source, before, narrow)
         counts = _counts(source, before, rounded, narrow)
         return _convert(rounded, narrow, after).reshape(np.shape(array)), counts
+
+
+def converted(array: Array, before: str, after: str) -> Array:
+    """
+    Return the values in another dtype, which is what :func:`cast` does without counting what happened to them: that takes three times as long.
+
+    :raises ValueError: for a dtype that is no float of Keras.
+    """
+    with np.errstate(all="ignore"):
+        return _convert(_flat(array, before, after), before, after).reshape(np.shape(array))
+
+
+def _flat(array: Array, before: str, *others: str) -> Array:
+    unknown = {before, *others} - DTYPES.keys()
+    if unknown:
+        raise ValueError(f"cannot cast {before} to {others[0]}: {', '.join(sorted(unknown))} is none of {', '.join(DTYPES)}")
+    return np.asarray(array, dtype=DTYPES[before]).reshape(-1)  # NumPy 1 widens integers of arrays without dimensions
 
 
 def _convert(array: Array, before: str, after: str) -> Array:

@@ -160,13 +160,8 @@ def _about_origin(origins: tuple[Origin, ...], writer: Writer, *, contradiction:
 
 def _without_config(document: Document) -> Model:
     """Return a model of variables alone, grouped by the layer or scope that their names begin with."""
-    groups: dict[tuple[str, ...], list[Tensor]] = defaultdict(list)
-    others = len(document.state)
-    for tensor in document.tensors or ():
-        if document.layout is Layout.OBJECT_PATHS and tensor.path[0] in NOT_WEIGHTS:
-            others += 1
-        else:
-            groups[_group(tensor, document.layout)].append(tensor)
+    groups = grouped(document)
+    others = len(document.state) + len(document.tensors or ()) - sum(len(tensors) for tensors in groups.values())
     numbers = {names: [tensor.node for tensor in tensors if tensor.node is not None] for names, tensors in groups.items()}
     tallies = traced.of_scopes(document, numbers, numbered=document.numbered)
     layers = tuple(
@@ -202,6 +197,19 @@ def _about_others(count: int) -> Iterator[Observation]:
     if count:
         variables = "1 stored variable belongs" if count == 1 else f"{count} stored variables belong"
         yield Observation(code="training-state", message=f"{variables} to an optimizer, to metrics or to the training loop, and no layer has them")
+
+
+def grouped(document: Document) -> dict[tuple[str, ...], list[Tensor]]:
+    """
+    Return the variables of a document without a config, by the layer or scope that their names begin with.
+
+    The layers of its model are these groups, in this order; after them come scopes of its graph that hold no variables.
+    """
+    groups: dict[tuple[str, ...], list[Tensor]] = defaultdict(list)
+    for tensor in document.tensors or ():
+        if document.layout is not Layout.OBJECT_PATHS or tensor.path[0] not in NOT_WEIGHTS:
+            groups[_group(tensor, document.layout)].append(tensor)
+    return groups
 
 
 def _group(tensor: Tensor, layout: Layout | None) -> tuple[str, ...]:

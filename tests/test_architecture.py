@@ -17,7 +17,8 @@ from policytool.formats import Format
 from policytool.generations import Generation
 from policytool.planning import keep
 from policytool.planning.keep import KeepRule
-from policytool.reports import Reporter, plans
+from policytool.reports import Reporter, differences, plans
+from policytool.reports.differences import DifferenceReporter
 from policytool.reports.plans import PlanReporter
 from policytool.writers import Writer
 
@@ -35,14 +36,14 @@ LEVELS: Final = (
     },
     # L1 values: a policy; a file as named JSON parts
     {"policy", "policymap", "document"},
-    # L2 the layer tree as a value; what is to change in it, and in JSON and YAML text
-    {"model", "plan", "jsonedit", "yamledit"},
+    # L2 the layer tree as a value; what is to change in it, how it differs from another, and JSON and YAML text that changes
+    {"model", "plan", "comparison", "jsonedit", "yamledit"},
     # L3 files and spellings to values
     {"formats", "generations", "features", "provenance", "tree", "training", "refusals", "loaders", "opaque", "capabilities"},
-    # L4 from a path to a model
-    {"recognition", "resolving", "traced", "reading", "discovery"},
-    # L5 from a model to a plan, from a plan to a file
-    {"planning", "writers"},
+    # L4 from a path to a model, and to its stored values
+    {"recognition", "resolving", "traced", "reading", "discovery", "values"},
+    # L5 from a model to a plan, from a plan to a file; from two models to what differs
+    {"planning", "writers", "comparing"},
     # L6 what each command does
     {"operations"},
     # L7 values to text
@@ -53,7 +54,7 @@ LEVELS: Final = (
 """Package or module to level; within a level modules may import each other, as long as they make no circle."""
 
 HOMES: Final = {
-    "h5py": {"formats._hdf5", "writers._hdf5"},
+    "h5py": {"formats._hdf5", "writers._hdf5", "values"},
     "ml_dtypes": {"casting"},
     "google": {"protobuf_messages"},
     "google_crc32c": {"checkpoints._crc32c"},
@@ -170,10 +171,11 @@ def test_nothing_evaluates_text() -> None:
         (generations, "GENERATION", Generation, generations.GENERATIONS),
         (reports, "REPORTER", Reporter, reports.REPORTERS),
         (plans, "REPORTER", PlanReporter, plans.PLAN_REPORTERS),
+        (differences, "REPORTER", DifferenceReporter, differences.DIFFERENCE_REPORTERS),
         (writers, "WRITER", Writer, writers.WRITERS),
         (keep, "RULE", KeepRule, keep.KEEP_RULES),
     ],
-    ids=["formats", "generations", "reports", "plan reports", "writers", "keep rules"],
+    ids=["formats", "generations", "reports", "plan reports", "difference reports", "writers", "keep rules"],
 )
 def test_packages_list_every_member(package: ModuleType, constant: str, kind: type, listed: tuple[object, ...]) -> None:
     """Every public module of the package declares its constant, and all of them are in the package's tuple, once."""
@@ -203,7 +205,7 @@ def test_everything_public_says_what_it_is() -> None:
 
 def test_public_api_is_what_it_lists() -> None:
     """``policytool.__all__`` names what the package offers, and each is callable and typed."""
-    assert policytool.__all__ == ["inspect", "migrate"]
+    assert policytool.__all__ == ["diff", "inspect", "migrate"]
     for name in policytool.__all__:
         assert inspect.signature(getattr(policytool, name)).return_annotation is not inspect.Signature.empty
     assert (PACKAGE / "py.typed").is_file()

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from policytool.casting import DTYPES, Counts, cast
+from policytool.casting import DTYPES, Counts, cast, converted
 
 BITS = {"float16": (10, -14, 15), "bfloat16": (7, -126, 127), "float32": (23, -126, 127), "float64": (52, -1022, 1023)}
 """Stored bits of the fraction, and the exponents of the smallest and the largest normal values."""
@@ -123,3 +123,10 @@ def test_shapes_stay(shape: tuple[int, ...]) -> None:
             source = np.ones(shape).astype(DTYPES[before])
             assert cast(source, before, after)[0].shape == shape
             assert cast(source.T, before, after)[0].shape == shape[::-1]
+
+
+@given(values=st.lists(st.floats(width=64), min_size=1, max_size=20), before=st.sampled_from(list(DTYPES)), after=st.sampled_from(list(DTYPES)))
+def test_converting_is_casting_without_counts(values: list[float], before: str, after: str) -> None:
+    """The same bits."""
+    source = converted(np.array(values), "float64", before)
+    assert converted(source, before, after).tobytes() == cast(source, before, after)[0].tobytes()

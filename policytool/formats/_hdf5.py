@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from policytool.formats._window import Window
 
 _TRUNCATED: Final = re.compile(r"truncated file: eof = (\d+), sblock->base_addr = \d+, stored_eof = (\d+)")
+DAMAGE: Final = (RuntimeError, OSError, LookupError, ValueError, TypeError, OverflowError)
+"""What h5py raises for damage, by where it meets it."""
+
 _LINKS: Final = {h5l.TYPE_SOFT: "soft", h5l.TYPE_EXTERNAL: "external"}
 
 
@@ -52,19 +55,28 @@ def opened(probe: Probe, source: str | Window, what: str = "the file") -> Iterat
 
     :raises ModelFileError: where it is truncated or damaged.
     """
+    file = open_file(probe, source, what)
     try:
-        file = h5py.File(source, "r", locking=False) if isinstance(source, str) else h5py.File(source, "r")
+        yield file
+    except DAMAGE as error:
+        raise probe.failure("damaged-h5", f"{what} is damaged HDF5 ({reason(error)}); copy or download it again") from error
+    finally:
+        file.close()
+
+
+def open_file(probe: Probe, source: str | Window, what: str = "the file") -> h5py.File:
+    """
+    Return HDF5 opened for reading, without file locks; the caller closes it.
+
+    :raises ModelFileError: where it is truncated, or damaged where it begins.
+    """
+    try:
+        return h5py.File(source, "r", locking=False) if isinstance(source, str) else h5py.File(source, "r")
     except OSError as error:
         if match := _TRUNCATED.search(str(error)):
             message = f"{what} is truncated: it has {match[1]} bytes, and its header says {match[2]}; copy or download it again"
             raise probe.failure("truncated", message) from error
-        raise probe.failure("damaged-h5", f"{what} cannot be opened as HDF5 ({_reason(error)}); copy or download it again") from error
-    try:
-        yield file
-    except (RuntimeError, OSError, LookupError, ValueError, TypeError, OverflowError) as error:  # what h5py raises for damage, by where it meets it
-        raise probe.failure("damaged-h5", f"{what} is damaged HDF5 ({_reason(error)}); copy or download it again") from error
-    finally:
-        file.close()
+        raise probe.failure("damaged-h5", f"{what} cannot be opened as HDF5 ({reason(error)}); copy or download it again") from error
 
 
 def attribute_text(probe: Probe, group: h5py.Group, name: str) -> str | None:
@@ -248,5 +260,6 @@ def _opaque(dataset: h5d.DatasetID, size: int) -> str:
     return "bfloat16" if size == bfloat16_bytes else f"opaque{8 * size}"
 
 
-def _reason(error: Exception) -> str:
+def reason(error: Exception) -> str:
+    """Return what h5py said, in one line."""
     return str(error).strip("'\" ").splitlines()[0] if str(error) else type(error).__name__

@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections import Counter
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from policytool import limits
@@ -20,6 +21,7 @@ from policytool.formats._window import Window
 
 if TYPE_CHECKING:
     import zipfile
+    from collections.abc import Iterator
 
     from policytool.formats._hdf5 import Contents
 
@@ -49,9 +51,7 @@ def read(probe: Probe) -> Document:
             with zipfile.ZipFile(stream) as archive:
                 members = _members(probe, archive, observations)
                 texts: dict[str, bytes] = {name: archive.read(members[name]) for name in (_keras.CONFIG, _keras.METADATA) if name in members}
-                weights = [
-                    _weights(probe, archive, members[name], stream) for name in sorted(members) if name.endswith(_keras.WEIGHTS_SUFFIX) and "/" not in name
-                ]
+                weights = [_walked(probe, archive, info, stream) for info in weights_members(archive)]
         except (zipfile.BadZipFile, zlib.error, EOFError) as error:
             raise probe.failure("truncated", f"begins like a zip archive and is truncated or damaged ({error}); copy or download it again") from error
         except (NotImplementedError, RuntimeError) as error:
@@ -94,13 +94,22 @@ def _check_size(probe: Probe, info: zipfile.ZipInfo, largest: int) -> None:
         )
 
 
-def _weights(probe: Probe, archive: zipfile.ZipFile, info: zipfile.ZipInfo, stream: BinaryIO) -> Contents:
-    from policytool.formats import _hdf5  # h5py costs 80 ms at start
+def weights_members(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
+    """Return the members that hold weights, by name; the last one where a name stands twice, as Keras reads it."""
+    members = {info.filename: info for info in archive.infolist()}
+    return [members[name] for name in sorted(members) if name.endswith(_keras.WEIGHTS_SUFFIX) and "/" not in name]
 
+
+@contextmanager
+def weights_source(probe: Probe, archive: zipfile.ZipFile, info: zipfile.ZipInfo, stream: BinaryIO) -> Iterator[Window | str]:
+    """
+    Give a member as HDF5 can open it: a window on the archive, or the name of a temporary file where someone compressed it.
+
+    :raises ModelFileError: for a member beyond the bounds.
+    """
     if info.compress_type == _STORED and not info.flag_bits & _ENCRYPTED:
-        window = Window(stream.fileno(), _data_offset(probe, stream, info), info.file_size)
-        with _hdf5.opened(probe, window, info.filename) as file:
-            return _hdf5.walk(probe, file)
+        yield Window(stream.fileno(), _data_offset(probe, stream, info), info.file_size)
+        return
     import tempfile
 
     _check_size(probe, info, limits.MAX_INFLATED_BYTES)
@@ -109,8 +118,14 @@ def _weights(probe: Probe, archive: zipfile.ZipFile, info: zipfile.ZipInfo, stre
             while block := member.read(2**20):
                 inflated.write(block)
         inflated.flush()
-        with _hdf5.opened(probe, inflated.name, info.filename) as file:
-            return _hdf5.walk(probe, file)
+        yield inflated.name
+
+
+def _walked(probe: Probe, archive: zipfile.ZipFile, info: zipfile.ZipInfo, stream: BinaryIO) -> Contents:
+    from policytool.formats import _hdf5  # h5py costs 80 ms at start
+
+    with weights_source(probe, archive, info, stream) as source, _hdf5.opened(probe, source, info.filename) as file:
+        return _hdf5.walk(probe, file)
 
 
 def _data_offset(probe: Probe, stream: BinaryIO, info: zipfile.ZipInfo) -> int:

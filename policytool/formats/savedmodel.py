@@ -102,6 +102,19 @@ def _architecture(probe: Probe, observations: list[Observation]) -> Json:
     return config if isinstance(config, dict) and isinstance(config.get("class_name"), str) and "config" in config else None
 
 
+def edges(probe: Probe) -> Mapping[int, tuple[tuple[str, int], ...]]:
+    """
+    Return the edges of the object graph by node, also of one that holds no Keras object.
+
+    :raises ModelFileError: where the graph cannot be read.
+    """
+    saved = _message(probe, GRAPH, "SavedModel")
+    nodes = _served(saved.meta_graphs, []).object_graph.nodes if saved.meta_graphs else ()
+    return {
+        index: tuple((_text(edge.local_name), edge.node_id) for edge in node.children if 0 <= edge.node_id < len(nodes)) for index, node in enumerate(nodes)
+    }
+
+
 def _message(probe: Probe, file: str, kind: str) -> Any:  # message classes made at run time have no static type
     from policytool import protobuf_messages  # protobuf is only for SavedModels
 

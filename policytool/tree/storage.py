@@ -45,6 +45,9 @@ class Placed:
     tensors: Mapping[int, tuple[Tensor, ...]]
     """By site index; a shared layer's variables as often as they are stored."""
 
+    sources: Mapping[int, tuple[Tensor, ...]]
+    """By site index, for each of its variables the tensor that it was read from."""
+
 
 def place(document: Document, sites: tuple[Site, ...]) -> Placed:
     """Return the sites and the stored variables of each, by site index."""
@@ -66,13 +69,23 @@ def place(document: Document, sites: tuple[Site, ...]) -> Placed:
     else:
         owned = {}
     tensors = {index: tuple(tensor for _, tensor in pairs) for index, pairs in owned.items()}
-    return Placed(sites=sites, variables={index: _once(pairs, sites[index]) for index, pairs in owned.items()}, tensors=tensors)
+    once = {index: _once(pairs, sites[index]) for index, pairs in owned.items()}
+    return Placed(
+        sites=sites,
+        variables={index: tuple(variable for variable, _ in pairs) for index, pairs in once.items()},
+        tensors=tensors,
+        sources={index: tuple(tensor for _, tensor in pairs) for index, pairs in once.items()},
+    )
 
 
-def _once(pairs: list[tuple[Variable, Tensor]], site: Site) -> tuple[Variable, ...]:
-    """Return the variables of a site; legacy HDF5 stores those of a shared layer at each of its places."""
-    variables = [variable for variable, _ in pairs]
-    return tuple(dict.fromkeys(variables)) if site.also_at else tuple(variables)
+def _once(pairs: list[tuple[Variable, Tensor]], site: Site) -> list[tuple[Variable, Tensor]]:
+    """Return the variables of a site, each once; legacy HDF5 stores those of a shared layer at each of its places."""
+    if not site.also_at:
+        return pairs
+    first: dict[Variable, Tensor] = {}
+    for variable, tensor in pairs:
+        first.setdefault(variable, tensor)
+    return list(first.items())
 
 
 def _by_names(sites: tuple[Site, ...], children: Mapping[int | None, list[int]], tensors: Iterable[Tensor]) -> Owned:

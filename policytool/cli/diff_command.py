@@ -1,0 +1,59 @@
+"""``policytool diff``."""
+
+from __future__ import annotations
+
+import click
+
+from policytool.cli import options
+from policytool.cli.exit_codes import Exit
+from policytool.operations import comparison
+from policytool.reports._layout import clean
+from policytool.reports.differences import DIFFERENCE_REPORTERS, Differences
+
+
+@click.command("diff", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("a", metavar="A")
+@click.argument("b", metavar="B")
+@click.option("--layer", metavar="PATTERN", help="Compare layers of this path, or whose path this regular expression matches in full.")
+@click.option("--all", "all", is_flag=True, help="Show what is equal too, and what is only spelled differently.")
+@click.option("--values/--no-values", default=True, show_default=True, help="Whether to read and compare stored values.")
+@click.option(
+    "--format",
+    "format",
+    type=click.Choice([reporter.name for reporter in DIFFERENCE_REPORTERS]),
+    default=DIFFERENCE_REPORTERS[0].name,
+    show_default=True,
+    envvar="POLICYTOOL_FORMAT",
+    help="What stdout carries.",
+)
+@options.common
+def command(
+    a: str,
+    b: str,
+    layer: str | None,
+    format: str,  # the option's name
+    *,
+    all: bool,  # the option's name
+    values: bool,
+    verbose: bool,
+    quiet: bool,
+    debug: bool,  # main() looks for it
+    color: str,
+    progress: str,
+) -> int:
+    """
+    Show what changed from the saved model A to the saved model B, and exit 1 if they differ.
+
+    A and B may be of different formats and generations: what both mean the same is no difference, however they spell it, and what one format
+    cannot hold is not compared, and said.
+    """
+    found = comparison.attempted(a, b, values=values, layer=layer)
+    reporter = next(reporter for reporter in DIFFERENCE_REPORTERS if reporter.name == format)
+    click.echo(reporter.render(Differences(outcome=found, everything=all), options.view(color)), nl=False, color=color != "never")
+    for failure in found.failures:
+        click.echo(f"policytool: {clean(failure.path)} {clean(failure.message)} [{failure.code}]", err=True)
+    if found.comparison is None:
+        return Exit.FAILURE
+    if verbose and not quiet:
+        click.echo(f"policytool: {len(found.comparison.layers)} layers and {len(found.comparison.variables)} variables were compared", err=True)
+    return Exit.FINDINGS if found.comparison.differs else Exit.CLEAN

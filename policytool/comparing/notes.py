@@ -1,0 +1,73 @@
+"""What was not compared, and why: a file that cannot hold something is not different for it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from policytool.comparing.sections import has_like_state, holds_optimizer, state_of
+from policytool.comparison import Note, Pairing, Presence, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from policytool.comparing.sides import Subject
+    from policytool.comparison import LayerPair
+
+_WORDS: Final = {"json": "architecture JSON", "weights": "weights alone", "savedmodel": "a SavedModel", "h5": "HDF5", "keras": ".keras"}
+
+_NAMED: Final = 3
+"""How many layers a note names."""
+
+
+def of(a: Subject, b: Subject, layers: Sequence[LayerPair]) -> Iterator[Note]:
+    """Yield a note for each thing that one file has and the comparison left out."""
+    yield from _of_side("A", a, b)
+    yield from _of_side("B", b, a)
+    if not a.described and not b.described and "savedmodel" in {a.document.format, b.document.format}:
+        yield Note(code="graphs", message="graphs are not compared op by op: what these files say of their signatures and their variables is")
+    yield from _unlisted(layers)
+    if a.optimizer is not None and b.optimizer is not None and not has_like_state(a, b) and (state_of(a) or state_of(b)):
+        yield Note(code="optimizer-state", message="the two formats store the optimizer's variables under other names: they are not compared")
+    if any(layer.paired is Pairing.SHARED for layer in layers):
+        yield Note(code="shared-places", message="one file lists a shared layer once, the other at each of its places: each place is compared")
+    yield from _unread(layers)
+
+
+def _of_side(name: str, side: Subject, other: Subject) -> Iterator[Note]:
+    """Yield a note for each thing that the other file has and this one cannot hold."""
+    here = _WORDS.get(side.document.format, side.document.format)
+    if not side.has_variables and other.has_variables:
+        yield Note(code="no-variables", message=f"{name} is {here}, which holds no variables: those of the other file are not compared")
+    if not side.described and other.described:
+        yield Note(code="variables-alone", message=f"{name} describes no layers: classes, policies and configs are not compared")
+    if other.optimizer is not None and not holds_optimizer(side):
+        yield Note(code="no-optimizer", message=f"{name} is {here}, which holds no optimizer: the other file's is not compared")
+    if other.document.signatures and side.document.format != "savedmodel":
+        yield Note(code="no-signatures", message=f"{name} is {here}, which has no signatures: the other file's are not compared")
+    if side.has_unknown_scales and not other.has_unknown_scales:
+        yield Note(code="loss-scale-unknown", message=f"{name} is of TF 2.3 or 2.4, which differ in the loss scale that they leave unsaid: it is not compared")
+    if side.is_graph and not other.is_graph and any((held.config or {}).get("has_input_vocabulary") for held in side.layers):
+        yield Note(code="vocabulary", message=f"{name} keeps vocabularies in its assets, which are not read: they are not compared")
+
+
+def _unlisted(layers: Sequence[LayerPair]) -> Iterator[Note]:
+    unlisted = [layer for layer in layers if not layer.listed]
+    for presence, name in ((Presence.A, "A"), (Presence.B, "B")):
+        paths = [layer.path for layer in unlisted if layer.presence is presence]
+        if paths:
+            count = f"{len(paths)} layer{'s' if len(paths) != 1 else ''}"
+            some = ", ".join(paths[:_NAMED]) + (", ..." if len(paths) > _NAMED else "")
+            yield Note(code="unlisted-layers", message=f"only {name}'s format lists {count} that others hold or make by themselves ({some}): no difference")
+
+
+def _unread(layers: Sequence[LayerPair]) -> Iterator[Note]:
+    reasons = Counter(
+        variable.values.reason or ""
+        for layer in layers
+        for variable in layer.variables
+        if variable.a is not None and variable.b is not None and variable.values.verdict is Verdict.NOT_COMPARED
+    )
+    for reason, count in reasons.items():
+        if reason:
+            yield Note(code="values-not-compared", message=f"the values of {count} variable{'s' if count != 1 else ''} are not compared: {reason}")

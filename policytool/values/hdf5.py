@@ -1,0 +1,64 @@
+"""The values of HDF5 files: whole models, and weights alone."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from policytool.formats import _hdf5 as opening
+from policytool.formats.hdf5 import WEIGHTS
+from policytool.values import _hdf5
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import h5py
+
+    from policytool.document import Document, Tensor
+    from policytool.formats import Probe
+    from policytool.values._base import Array
+
+
+@contextmanager
+def opened(probe: Probe, document: Document) -> Iterator[Hdf5Values]:
+    """
+    Open the values of a file.
+
+    :raises ModelFileError: where it is truncated or damaged where it begins.
+    """
+    file = opening.open_file(probe, str(probe.path))
+    try:
+        yield Hdf5Values(file, document)
+    finally:
+        file.close()
+
+
+class Hdf5Values:
+    """The values of one open file."""
+
+    def __init__(self, file: h5py.File, document: Document) -> None:
+        self._root = file.id
+        self._prefix = (WEIGHTS,) if document.format == "h5" else ()
+        self._state = frozenset(document.state)
+        self._orders: dict[tuple[str, ...], tuple[str, ...]] = {}
+
+    def blocks(self, tensor: Tensor) -> Iterator[Array]:
+        """Yield a tensor's values; see :class:`policytool.values.Values`."""
+        path = tensor.path if tensor in self._state else (*self._prefix, *tensor.path)
+        return _hdf5.blocks(self._root, path, tensor)
+
+    def ordered(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Return one layer's tensors as its group's ``weight_names`` lists them."""
+        return tuple(sorted(tensors, key=self._rank))
+
+    def _rank(self, tensor: Tensor) -> int:
+        for end in range(1, len(tensor.path)):
+            names = self._order(tensor.path[:end])
+            if (name := "/".join(tensor.path[end:])) in names:
+                return names.index(name)
+        return 0
+
+    def _order(self, path: tuple[str, ...]) -> tuple[str, ...]:
+        if path not in self._orders:
+            self._orders[path] = _hdf5.names(self._root, (*self._prefix, *path), "weight_names")
+        return self._orders[path]

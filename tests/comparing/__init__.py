@@ -1,0 +1,1 @@
+"""Tests of how two models are compared."""

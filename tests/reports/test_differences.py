@@ -1,0 +1,209 @@
+"""The reports of diff: golden files, the schema, and what has to be in them."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, Any, Final
+
+import jsonschema
+import pytest
+
+from policytool.comparison import Aspect, Change, Comparison, LayerPair, Note, Pairing, Presence, Section, Side, Values, VariablePair, Verdict
+from policytool.model import Variable, Writer
+from policytool.operations.comparison import Outcome, attempted
+from policytool.plan import ABSENT
+from policytool.reports import View
+from policytool.reports.differences import DIFFERENCE_REPORTERS, Differences
+from tests.conftest import ROOT
+from tests.contracts.reporter_contract import compared
+
+if TYPE_CHECKING:
+    from policytool.jsontext import Json
+
+CASES: Final = {
+    "same": ("tf2.15/default_float32.h5", "tf2.15/default_float32.keras"),
+    "generations": ("tf2.15/global_mixed_float16.h5", "keras3.15/global_mixed_float16.keras"),
+    "names": ("tf2.15/default_float32.h5", "keras3.15/default_float32.keras"),
+    "values": ("tf2.15/wrappers.h5", "keras3.15/wrappers.keras"),
+    "loss_scales": ("tf2.3/exp_mf16_fixed128.h5", "tf2.3/exp_mf16_dynamic_custom.h5"),
+    "policies": ("tf2.15/rnn.h5", "tf2.15/rnn_mixed.h5"),
+    "weights": ("tf2.15/weights_only.h5", "tf2.15/adam_autowrap_mf16.h5"),
+    "formats": ("tf2.15/custom_layer", "tf2.15/custom_layer.keras"),
+    "architecture": ("tf2.15/global_mixed_float16", "tf2.15/global_mixed_float16.json"),
+    "optimizer": ("tf2.15/adam_autowrap_mf16.keras", "tf2.15/adam_autowrap_mf16.h5"),
+    "unlike": ("tf2.3/tf_op_layers.h5", "tf2.15/tf_op_layers.h5"),
+    "failure": ("tf2.15/default_float32.h5", "gone.keras"),
+}
+
+
+@pytest.fixture(autouse=True)
+def _in_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Paths in reports are relative to the working directory."""
+    monkeypatch.chdir(ROOT)
+
+
+def rendered(reporter: str, found: Differences, view: View | None = None) -> str:
+    """Return a comparison as a reporter shows it."""
+    return next(one for one in DIFFERENCE_REPORTERS if one.name == reporter).render(found, view or View())
+
+
+def case(name: str, *, everything: bool = False) -> Differences:
+    """Return the comparison of a case."""
+    a, b = CASES[name]
+    return Differences(outcome=attempted(f"fixtures/{a}", f"fixtures/{b}"), everything=everything)
+
+
+@cache
+def validator() -> jsonschema.Draft202012Validator:
+    """Return the validator of the shipped schema."""
+    schema = json.loads(resources.files("policytool.data").joinpath("diff.schema.json").read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+@pytest.mark.parametrize("everything", [False, True], ids=["differences", "all"])
+@pytest.mark.parametrize("width", [80, 160])
+@pytest.mark.parametrize("name", CASES)
+def test_tables_are_the_golden_ones_and_fit(name: str, width: int, *, everything: bool) -> None:
+    """The table at 80 and 160 columns, within them."""
+    text = rendered("table", case(name, everything=everything), View(width=width))
+    compared(text, f"diff-{name}{'-all' if everything else ''}.{width}.txt")
+    assert max((len(line) for line in text.splitlines()), default=0) <= width
+    assert not text or (text.endswith("\n") and not text.endswith("\n\n"))
+
+
+@pytest.mark.parametrize("everything", [False, True], ids=["differences", "all"])
+@pytest.mark.parametrize("name", CASES)
+def test_json_is_the_golden_one_and_of_the_schema(name: str, *, everything: bool) -> None:
+    """The report for programs is strict JSON of the shipped schema."""
+    text = rendered("json", case(name, everything=everything))
+    if not everything or name in {"generations", "formats"}:
+        compared(text, f"diff-{name}{'-all' if everything else ''}.json")
+    validator().validate(json.loads(text, parse_constant=lambda constant: pytest.fail(f"{constant} is no JSON")))
+
+
+@pytest.mark.parametrize("name", sorted(set(CASES) - {"failure"}))
+def test_all_shows_what_the_rest_leaves_out(name: str) -> None:
+    """Every layer of either model, and every change that the summary counts."""
+    report = json.loads(rendered("json", case(name, everything=True)))["comparison"]
+    assert len(report["layers"]) == report["summary"]["layers"]
+    shown = [
+        change for item in (*report["layers"], *report["signatures"], *([report["optimizer"]] if report["optimizer"] else [])) for change in item["changes"]
+    ]
+    assert sum(change["spelling"] for change in shown) == report["summary"]["spellings"]
+    short = json.loads(rendered("json", case(name)))["comparison"]
+    assert [layer["a"] or layer["b"] for layer in short["layers"]] == [layer["a"] or layer["b"] for layer in report["layers"] if layer["differs"]]
+
+
+def made(*changes: Change, path: str = "mlp/dense", notes: tuple[Note, ...] = (), many: int = 1) -> Differences:
+    """Return a comparison of models whose layers have these changes."""
+    side = Side(path="model.h5", format="h5", generation=None, writer=Writer())
+    layers = tuple(LayerPair(a=f"{path}{number}", b=f"{path}{number}", class_name="Dense", paired=Pairing.PATH, changes=changes) for number in range(many))
+    return Differences(outcome=Outcome(comparison=Comparison(a=side, b=side, layers=layers, notes=notes)))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        True,
+        3,
+        2.5,
+        float("nan"),
+        float("-inf"),
+        "text",
+        "tab\tand\x1b[31m",
+        "\ud800",
+        [1, [2]],
+        {"class_name": "Zeros", "config": {}},
+        {"deep": {"er": [float("inf")]}},
+    ],
+    ids=repr,
+)
+def test_any_value_of_a_strangers_config_is_shown(value: Json) -> None:
+    """On one line without control characters, and as strict JSON of the schema."""
+    found = made(Change(aspect=Aspect.CONFIG, key="k\n\x1b", a=value, b=ABSENT), path="mlp/\x1b[2J")
+    text = rendered("table", found, View(width=200))
+    assert all(line.isprintable() for line in text.splitlines())
+    report = json.loads(rendered("json", found), parse_constant=lambda constant: pytest.fail(f"{constant} is no JSON"))
+    validator().validate(report)
+    (change,) = report["comparison"]["layers"][0]["changes"]
+    assert "b" not in change
+
+
+@pytest.mark.parametrize("aspect", Aspect)
+def test_every_aspect_has_words_and_a_place_in_the_schema(aspect: Aspect) -> None:
+    """None of them breaks a report."""
+    values: dict[Aspect, Any] = {
+        Aspect.LOSS_SCALE: {"kind": "dynamic", "initial": 32768.0, "growth_steps": 2000, "multiplier": 2.0},
+        Aspect.WIRING: ["a", "b"],
+        Aspect.TRACED: ["float16"],
+        Aspect.SHARED: [],
+        Aspect.ORDER: 3,
+    }
+    found = made(Change(aspect=aspect, a=values.get(aspect, "one"), b=values.get(aspect, "other")))
+    assert "mlp/dense" in rendered("table", found)
+    validator().validate(json.loads(rendered("json", found)))
+
+
+def test_many_that_differ_alike_take_two_lines() -> None:
+    """The first of them, and how many more there are; ``--all`` lists every one."""
+    found = made(Change(aspect=Aspect.POLICY, a="float32", b="float16"), many=500)
+    text = rendered("table", found)
+    assert "and 499 more alike" in text
+    assert len(text.splitlines()) < 12
+    assert len(rendered("table", Differences(outcome=found.outcome, everything=True)).splitlines()) > 500
+
+
+def test_colour_changes_nothing_but_colour() -> None:
+    """Without its escapes the text is the plain one."""
+    import re
+
+    coloured = rendered("table", case("values"), View(width=100, colour=True))
+    assert re.sub(r"\x1b\[\d*m", "", coloured) == rendered("table", case("values"), View(width=100))
+    assert "\x1b[" in coloured
+
+
+def test_a_terminal_without_boxes_gets_ascii() -> None:
+    """What this report adds of its own needs no more."""
+    assert rendered("table", case("generations"), View(width=100, unicode=False)).isascii()
+
+
+def test_sections_of_one_file_are_shown() -> None:
+    """An optimizer and signatures that only one model has, and those that are equal."""
+    side = Side(path="model", format="savedmodel", generation="tf2.3-2.4", writer=Writer(tensorflow="2.4.0"))
+    sections = (Section(name="serve", presence=Presence.B), Section(name="same", presence=Presence.BOTH))
+    comparison = Comparison(a=side, b=side, layers=(), optimizer=Section(name="optimizer", presence=Presence.A), signatures=sections)
+    found = Differences(outcome=Outcome(comparison=comparison), everything=True)
+    lines = rendered("table", found, View(width=120)).splitlines()
+    assert lines[0] == "0 of 0 layers differ; the optimizer differs; 1 signature differs"
+    assert [line.split() for line in lines[-3:]] == [
+        ["optimizer", "only", "in", "A", "yes"],
+        ["signature", "serve", "only", "in", "B", "yes"],
+        ["signature", "same", "equal"],
+    ]
+    validator().validate(json.loads(rendered("json", found)))
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (Values(verdict=Verdict.ROUNDED, rounded=Presence.A, elements=3, differing=1, largest=0.5), "A is this rounded"),
+        (Values(verdict=Verdict.ROUNDED, rounded=Presence.B, elements=3, differing=1, largest=0.5), "A rounded"),
+        (Values(verdict=Verdict.ROUNDED, rounded=Presence.BOTH, elements=3, differing=0), "the same values"),
+        (Values(verdict=Verdict.DIFFERENT, elements=3000, differing=2000, largest=float("inf")), "2,000/3,000 differ, up to inf"),
+        (Values(verdict=Verdict.DIFFERENT, reason="shapes differ"), "shapes differ"),
+        (Values(verdict=Verdict.NOT_COMPARED, reason="it lies elsewhere"), "not compared: it lies elsewhere"),
+    ],
+)
+def test_verdicts_in_words(values: Values, words: str) -> None:
+    """What is said of two variables, in either report."""
+    side = Side(path="model.h5", format="h5", generation=None, writer=Writer())
+    a, b = Variable(name="kernel", shape=None, dtype="float32"), Variable(name="kernel", shape=(3,), dtype="float16")
+    pair = VariablePair(a=a, b=b, values=values, paired="name")
+    layer = LayerPair(a="d", b="d", class_name="Dense", paired=Pairing.PATH, variables=(pair,))
+    found = Differences(outcome=Outcome(comparison=Comparison(a=side, b=side, layers=(layer,))))
+    assert f"float16 (3): {words}" in rendered("table", found, View(width=160))
+    validator().validate(json.loads(rendered("json", found), parse_constant=lambda constant: pytest.fail(f"{constant} is no JSON")))
