@@ -70,7 +70,7 @@ class SavedModelValues:
         return {attribute.full_name: attribute.key for node in (graph.nodes if graph else ()) for attribute in node.attributes if attribute.full_name}
 
     def _key(self, tensor: Tensor) -> str | None:
-        if tensor.node in self._keys:
+        if tensor.node is not None and tensor.node in self._keys:
             return self._keys[tensor.node]
         name = "/".join(tensor.path)
         if self._document.layout is not Layout.SCOPES:
