@@ -106,8 +106,8 @@ def command(
     Rewrite the dtype policies of saved models; weights stay bit for bit, and the original stays unless --in-place.
 
     Without options every deprecated spelling becomes the current one, and nothing is computed differently. PATH is an HDF5 file, a .keras file,
-    architecture JSON or YAML, a TensorFlow.js model.json, a directory with models below it, a quoted glob, or - for a list of paths on stdin. Without
-    one, it is the one model there is below the working directory.
+    a SavedModel, architecture JSON or YAML, a TensorFlow.js model.json, a directory with models below it, a quoted glob, or - for a list of paths on
+    stdin. Without one, it is the one model there is below the working directory.
     """
     if in_place and output is not None:
         raise UsageError("--in-place and -o contradict each other: the one replaces the input, the other leaves it")
