@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from policytool.errors import UsageError
-from policytool.formats import keras_directory, savedmodel
+from policytool.formats import checkpoint, keras_directory, savedmodel, sharded_weights
 from policytool.recognition import is_model
 
 if TYPE_CHECKING:
@@ -53,13 +53,13 @@ def inputs(arguments: Iterable[str]) -> Iterator[Input]:
     """
     Yield the inputs that the arguments mean, each once, in their order; without arguments all below the working directory.
 
-    A part of a SavedModel or of an unpacked ``.keras`` stands for its directory.
+    A part of a SavedModel or of an unpacked ``.keras`` stands for its directory, one of a checkpoint for its index.
 
     :raises UsageError: for a URL.
     """
     seen: set[Path] = set()
     for found in _expanded(list(arguments) or ["."]):
-        whole = Input(path=_whole(found.path), exact=found.exact)
+        whole = Input(path=_whole(found.path, exact=found.exact), exact=found.exact)
         identity = Path(os.path.realpath(whole.path))
         if identity not in seen:
             seen.add(identity)
@@ -108,8 +108,8 @@ def _is_skipped(name: str) -> bool:
     return name.startswith(".") or name.endswith(_BACKUP)
 
 
-def _whole(path: Path) -> Path:
-    """Return the directory that a path is a part of, or the path itself."""
+def _whole(path: Path, *, exact: bool) -> Path:
+    """Return the directory, the checkpoint's index or the map of shards that a path is a part of, or the path itself; a shard of HDF5 can be named alone."""
     parent = path.parent
     if path.name in savedmodel.OWN_FILES and os.path.isfile(parent / _SAVEDMODEL_FILE):
         return parent
@@ -119,4 +119,4 @@ def _whole(path: Path) -> Path:
         path.name in keras_directory.OWN_FILES or path.name.endswith(".weights.h5")
     ):
         return parent
-    return path
+    return checkpoint.whole(path) or (None if exact else sharded_weights.whole(path)) or path

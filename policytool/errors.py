@@ -5,6 +5,7 @@ Everything that can go wrong, as one tree.
     ├── UsageError               the call is wrong (exit code 2)
     │   └── PolicyNameError      a name that no release knows
     ├── ModelFileError           a file could not be read (exit code 3); has a path and a stable code
+    ├── BundleError              the same of a checkpoint, which knows no path: who reads it makes a ModelFileError of it
     └── SpellingError            a policy that a generation has no words for
 
 Each message says what was expected, what was found, where, and what to do.
@@ -39,5 +40,14 @@ class ModelFileError(PolicytoolError):
     def __init__(self, path: str, code: str, message: str) -> None:
         super().__init__(message)
         self.path = path
+        self.code = code
+        self.message = message
+
+
+class BundleError(PolicytoolError):
+    """A checkpoint, or one of its tensors, that cannot be read; ``code`` is stable and machine-readable, and the sentence names the file."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
         self.code = code
         self.message = message

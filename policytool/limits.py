@@ -35,8 +35,35 @@ MAX_ZIP_RATIO: Final = 200
 MAX_INFLATED_BYTES: Final = 16 * 2**30
 """A weights member that someone compressed has to be inflated to a temporary file before it can be read."""
 
+MAX_WEIGHTS_SHARDS: Final = 10_000
+"""Files of one model's weights; Keras makes them of 5 GB unless it is told otherwise."""
+
 MAX_PROTO_BYTES: Final = 2**31 - 1
 """Protobuf's own limit for one message."""
 
 MAX_OBJECT_NODES: Final = 2_000_000
 """Nodes of a SavedModel's object graph; EfficientNetV2-L has about 20,000."""
+
+MAX_CHECKPOINT_INDEX_BYTES: Final = 256 * 2**20
+"""EfficientNetB0's index has 18 kB, some 60 bytes a tensor. All keys together are held to the same, because prefix compression multiplies them."""
+
+MAX_CHECKPOINT_ENTRIES: Final = 1_000_000
+"""Tensors and slices of tensors; models have thousands, each up to three times with an optimizer's slots."""
+
+MAX_CHECKPOINT_KEY_BYTES: Final = 64 * 2**10
+"""A key is a path through objects or scopes; real ones have a few hundred bytes."""
+
+MAX_CHECKPOINT_ENTRY_BYTES: Final = 2**20
+"""An entry takes some 30 bytes, and one of a partitioned variable as many again for each slice."""
+
+MAX_CHECKPOINT_SHARDS: Final = 99_999
+"""What the five digits in a shard's name can count."""
+
+MAX_CHECKPOINT_RANK: Final = 254
+"""TensorFlow's own ``TensorShape::MaxDimensions``."""
+
+MAX_CHECKPOINT_STRING_BYTES: Final = 256 * 2**20
+"""A tensor of strings is read whole to verify it; vocabularies reach tens of MB."""
+
+MAX_CHECKPOINT_GRAPH_BYTES: Final = 32 * 2**20
+"""The object graph, which grows some thirtyfold when parsed; that of a model with 20,000 objects has about 2 MB."""

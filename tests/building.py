@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import h5py
 import numpy as np
 
-from policytool.formats import _protobuf
+from policytool import protobuf_messages
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -99,10 +99,10 @@ def keras_object(name: str, class_name: str, *, children: list[tuple[str, int]] 
 
 def saved_model(directory: Path, objects: Sequence[Object], *, separate: bool = False) -> Path:
     """Write a SavedModel whose Keras metadata is in ``saved_model.pb``, or ``separate`` in ``keras_metadata.pb``."""
-    saved = _protobuf.parse("SavedModel", b"")
+    saved = protobuf_messages.parse("SavedModel", b"")
     graph = saved.meta_graphs.add()
     graph.meta_info.tensorflow_version = b"2.6.0" if separate else b"2.3.0"
-    metadata = _protobuf.parse("KerasMetadata", b"")
+    metadata = protobuf_messages.parse("KerasMetadata", b"")
     for number, item in enumerate(objects):
         node = graph.object_graph.nodes.add()
         for name, child in item.children:

@@ -29,7 +29,7 @@ PACKAGE: Final = Path(policytool.__file__).parent
 
 LEVELS: Final = (
     # L0 mechanisms, which know nothing of models
-    {"errors", "limits", "jsontext", "dtypes", "mistaken", "version", "naming", "classes", "casting", "drafts"},
+    {"errors", "limits", "jsontext", "dtypes", "mistaken", "version", "naming", "classes", "casting", "drafts", "protobuf_messages", "checkpoints"},
     # L1 values: a policy; a file as named JSON parts
     {"policy", "policymap", "document"},
     # L2 the layer tree as a value; what is to change in it, and in JSON text
@@ -52,7 +52,8 @@ LEVELS: Final = (
 HOMES: Final = {
     "h5py": {"formats._hdf5", "writers._hdf5"},
     "ml_dtypes": {"casting"},
-    "google": {"formats._protobuf"},
+    "google": {"protobuf_messages"},
+    "google_crc32c": {"checkpoints._crc32c"},
     "rich": {"reports", "cli.progress"},
     "click": {"cli"},
 }

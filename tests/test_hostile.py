@@ -20,9 +20,8 @@ import numpy as np
 import pytest
 
 import policytool
-from policytool import limits
+from policytool import limits, protobuf_messages
 from policytool.errors import ModelFileError
-from policytool.formats import _protobuf
 from tests import building
 from tests.building import Object, dense, h5_model, keras_members, keras_object, keras_zip, saved_model, sequential, small_saved_model
 from tests.conftest import MIXED_H5, MIXED_KERAS, MIXED_SAVEDMODEL, Ended, run, run_process
@@ -542,7 +541,7 @@ def test_text_from_files_cannot_steer_the_terminal(name: str, place: str, tmp_pa
             path = keras_zip(tmp_path / "a.keras", {**keras_members(), f"../{name}": b"x"})
         case _:
             path = small_saved_model(tmp_path / "a")
-            saved = _protobuf.parse("SavedModel", (path / "saved_model.pb").read_bytes())
+            saved = protobuf_messages.parse("SavedModel", (path / "saved_model.pb").read_bytes())
             saved.meta_graphs[0].signatures.add(key=name.encode()).value.inputs.add(key=name.encode())
             (path / "saved_model.pb").write_bytes(saved.SerializeToString())
     ended = run("inspect", path, "--variables")
@@ -640,7 +639,7 @@ def test_object_graphs_that_lead_in_circles_or_nowhere_are_read(objects: tuple[O
 def test_keras_metadata_of_nodes_that_do_not_exist_is_passed_over(tmp_path: Path) -> None:
     """Node numbers of ``keras_metadata.pb`` that the graph lacks hold no layer."""
     path = small_saved_model(tmp_path / "saved", separate=True)
-    message = _protobuf.parse("KerasMetadata", (path / "keras_metadata.pb").read_bytes())
+    message = protobuf_messages.parse("KerasMetadata", (path / "keras_metadata.pb").read_bytes())
     for number in (-1, 3, 2**31 - 1):
         message.nodes.add(node_id=number, identifier=b"_tf_keras_layer", metadata=b"{}")
     (path / "keras_metadata.pb").write_bytes(message.SerializeToString())
@@ -650,7 +649,7 @@ def test_keras_metadata_of_nodes_that_do_not_exist_is_passed_over(tmp_path: Path
 def test_two_descriptions_that_differ_are_told_and_the_newer_counts(tmp_path: Path) -> None:
     """Where ``saved_model.pb`` and ``keras_metadata.pb`` disagree, TF 2.5's rule decides and the report says so."""
     path = small_saved_model(tmp_path / "saved")
-    message = _protobuf.parse("KerasMetadata", b"")
+    message = protobuf_messages.parse("KerasMetadata", b"")
     other = {"name": "dense_a", "class_name": "Dense", "config": {"name": "dense_a", "dtype": "float16"}}
     message.nodes.add(node_id=1, identifier=b"_tf_keras_layer", metadata=json.dumps(other).encode())
     (path / "keras_metadata.pb").write_bytes(message.SerializeToString())

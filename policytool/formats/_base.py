@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
     from policytool.document import Document
     from policytool.jsontext import Json
+
+TAIL_BYTES: Final = 8
+"""Enough for the one signature that stands at the end, that of a checkpoint's index."""
 
 HEAD_BYTES: Final = 4096
 """Enough for every signature, for a git-lfs pointer whole, and for HDF5's first three signature offsets."""
@@ -41,6 +45,18 @@ class Probe:
             return b""
         with self.path.open("rb") as stream:
             return stream.read(HEAD_BYTES)
+
+    @cached_property
+    def tail(self) -> bytes:
+        """The last :data:`TAIL_BYTES` bytes; none of a directory, or of a file that has not so many."""
+        if self.is_directory:
+            return b""
+        with self.path.open("rb") as stream:
+            size = stream.seek(0, os.SEEK_END)
+            if size < TAIL_BYTES:
+                return b""
+            stream.seek(-TAIL_BYTES, os.SEEK_END)
+            return stream.read(TAIL_BYTES)
 
     @cached_property
     def names(self) -> frozenset[str]:

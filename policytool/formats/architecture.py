@@ -6,6 +6,7 @@ from typing import Final
 
 from policytool import limits
 from policytool.document import Document, Observation, Writer
+from policytool.formats import sharded_weights
 from policytool.formats._base import Format, Probe, parse_json
 
 PART: Final = "model"
@@ -13,8 +14,8 @@ _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
 def recognise(probe: Probe) -> bool:
-    """Return whether the file begins like a JSON object."""
-    return probe.head.removeprefix(_BYTE_ORDER_MARK).lstrip().startswith(b"{")
+    """Return whether the file begins like a JSON object, and not like the map of weights in shards."""
+    return probe.head.removeprefix(_BYTE_ORDER_MARK).lstrip().startswith(b"{") and not sharded_weights.recognise(probe)
 
 
 def read(probe: Probe) -> Document:

@@ -68,7 +68,7 @@ def read(probe: Probe) -> Document:
 
 
 def _message(probe: Probe, file: str, kind: str) -> Any:  # message classes made at run time have no static type
-    from policytool.formats import _protobuf  # protobuf is only for SavedModels
+    from policytool import protobuf_messages  # protobuf is only for SavedModels
 
     path = probe.path / file
     size = path.stat().st_size
@@ -78,7 +78,7 @@ def _message(probe: Probe, file: str, kind: str) -> Any:  # message classes made
     if found := mistaken.download(data[:4096]):
         raise probe.failure(found[0], f"{file} {found[1]}")
     try:
-        return _protobuf.parse(kind, data)
+        return protobuf_messages.parse(kind, data)
     except ValueError as error:
         if _UTF8_REPLACEMENT in data[:4096]:
             message = f"{file} was passed through a text tool, which replaced its bytes by U+FFFD; copy the original in binary mode"
@@ -146,7 +146,7 @@ def _dtype(number: int) -> str:
 
 def _scoped_tensors(probe: Probe, graph: Any) -> Iterator[Tensor]:
     """Yield the variables of a model without Keras metadata: from the object graph, else from the graph's variable ops (TF 1)."""
-    from policytool.formats import _protobuf
+    from policytool import protobuf_messages
 
     if graph.object_graph.nodes:
         local_names = {edge.node_id: _text(edge.local_name) for node in graph.object_graph.nodes for edge in node.children}
@@ -156,7 +156,7 @@ def _scoped_tensors(probe: Probe, graph: Any) -> Iterator[Tensor]:
                 yield Tensor(path=tuple(name.removesuffix(":0").split("/")), shape=_shape(node.variable.shape), dtype=_dtype(node.variable.dtype), node=index)
         return
     try:
-        definition = _protobuf.parse("GraphDef", graph.graph_def)
+        definition = protobuf_messages.parse("GraphDef", graph.graph_def)
     except ValueError as error:
         raise probe.failure("truncated", f"the graph in {GRAPH} is damaged; copy or download it again") from error
     for node in definition.nodes:

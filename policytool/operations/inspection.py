@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
     from policytool.discovery import Input
 
-NO_MODEL: Final = frozenset({"foreign", "empty", "html-page", "no-model", "no-config", "json-not-keras", "h5-not-keras", "invalid-json", "lfs-pointer"})
+NO_MODEL: Final = frozenset(
+    {"foreign", "empty", "html-page", "no-model", "no-config", "json-not-keras", "h5-not-keras", "invalid-json", "lfs-pointer", "checkpoint-part"}
+)
 """Codes of files that are no models at all; where they were found and not named, they are passed over."""
 
 _MODEL_SUFFIXES: Final = frozenset({".h5", ".hdf5", ".keras"})

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import policytool
-from policytool.formats import _protobuf
+from policytool import protobuf_messages
 from tests.building import Object, keras_object, saved_model, small_saved_model
 from tests.conftest import FIXTURES, MIXED_SAVEDMODEL
 from tests.contracts.format_contract import FormatContract
@@ -34,9 +34,9 @@ def test_unknown_fields_survive(file: str) -> None:
     """Parsing and serialising loses nothing of what we do not declare."""
     data = (MIXED_SAVEDMODEL / file).read_bytes()
     kind = "SavedModel" if file == "saved_model.pb" else "KerasMetadata"
-    again = _protobuf.parse(kind, data).SerializeToString()
+    again = protobuf_messages.parse(kind, data).SerializeToString()
     assert len(again) == len(data)
-    assert _protobuf.parse(kind, again) == _protobuf.parse(kind, data)
+    assert protobuf_messages.parse(kind, again) == protobuf_messages.parse(kind, data)
     assert sorted(again) == sorted(data)
 
 
@@ -80,7 +80,7 @@ def test_layers_count_once_however_many_edges_lead_to_them(tmp_path: Path) -> No
 def test_several_graphs_are_told(tmp_path: Path) -> None:
     """A file with a training and a serving graph is read for its first, and says so."""
     path = small_saved_model(tmp_path / "two")
-    saved = _protobuf.parse("SavedModel", (path / "saved_model.pb").read_bytes())
+    saved = protobuf_messages.parse("SavedModel", (path / "saved_model.pb").read_bytes())
     saved.meta_graphs.add().meta_info.tensorflow_version = b"2.3.0"
     (path / "saved_model.pb").write_bytes(saved.SerializeToString())
     assert [item.code for item in policytool.inspect(path).observations] == ["several-graphs"]

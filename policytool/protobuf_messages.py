@@ -1,11 +1,11 @@
 """
-The messages of TensorFlow's SavedModel, as far as policytool uses them, built at run time under a package name of our own.
+The messages of TensorFlow's SavedModels and checkpoints, as far as policytool uses them, built at run time under a package name of our own.
 
 Only used fields are declared: the full schema costs 5.8 times the file in memory. What is not declared survives a parse and a serialise
 as protobuf's unknown fields. Graphs, which are the bulk, stay bytes until someone parses them.
 
-Sources: tensorflow/core/protobuf/{saved_model,meta_graph,saved_object_graph,trackable_object_graph}.proto,
-tensorflow/core/framework/{graph,node_def,attr_value,tensor_shape}.proto, keras/protobuf/saved_metadata.proto.
+Sources: tensorflow/core/protobuf/{saved_model,meta_graph,saved_object_graph,trackable_object_graph,tensor_bundle}.proto,
+tensorflow/core/framework/{graph,node_def,attr_value,tensor_shape,tensor_slice,versions}.proto, keras/protobuf/saved_metadata.proto.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message, message_fa
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-PACKAGE: Final = "policytool.saved_model"
+PACKAGE: Final = "policytool.messages"
 
 MESSAGES: Final[Mapping[str, tuple[tuple[int, str, str], ...]]] = {
     "SavedModel": ((2, "meta_graphs", "repeated MetaGraph"),),
@@ -36,7 +36,7 @@ MESSAGES: Final[Mapping[str, tuple[tuple[int, str, str], ...]]] = {
     "TensorEntry": ((1, "key", "bytes"), (2, "value", "TensorInfo")),
     "TensorInfo": ((1, "name", "bytes"), (2, "dtype", "int32")),
     "ObjectGraph": ((1, "nodes", "repeated Object"),),
-    "Object": ((1, "children", "repeated Edge"), (4, "user_object", "UserObject"), (7, "variable", "Variable")),
+    "Object": ((1, "children", "repeated Edge"), (3, "slots", "repeated SlotVariable"), (4, "user_object", "UserObject"), (7, "variable", "Variable")),
     "Edge": ((1, "node_id", "int32"), (2, "local_name", "bytes")),
     "UserObject": ((1, "identifier", "bytes"), (3, "metadata", "bytes")),
     "Variable": ((1, "dtype", "int32"), (2, "shape", "Shape"), (6, "name", "bytes")),
@@ -48,12 +48,30 @@ MESSAGES: Final[Mapping[str, tuple[tuple[int, str, str], ...]]] = {
     "GraphNode": ((1, "name", "bytes"), (2, "op", "bytes"), (5, "attributes", "repeated AttributeEntry")),
     "AttributeEntry": ((1, "key", "bytes"), (2, "value", "Attribute")),
     "Attribute": ((2, "text", "bytes"), (6, "type", "int32"), (7, "shape", "Shape")),
+    "BundleHeader": ((1, "shards", "int32"), (2, "endianness", "int32"), (3, "version", "Versions")),
+    "Versions": ((1, "producer", "int32"), (2, "min_consumer", "int32"), (3, "bad_consumers", "repeated int32")),
+    "BundleEntry": (
+        (1, "dtype", "int32"),
+        (2, "shape", "Shape"),
+        (3, "shard", "int32"),
+        (4, "offset", "int64"),
+        (5, "size", "int64"),
+        (6, "checksum", "fixed32"),
+        (7, "slices", "repeated Slice"),
+    ),
+    "Slice": ((1, "extents", "repeated Extent"),),
+    "Extent": ((1, "start", "int64"), (2, "length", "int64")),
+    "TrackableGraph": ((1, "nodes", "repeated Trackable"),),
+    "Trackable": ((1, "children", "repeated Edge"), (2, "attributes", "repeated StoredAttribute"), (3, "slots", "repeated SlotVariable")),
+    "StoredAttribute": ((1, "name", "bytes"), (2, "full_name", "bytes"), (3, "checkpoint_key", "bytes")),
+    "SlotVariable": ((1, "original_node", "int32"), (2, "name", "bytes"), (3, "node", "int32")),
 }
 """Message to fields: number, name, type. Text is declared as bytes, which are the same on the wire: ill-formed UTF-8 is then ours to deal with."""
 
 _SCALARS: Final = {
     "bool": descriptor_pb2.FieldDescriptorProto.TYPE_BOOL,
     "bytes": descriptor_pb2.FieldDescriptorProto.TYPE_BYTES,
+    "fixed32": descriptor_pb2.FieldDescriptorProto.TYPE_FIXED32,
     "int32": descriptor_pb2.FieldDescriptorProto.TYPE_INT32,
     "int64": descriptor_pb2.FieldDescriptorProto.TYPE_INT64,
 }
@@ -82,7 +100,7 @@ def _message_class(name: str) -> Any:
 @cache
 def _pool() -> descriptor_pool.DescriptorPool:
     """Return a pool of our own, so that TensorFlow's messages in the same process never clash with these."""
-    file = descriptor_pb2.FileDescriptorProto(name="policytool/saved_model.proto", package=PACKAGE, syntax="proto2")
+    file = descriptor_pb2.FileDescriptorProto(name="policytool/messages.proto", package=PACKAGE, syntax="proto2")
     for name, fields in MESSAGES.items():
         declared = file.message_type.add(name=name)
         for number, field_name, kind in fields:
