@@ -73,6 +73,9 @@ class Node:
     part: str | None = None
     """The key of the node's metadata in :attr:`Document.parts`."""
 
+    other_part: str | None = None
+    """The key of the same metadata in the file that older loaders obey, where both hold it (TF 2.5)."""
+
     variable: Tensor | None = None
 
 

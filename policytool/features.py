@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 from policytool.classes import is_operation
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from policytool.jsontext import Json
 
 
@@ -70,9 +72,16 @@ class Features:
     """Whether a functional model writes its single output as ``["x", 0, 0]`` and not as a list of such."""
 
 
-def of(config: Json, training: Json = None) -> Features:
-    """Return the features of a model's config and of its training configuration."""
+def of(config: Json, training: Json = None, objects: Iterable[Json] = ()) -> Features:
+    """
+    Return the features of a model's config and of its training configuration.
+
+    :param objects: the metadata of a SavedModel's objects, of which only the policies are read: what a subclassed model holds is nowhere else
+    """
     found = Features()
+    for metadata in objects:
+        if isinstance(metadata, dict) and "dtype" in metadata:
+            _note_dtype(metadata["dtype"], found)
     if isinstance(config, dict):
         found.root_keys = frozenset(config)
         found.root_class = str(config.get("class_name"))

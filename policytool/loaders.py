@@ -30,9 +30,13 @@ UNTRIED: Final = frozenset({"keras1"})
 """Generations that no fixture stands for: of their files nothing is said."""
 
 
+PARTIAL: Final = frozenset({"keras-metadata"})
+"""Formats of files that are part of a model, which nothing loads alone."""
+
+
 def verdicts(document: Document, origins: Sequence[Origin], features: Features) -> tuple[Verdict, ...]:
     """Return what each loader makes of the document, in the order of :data:`LOADERS`; nothing for generations whose files were not tried."""
-    if any(origin.generation.id in UNTRIED for origin in origins):
+    if any(origin.generation.id in UNTRIED for origin in origins) or document.format in PARTIAL:
         return ()
     evidence = Evidence(document=document, features=features, releases=frozenset(origin.release.id for origin in origins))
     showing = [row for row in REFUSALS if document.format in row.formats and row.shows(evidence)]

@@ -39,7 +39,7 @@ class Absent(Enum):
 
 ABSENT = Absent.ABSENT
 
-REWRITTEN: Final = frozenset({"h5", "keras", "json"})
+REWRITTEN: Final = frozenset({"h5", "keras", "json", "savedmodel", "keras-metadata"})
 """The document formats that plans are made for."""
 
 

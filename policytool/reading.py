@@ -62,7 +62,8 @@ def analysed(document: Document) -> Analysis:
     :raises ModelFileError: for a config that is no serialised model.
     """
     training_config = document.parts.get(document.training_part or "")
-    marks = features.of(document.parts[document.config_part or ""], training_config)
+    objects = (document.parts[node.part] for node in document.nodes.values() if node.part is not None)
+    marks = features.of(document.parts[document.config_part or ""], training_config, objects)
     writer = _writer(document)
     origins, contradiction = provenance.candidates(writer, marks)
     try:

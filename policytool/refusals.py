@@ -120,6 +120,7 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
     _rows("savedmodel", "tf1.15", "tf2.9", "its graph has an op of TF 2.12 (DisableCopyOnRead)", lambda found: found.written_by("tf2.12", "tf_keras2.21")),
     _rows("savedmodel", "tf2.1", "tf2.1", "TF 2.1 cannot read the input shapes that later releases write", lambda found: found.written_by("tf2.2", "tf2.9")),
     _rows("savedmodel", "tf2.1", "tf2.3", "PolicyV1 came with TF 2.4", _policy_dict("PolicyV1")),
+    _rows("savedmodel", "tf1.15", "tf2.4", "a mixed policy is a bare name, which TF 2.5 is the first to read", _policy_dict("mixed-name")),
     _rows(
         "savedmodel",
         "tf2.9",

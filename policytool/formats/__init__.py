@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from policytool.formats import architecture, checkpoint, hdf5, keras_directory, keras_zip, savedmodel, sharded_weights
+from policytool.formats import architecture, checkpoint, hdf5, keras_directory, keras_metadata, keras_zip, savedmodel, sharded_weights
 from policytool.formats._base import Format, Probe
 
 FORMATS: Final[tuple[Format, ...]] = (
@@ -19,6 +19,7 @@ FORMATS: Final[tuple[Format, ...]] = (
     architecture.FORMAT,
     sharded_weights.FORMAT,
     checkpoint.FORMAT,
+    keras_metadata.FORMAT,
 )
 """In the order of how often they are met; exactly one recognises a file, so the order decides nothing."""
 

@@ -60,7 +60,7 @@ def read(probe: Probe) -> Document:
         config_part=places.get(0, next(iter(parts))) if has_keras else None,
         layout=Layout.GRAPH if has_keras else Layout.SCOPES,
         tensors=() if has_keras else tuple(_scoped_tensors(probe, graph)),
-        nodes=_nodes(graph.object_graph, places) if has_keras else {},
+        nodes=_nodes(graph.object_graph, parts, places) if has_keras else {},
         signatures=tuple(_signatures(graph)),
         writer=Writer(tensorflow=_text(graph.meta_info.tensorflow_version) or None, backend="tensorflow"),
         observations=tuple(observations),
@@ -87,7 +87,7 @@ def _message(probe: Probe, file: str, kind: str) -> Any:  # message classes made
 
 
 def _metadata(probe: Probe, graph: Any, observations: list[Observation]) -> tuple[Mapping[str, Json], dict[int, str]]:
-    """Return the JSON metadata by part, and the part of each Keras node."""
+    """Return the JSON metadata by part, and the part of each Keras node; what TF 2.5 writes to both files is two parts, and the one that it obeys counts."""
     if len(graph.nodes) > limits.MAX_OBJECT_NODES:
         raise probe.failure("proto-limit", f"{GRAPH} holds {len(graph.nodes)} objects; at most {limits.MAX_OBJECT_NODES} are read")
     texts = {
@@ -95,6 +95,7 @@ def _metadata(probe: Probe, graph: Any, observations: list[Observation]) -> tupl
         for index, node in enumerate(graph.nodes)
         if node.user_object.identifier.startswith(KERAS_PREFIX.encode()) and node.user_object.metadata
     }
+    others: dict[int, bytes] = {}
     if KERAS in probe.names:
         for node in _message(probe, KERAS, "KerasMetadata").nodes:
             inner = texts.get(node.node_id)
@@ -107,21 +108,27 @@ def _metadata(probe: Probe, graph: Any, observations: list[Observation]) -> tupl
                     )
                 )
             if 0 <= node.node_id < len(graph.nodes):
+                if inner and inner[0] == GRAPH:
+                    others[node.node_id] = inner[1]
                 texts[node.node_id] = (KERAS, node.metadata)
     total = sum(len(text) for _, text in texts.values())
     if total > limits.MAX_JSON_BYTES:
         raise probe.failure("json-limit", f"holds {total} bytes of JSON metadata; at most {limits.MAX_JSON_BYTES} are read")
     parts = {f"{file}#{index}": parse_json(probe, text, f"{file}#{index}", observations) for index, (file, text) in texts.items()}
+    for index, text in others.items():
+        same = parts[f"{KERAS}#{index}"] if text == texts[index][1] else None
+        parts[f"{GRAPH}#{index}"] = same if same is not None else parse_json(probe, text, f"{GRAPH}#{index}", observations)
     return parts, {index: f"{file}#{index}" for index, (file, _) in texts.items()}
 
 
-def _nodes(graph: Any, places: Mapping[int, str]) -> dict[int, Node]:
+def _nodes(graph: Any, parts: Mapping[str, Json], places: Mapping[int, str]) -> dict[int, Node]:
     return {
         index: Node(
             id=index,
             identifier=VARIABLE if node.HasField("variable") else _text(node.user_object.identifier),
             children=tuple((_text(edge.local_name), edge.node_id) for edge in node.children if 0 <= edge.node_id < len(graph.nodes)),
             part=places.get(index),
+            other_part=other if (other := f"{GRAPH}#{index}") in parts and other != places.get(index) else None,
             variable=_variable(index, node.variable) if node.HasField("variable") else None,
         )
         for index, node in enumerate(graph.nodes)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from policytool import recognition
 from policytool.discovery import shown
 from policytool.errors import UsageError
+from policytool.formats.savedmodel import GRAPH
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from policytool.discovery import Input
     from policytool.plan import Plan
 
-_SUFFIXES: Final = {"h5": (".h5", ".hdf5"), "keras": (".keras",), "json": (".json",)}
+_SUFFIXES: Final = {"h5": (".h5", ".hdf5"), "keras": (".keras",), "json": (".json",), "keras-metadata": (".pb",)}
 """What files of each format are called."""
 
 
@@ -36,7 +37,9 @@ class Destination:
 
 
 def default_name(source: Path, suffix: str) -> str:
-    """Return the name of an output beside its input: ``model.h5`` becomes ``model.mixed_bfloat16.h5``."""
+    """Return the name of an output beside its input: ``model.h5`` becomes ``model.mixed_bfloat16.h5``; a SavedModel's name has no suffix, but ``v1.2`` a dot."""
+    if (source / GRAPH).is_file():
+        return f"{source.name}.{suffix}"
     return f"{source.stem}.{suffix}{source.suffix}"
 
 
@@ -78,7 +81,7 @@ def check_target(plan: Plan, source: Path, target: Path, destination: Destinatio
         raise UsageError(f"-o {shown(target)} is the input itself; --in-place replaces it, and keeps the original")
     meant = next((kind for kind, suffixes in _SUFFIXES.items() if target.suffix in suffixes), plan.format)
     if meant != plan.format and target.suffix != source.suffix:
-        expected = " or ".join(_SUFFIXES[plan.format])
+        expected = " or ".join(_SUFFIXES.get(plan.format, ("without a suffix",)))
         raise UsageError(f"-o {shown(target)} would hold {plan.format}, and Keras picks the reader by the suffix; name it {expected}")
 
 

@@ -166,7 +166,7 @@ def _unable(document_format: str, *, has_config: bool) -> str | None:
     if not has_config or document_format == "weights":
         return "holds no policy that could be changed: weights alone, or a SavedModel without Keras metadata"
     if document_format not in REWRITTEN:
-        return "is a SavedModel, whose traced graph keeps computing as before whatever its metadata says; migrate rewrites HDF5, .keras and architecture JSON"
+        return f"is a model that is only read; migrate rewrites {', '.join(sorted(REWRITTEN))}"
     return None
 
 

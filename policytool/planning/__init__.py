@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from policytool import reading
 from policytool.generations import keras1
 from policytool.plan import ABSENT, Edit, Kept, Kind, Plan, Refusal
-from policytool.planning import buildable, propagation, remarks, spelling, storage, training
+from policytool.planning import buildable, propagation, remarks, revival, spelling, storage, traced, training
 from policytool.planning.applied import applied
 from policytool.planning.decisions import decide
 from policytool.planning.loss_scale import spells_scale
@@ -45,6 +45,7 @@ def plan(analysis: Analysis, options: Options) -> Plan:
     decisions = decide(subject, options)
     graph_edits = propagation.settle(subject, decisions)
     buildable.check(subject, decisions)
+    revival.check(subject, decisions)
     edits = (*spelling.edits(subject, decisions, target), *graph_edits)
     casts = storage.casts(subject, decisions)
     trained = _training(subject, options, decisions, edits, target)
@@ -60,7 +61,7 @@ def plan(analysis: Analysis, options: Options) -> Plan:
         casts=casts,
         state=trained.state,
         kept=_kept(subject, decisions),
-        notes=(*trained.notes, *remarks.about(subject, options, decisions)),
+        notes=(*trained.notes, *remarks.about(subject, options, decisions), *traced.notes(subject, everything)),
         refusals=(*_before_policies(subject, options), *decisions.refusals, *_still_refused(options, everything, after)),
         loaders_before=analysis.model.loaders,
         loaders_after=after,

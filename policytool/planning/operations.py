@@ -122,14 +122,24 @@ def node_def_edits(subject: Subject, node: Node, old: frozenset[str], new: froze
                 message = f"{path} has constants of dtype {was} in its op, and its inputs would be {will}; keep what feeds it in {was} with --set"
                 decisions.refusals.append(Refusal(code="op-constants", message=message, path=path))
                 return
-            yield Edit(
-                kind=Kind.NUMERICS,
-                address=Address(part=subject.document.config_part or "", pointer=f"{node.pointer}/config/node_def/attr/{name}/type"),
-                path=subject.layers[node.site].path if node.site is not None else None,
-                before=_ENUM[was],
-                after=_ENUM[will],
-                reason=f"its op is written for {was}, and its inputs are {will} now",
-            )
+            for address in _configs(subject, node):
+                yield Edit(
+                    kind=Kind.NUMERICS,
+                    address=Address(part=address.part, pointer=f"{address.pointer}/node_def/attr/{name}/type"),
+                    path=subject.layers[node.site].path if node.site is not None else None,
+                    before=_ENUM[was],
+                    after=_ENUM[will],
+                    reason=f"its op is written for {was}, and its inputs are {will} now",
+                )
+
+
+def _configs(subject: Subject, node: Node) -> list[Address]:
+    """Return every place where the config of an op layer stands."""
+    if node.site is None:
+        return [Address(part=subject.document.config_part or "", pointer=f"{node.pointer}/config")]
+    ending = "/config/dtype"
+    places = [address for address in subject.addresses[node.site] if address.pointer.endswith(ending)]
+    return [Address(part=address.part, pointer=address.pointer.removesuffix("/dtype")) for address in places]
 
 
 def _are_whole(constants: Json) -> bool:

@@ -57,9 +57,11 @@ def _about_unsaid(subject: Subject) -> Iterator[Note]:
 
 def _about_elsewhere(subject: Subject) -> Iterator[Note]:
     """Yield a note for policies of Keras 2 that a custom class keeps under a key of its own: only its code knows what it reads there."""
-    for place in policies_elsewhere(subject.document.parts[subject.document.config_part or ""]):
-        message = f"a policy dict of Keras 2 stands at {place}, where a custom class keeps it; it was left alone, because only that class knows what it reads"
-        yield Note(severity=Severity.WARNING, code="policy-elsewhere", message=message)
+    for part in subject.parts:
+        for place in policies_elsewhere(subject.document.parts[part]):
+            where = f"{part} {place}" if len(subject.parts) > 1 else place
+            message = f"a policy dict of Keras 2 stands at {where}, where a custom class keeps it; it was left alone, because only that class knows what it reads"
+            yield Note(severity=Severity.WARNING, code="policy-elsewhere", message=message)
 
 
 def _some(paths: Sequence[str]) -> str:

@@ -73,42 +73,45 @@ class Speller:
 def edits(subject: Subject, decisions: Decisions, target: Generation | None) -> tuple[Edit, ...]:
     """Return the edits that spell every decision, and that respell what is out of date; refusals go to the decisions."""
     speller = Speller(subject=subject, target=target)
-    found: dict[str, Edit] = {}
+    found: dict[Address, Edit] = {}
     for index, decision in sorted(decisions.by_site.items()):
         _add_decided(speller, index, decision, found, decisions)
-    decided = {subject.sites[index].address.pointer for index in decisions.by_site if subject.sites[index].address is not None}  # type: ignore[union-attr]  # just asked
-    for place, value in dtype_places(subject.document.parts[subject.document.config_part or ""]):
-        if place not in decided:
-            found.update(_respelled(speller, place, value, decisions))
+    decided = {address for index in decisions.by_site for address in subject.addresses[index]}
+    for part in subject.parts:
+        for place, value in dtype_places(subject.document.parts[part]):
+            address = Address(part=part, pointer=place)
+            if address not in decided:
+                found.update(_respelled(speller, address, value, decisions))
     return tuple(found.values())
 
 
-def _add_decided(speller: Speller, index: int, decision: Decision, found: dict[str, Edit], decisions: Decisions) -> None:
+def _add_decided(speller: Speller, index: int, decision: Decision, found: dict[Address, Edit], decisions: Decisions) -> None:
+    """Add the edits of every place where a layer's policy stands."""
     subject, wanted = speller.subject, decision.policy
     site, layer = subject.sites[index], subject.layers[index]
-    if site.address is None:
-        return
-    before = site.spelled
-    try:
-        after = _input_dtype(wanted) if subject.is_input(index) else speller.spell(wanted, before)
-    except SpellingError as error:
-        decisions.refusals.append(Refusal(code="not-writable", message=f"{layer.path}: {error}", path=layer.path))
-        return
-    changes = _differs(subject.spelled.get(index), wanted, layer.policy) or (isinstance(before, Unspelled) and decisions.change_something(subject))
-    if before == after or (not changes and not _is_outdated(before) and speller.target is None):
-        return
-    edit = Edit(
-        kind=Kind.NUMERICS if changes else Kind.SPELLING,
-        address=site.address,
-        path=layer.path,
-        before=ABSENT if isinstance(before, Unspelled) else before,
-        after=after,
-        reason=decision.reason,
-    )
-    other = found.setdefault(site.address.pointer, edit)
-    if other.after != after:
-        message = f"{layer.path} and {other.path} are built from one config, so one policy stands for both; set both alike"
-        decisions.refusals.append(Refusal(code="one-config", message=message, path=layer.path))
+    changes = _differs(subject.spelled.get(index), wanted, layer.policy) or (isinstance(site.spelled, Unspelled) and decisions.change_something(subject))
+    for address in subject.addresses[index]:
+        before = subject.value_at(address)
+        try:
+            after = _input_dtype(wanted) if subject.is_input(index) else speller.spell(wanted, before)
+        except SpellingError as error:
+            decisions.refusals.append(Refusal(code="not-writable", message=f"{layer.path}: {error}", path=layer.path))
+            return
+        if before == after or (not changes and not _is_outdated(before) and speller.target is None):
+            continue
+        edit = Edit(
+            kind=Kind.NUMERICS if changes else Kind.SPELLING,
+            address=address,
+            path=layer.path,
+            before=ABSENT if isinstance(before, Unspelled) else before,
+            after=after,
+            reason=decision.reason,
+        )
+        other = found.setdefault(address, edit)
+        if other.after != after:
+            message = f"{layer.path} and {other.path} are built from one config, so one policy stands for both; set both alike"
+            decisions.refusals.append(Refusal(code="one-config", message=message, path=layer.path))
+            return
 
 
 def _input_dtype(wanted: Policy | PolicyMap) -> Json:
@@ -164,26 +167,26 @@ def _is_outdated(value: Json | Unspelled) -> bool:
     return False
 
 
-def _respelled(speller: Speller, place: str, value: Json, decisions: Decisions) -> Mapping[str, Edit]:
+def _respelled(speller: Speller, address: Address, value: Json, decisions: Decisions) -> Mapping[Address, Edit]:
     """Return the edit for a spelling that is out of date, or that the target writes in another way."""
     if not _is_outdated(value) and speller.target is None:
         return {}
-    path = _owner(speller.subject, place)
+    path = _owner(speller.subject, address)
     try:
         found = generations.parse(value, speller.subject.generation)
         wanted = _current(found)
         if wanted is None:
-            decisions.refusals.append(_needs_word(found, path, place))
+            refusal = _needs_word(found, path, address.pointer)
+            decisions.refusals += [] if refusal in decisions.refusals else [refusal]
             return {}
         after = speller.spell(wanted, value)
     except SpellingError as error:
-        if speller.target is not None and _is_policy(speller.subject, place):
-            decisions.refusals.append(Refusal(code="not-writable", message=f"{path or place}: {error}", path=path))
+        if speller.target is not None and _is_policy(speller.subject, address):
+            decisions.refusals.append(Refusal(code="not-writable", message=f"{path or address.pointer}: {error}", path=path))
         return {}
-    if after == value or (speller.target is not None and not _is_policy(speller.subject, place)):
+    if after == value or (speller.target is not None and not _is_policy(speller.subject, address)):
         return {}
-    address = Address(part=speller.subject.document.config_part or "", pointer=place)
-    return {place: Edit(kind=Kind.SPELLING, address=address, path=path, before=value, after=after, reason=_reason(value, speller))}
+    return {address: Edit(kind=Kind.SPELLING, address=address, path=path, before=value, after=after, reason=_reason(value, speller))}
 
 
 def _reason(value: Json, speller: Speller) -> str:
@@ -196,10 +199,10 @@ def _reason(value: Json, speller: Speller) -> str:
     return f"{kind} dicts are Keras 2's; TF 2.5 on, tf_keras and Keras 3 read the bare name"
 
 
-def _is_policy(subject: Subject, place: str) -> bool:
+def _is_policy(subject: Subject, address: Address) -> bool:
     """Return whether a ``dtype`` is a layer's policy; those of inputs, initialisers and metrics are plain dtypes everywhere."""
-    index = subject.by_pointer.get(place)
-    return index is not None and not subject.is_input(index)
+    indices = subject.places.get(address)
+    return indices is not None and not subject.is_input(indices[0])
 
 
 def _current(found: Policy | PolicyMap) -> Policy | PolicyMap | None:
@@ -210,13 +213,14 @@ def _current(found: Policy | PolicyMap) -> Policy | PolicyMap | None:
     return policy.named(name, found.loss_scale) if name is not None and name != found.name else None
 
 
-def _owner(subject: Subject, place: str) -> str | None:
-    """Return the path of the layer whose config a pointer leads into."""
-    steps = place.split("/")
+def _owner(subject: Subject, address: Address) -> str | None:
+    """Return the path of the layer whose config a place is in."""
+    steps = address.pointer.split("/")
     for end in range(len(steps), 0, -1):
-        index = subject.by_pointer.get("/".join((*steps[:end], _DTYPE)), subject.by_pointer.get("/".join(steps[:end])))
-        if index is not None:
-            return subject.layers[index].path
+        for pointer in ("/".join((*steps[:end], _DTYPE)), "/".join(steps[:end])):
+            indices = subject.places.get(Address(part=address.part, pointer=pointer))
+            if indices is not None:
+                return subject.layers[indices[0]].path
     return None
 
 

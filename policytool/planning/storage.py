@@ -26,7 +26,9 @@ _STAND_IN: Final = "float32"
 
 
 def casts(subject: Subject, decisions: Decisions) -> tuple[Cast, ...]:
-    """Return the casts that the decisions need, and those that make a file readable at all."""
+    """Return the casts that the decisions need, and those that make a file readable at all; a SavedModel's checkpoint stays as it is."""
+    if subject.is_saved_object:
+        return ()
     found = {cast.tensor: cast for cast in _decided(subject, decisions)}
     for cast in _unreadable(subject):
         found.setdefault(cast.tensor, cast)

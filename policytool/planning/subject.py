@@ -7,17 +7,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from policytool import dtypes, generations, opaque, policy
+from policytool import dtypes, generations, jsontext, opaque, policy
 from policytool.errors import SpellingError
 from policytool.planning.graph import graphs
-from policytool.tree import INPUT_CLASS, LAYERS, Unspelled
+from policytool.tree import INPUT_CLASS, LAYERS, Unspelled, places
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from policytool.document import Document
     from policytool.generations import Generation
-    from policytool.model import Layer
+    from policytool.jsontext import Json
+    from policytool.model import Address, Layer
     from policytool.planning.graph import Graph
     from policytool.policy import Policy, PolicyMap
     from policytool.reading import Analysis
@@ -69,14 +70,38 @@ class Subject:
                 found[site.parent].append(index)
         return defaultdict(tuple, {parent: tuple(below) for parent, below in found.items()})
 
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The JSON documents that layers stand in: every object's metadata in a SavedModel, else the model's config."""
+        return tuple(self.document.parts) if self.document.nodes else (self.document.config_part or "",)
+
+    @property
+    def is_saved_object(self) -> bool:
+        """Whether the file is a SavedModel or its metadata, whose objects are loaded one by one."""
+        return bool(self.document.nodes)
+
     @cached_property
-    def by_pointer(self) -> Mapping[str, int]:
-        """Where a layer's ``dtype`` stands, or would stand, to the first site that has it there."""
-        found: dict[str, int] = {}
-        for index, site in enumerate(self.sites):
-            if site.address is not None:
-                found.setdefault(site.address.pointer, index)
-        return found
+    def places(self) -> Mapping[Address, tuple[int, ...]]:
+        """Where a layer's ``dtype`` stands, or would stand, to the sites that have it there."""
+        return places(self.document, self.sites)
+
+    @cached_property
+    def addresses(self) -> Mapping[int, tuple[Address, ...]]:
+        """Every place where a site's ``dtype`` stands."""
+        found: dict[int, list[Address]] = defaultdict(list)
+        for address, indices in self.places.items():
+            for index in indices:
+                found[index].append(address)
+        return defaultdict(tuple, {index: tuple(addresses) for index, addresses in found.items()})
+
+    def value_at(self, address: Address) -> Json | Unspelled:
+        """Return what stands at a place; ``ABSENT`` where nothing does."""
+        try:
+            holder, key = jsontext.place(self.document.parts[address.part], address.pointer)
+            value: Json = holder[key]
+        except (LookupError, TypeError):
+            return Unspelled.ABSENT
+        return value
 
     @cached_property
     def graphs(self) -> Mapping[int, Graph]:

@@ -17,6 +17,7 @@ FORMATS: Final = {
     "h5": "HDF5",
     "keras": ".keras",
     "savedmodel": "SavedModel",
+    "keras-metadata": "keras_metadata.pb alone",
     "json": "architecture JSON",
     "weights": "weights alone",
 }

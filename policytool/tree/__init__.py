@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from policytool.tree import configs, objects, storage
 from policytool.tree._site import INPUT_CLASS, LAYERS, MODEL_CLASSES, Site, Unspelled, path_of
+from policytool.tree.copies import places
 from policytool.tree.storage import NOT_WEIGHTS
 
 if TYPE_CHECKING:
@@ -30,4 +31,4 @@ def build(document: Document, origin: Origin) -> Placed:
     return storage.place(document, sites)
 
 
-__all__ = ["INPUT_CLASS", "LAYERS", "MODEL_CLASSES", "NOT_WEIGHTS", "Site", "Unspelled", "build", "path_of"]
+__all__ = ["INPUT_CLASS", "LAYERS", "MODEL_CLASSES", "NOT_WEIGHTS", "Site", "Unspelled", "build", "path_of", "places"]

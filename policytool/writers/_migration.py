@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from policytool import drafts
 from policytool.errors import ModelFileError
-from policytool.writers import architecture, hdf5, keras_directory, keras_zip
+from policytool.writers import architecture, hdf5, keras_directory, keras_metadata, keras_zip, savedmodel
 from policytool.writers._base import Changes, WriteError, Writer, differs
 from policytool.writers._blocks import Range, equal
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from policytool.plan import Cast
     from policytool.writers._base import Counted
 
-WRITERS: Final[tuple[Writer, ...]] = (hdf5.WRITER, keras_zip.WRITER, keras_directory.WRITER, architecture.WRITER)
+WRITERS: Final[tuple[Writer, ...]] = (hdf5.WRITER, keras_zip.WRITER, savedmodel.WRITER, keras_directory.WRITER, architecture.WRITER, keras_metadata.WRITER)
 """In the order of how often their formats are met."""
 
 BACKUP: Final = ".bak"

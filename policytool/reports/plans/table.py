@@ -28,6 +28,7 @@ _WIDE: Final = 120
 """From this width on the table has room for the reasons."""
 
 _KEPT: Final = "stays"
+_TENSORLESS: Final = frozenset({"json", "keras-metadata"})
 
 
 def render(found: Migrations, view: View) -> str:
@@ -77,15 +78,24 @@ def _columns(rows: list[list[Cell]]) -> list[Column]:
 
 
 def _rows(migration: Migration) -> list[list[Cell]]:
-    """Return a row for each layer that changes or is kept from changing, each once, and one for the optimizer."""
-    rows = []
+    """
+    Return a row for each layer that changes or is kept from changing, each once, and one for the optimizer.
+
+    A SavedModel says one policy in many places, which are one row as long as they say the same.
+    """
+    rows: list[list[Cell]] = []
     seen = set[str]()
+    shown_rows = set[tuple[str, ...]]()
     for edit in migration.plan.edits:
         name = edit.path or ("optimizer" if edit.kind in {Kind.TRAINING, Kind.SPELLING} and "optimizer" in edit.address.pointer else edit.address.pointer)
         if edit.path is not None:
             seen.add(edit.path)
         before, after = _words(edit, edit.before), _words(edit, edit.after)
-        rows.append([Cell(text=clean(name)), Cell(text=clean(before), style="dim"), Cell(text=clean(after), style=_style(edit)), Cell(text=clean(edit.reason))])
+        row = [Cell(text=clean(name)), Cell(text=clean(before), style="dim"), Cell(text=clean(after), style=_style(edit)), Cell(text=clean(edit.reason))]
+        identity = tuple(cell.text for cell in row)
+        if edit.path is None or identity not in shown_rows:
+            rows.append(row)
+            shown_rows.add(identity)
     rows += [
         [Cell(text=clean(kept.path)), Cell(text=kept.policy, style="dim"), Cell(text=_KEPT, style="dim"), Cell(text=clean(kept.reason))]
         for kept in migration.plan.kept
@@ -156,7 +166,7 @@ def _storage(migration: Migration) -> str:
     """Return what the casts do to the stored values."""
     plan = migration.plan
     if not plan.casts:
-        return "every stored value stays bit for bit" if migration.target is not None and plan.format != "json" and not plan.refusals else ""
+        return "every stored value stays bit for bit" if migration.target is not None and plan.format not in _TENSORLESS and not plan.refusals else ""
     ways = Counter(f"{cast.before} to {cast.after}" for cast in plan.casts)
     text = "cast " + ", ".join(f"{count} from {way}" for way, count in ways.items())
     counts = list(migration.counts.values())

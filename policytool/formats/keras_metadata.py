@@ -1,0 +1,146 @@
+"""
+A lone ``keras_metadata.pb``, as many are published without the SavedModel around it.
+
+Its nodes say where in the object graph they stood (``root.layer_with_weights-0``), by the first of the ways that led to them. What held no
+metadata of its own, such as a list of layers, is no node here; and there are no variables.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Final
+
+from policytool import limits, wire
+from policytool.document import Document, Node, Observation, Writer
+from policytool.formats._base import Format, Probe, parse_json
+from policytool.formats.savedmodel import KERAS, KERAS_PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.jsontext import Json
+
+_NODES_TAG: Final = b"\n"
+"""The first byte of the file: field 1 of Keras' SavedMetadata, delimited by its length."""
+
+_ROOT: Final = b"\x1a\x04root"
+"""The path of the model's own node, which is the first."""
+
+_NEAR: Final = 64
+"""Where the first node's path and identifier stand: before its metadata."""
+
+_UTF8_REPLACEMENT: Final = b"\xef\xbf\xbd"
+_LAYER: Final = re.compile(r"layer(?:_with_weights)?-\d+")
+_CONTAINER: Final = "trackable_list_wrapper"
+
+_NODES: Final = 1
+_ID: Final = 2
+_TEXTS: Final = {3: "path", 4: "identifier", 5: "metadata"}
+"""Fields of SavedMetadata and of its SavedObject (keras/protobuf/saved_metadata.proto)."""
+
+
+def recognise(probe: Probe) -> bool:
+    """Return whether a file begins as Keras' metadata does: with a node that is a Keras object, or that lies at the root."""
+    if probe.is_directory or not probe.head.startswith(_NODES_TAG):
+        return False
+    near = probe.head[:_NEAR]
+    return _ROOT in near or (KERAS_PREFIX.encode() in near and b"\x1a" in near)
+
+
+def read(probe: Probe) -> Document:
+    """Return the document of a lone ``keras_metadata.pb``."""
+    found = dict(_nodes(probe))
+    root = next((number for number, node in found.items() if node["path"] == "root"), None)
+    if root is None:
+        raise probe.failure("metadata-rootless", f"holds {len(found)} objects and none of them is the model; expected a {KERAS} as Keras writes it")
+    observations: list[Observation] = []
+    total = sum(len(node["metadata"]) for node in found.values())
+    if total > limits.MAX_JSON_BYTES:
+        raise probe.failure("json-limit", f"holds {total} bytes of JSON metadata; at most {limits.MAX_JSON_BYTES} are read")
+    parts: dict[str, Json] = {f"{KERAS}#{number}": parse_json(probe, node["metadata"], f"{KERAS}#{number}", observations) for number, node in found.items()}
+    return Document(
+        path=probe.shown,
+        format="keras-metadata",
+        parts=parts,
+        config_part=f"{KERAS}#{root}",
+        nodes=_graph(found, root),
+        writer=Writer(backend="tensorflow"),
+        observations=tuple(observations),
+    )
+
+
+def _nodes(probe: Probe) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield each object's number with its path, identifier and metadata."""
+    size = probe.path.stat().st_size
+    if size > limits.MAX_PROTO_BYTES:
+        raise probe.failure("proto-limit", f"has {size} bytes; protobuf allows {limits.MAX_PROTO_BYTES}")
+    data = probe.path.read_bytes()
+    try:
+        for count, span in enumerate(wire.spans(data, _NODES)):
+            if count > limits.MAX_OBJECT_NODES:
+                raise probe.failure("proto-limit", f"holds more than {limits.MAX_OBJECT_NODES} objects")
+            number, node = 0, {"path": "", "identifier": "", "metadata": b""}
+            for field in wire.fields(data, span.start, span.end):
+                if field.number == _ID and field.span is None:
+                    number = field.value
+                elif field.number in _TEXTS and field.span is not None:
+                    node[_TEXTS[field.number]] = data[field.span.start : field.span.end]
+            node.update({key: bytes(node[key]).decode("utf-8", "replace") for key in ("path", "identifier") if node[key]})
+            yield number, node
+    except wire.WireError as error:
+        if _UTF8_REPLACEMENT in data[:4096]:
+            message = "was passed through a text tool, which replaced its bytes by U+FFFD; copy the original in binary mode"
+            raise probe.failure("mangled", message) from error
+        raise probe.failure("truncated", f"is no whole {KERAS}: {error}; copy or download it again") from error
+
+
+def _graph(found: dict[int, dict[str, Any]], root: int) -> dict[int, Node]:
+    """
+    Return the objects with the edges that their paths tell, and what held them in between.
+
+    Objects are numbered in the order in which models hold them, so a model's layers are told in their order. The model is node 0, as in a SavedModel.
+    """
+    numbers = {str(node["path"]): number for number, node in sorted(found.items(), reverse=True)}
+    made = max(found) + 1
+    edges: dict[int, list[tuple[str, int]]] = defaultdict(list)
+    for number, node in sorted(found.items()):
+        path, inner = str(node["path"]), number
+        while path != "root":
+            path, _, label = path.rpartition(".")
+            if not path:
+                break
+            outer = numbers.get(path)
+            known = outer is not None
+            if outer is None:
+                outer, made = made, made + 1
+                numbers[path] = outer
+            edges[outer].append((label, inner))
+            if known:
+                break
+            inner = outer
+    identifiers = {number: str(node["identifier"]) for number, node in found.items()}
+    zero = {root: 0, 0: root} if root else {}
+    return {
+        zero.get(number, number): Node(
+            id=zero.get(number, number),
+            identifier=identifiers.get(number, _CONTAINER),
+            children=tuple((label, zero.get(child, child)) for label, child in _listed(edges[number])),
+            part=f"{KERAS}#{number}" if number in found else None,
+        )
+        for number in sorted({*found, *range(max(found) + 1, made)})
+    }
+
+
+def _listed(edges: list[tuple[str, int]]) -> Iterator[tuple[str, int]]:
+    """Yield the edges; a model's layers under their number among them, because those with weights are told under another."""
+    position = 0
+    for label, child in edges:
+        if _LAYER.fullmatch(label):
+            yield f"layer-{position}", child
+            position += 1
+        else:
+            yield label, child
+
+
+FORMAT: Final = Format(name="keras-metadata", title=KERAS, recognise=recognise, read=read)

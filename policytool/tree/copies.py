@@ -1,0 +1,108 @@
+"""
+Every place in a file where a layer's policy stands.
+
+A config says it once. A SavedModel's metadata says it twice in the layer's own node, again in the configs of the models and wrappers that hold
+the layer, twice more in the root, and TF 2.5 writes all of that to two files.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.errors import SpellingError
+from policytool.jsontext import pointer
+from policytool.model import Address
+from policytool.tree import configs
+from policytool.tree._site import LAYERS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from policytool.document import Document
+    from policytool.jsontext import Json
+    from policytool.tree._site import Site
+
+Places = dict[Address, tuple[int, ...]]
+
+_OWN: Final = (("dtype",), ("config", "dtype"))
+"""Where a node's metadata says its own policy."""
+
+_MODEL_CONFIG: Final = "model_config"
+
+
+def places(document: Document, sites: Sequence[Site]) -> Mapping[Address, tuple[int, ...]]:
+    """Return where a policy stands, or would stand, with the sites that have it there; both directions of a Bidirectional may share one place."""
+    found: Places = {}
+    if not document.nodes:
+        for index, site in enumerate(sites):
+            if site.address is not None:
+                _add(found, site.address, index)
+        return found
+    below = _below(sites)
+    for index, site in enumerate(sites):
+        node = document.nodes.get(site.node) if site.node is not None else None
+        for part in (node.part, node.other_part) if node is not None else ():
+            metadata = document.parts.get(part or "")
+            if part is None or not isinstance(metadata, dict):
+                continue
+            for steps in _OWN:
+                if _stands(metadata, steps):
+                    _add(found, Address(part=part, pointer=pointer(*steps)), index)
+            for prefix, holder in (("", metadata), (f"/{_MODEL_CONFIG}", metadata.get(_MODEL_CONFIG))):
+                for address, inner in _nested(part, prefix, holder, index, below):
+                    _add(found, address, inner)
+    return found
+
+
+def _nested(part: str, prefix: str, holder: Json, index: int, below: Mapping[int, Mapping[str, int]]) -> Iterator[tuple[Address, int]]:
+    """Yield the places of the layers that stand in the config of the layer at ``index``, and which layers they are."""
+    try:
+        inner = configs.sites(part, holder, {}, keras3=False)
+    except SpellingError:
+        return  # a layer whose get_config raised, or a class that keeps something else there
+    sites = {0: index}
+    for position, site in enumerate(inner):
+        parent = sites.get(site.parent) if site.parent is not None else None
+        if parent is not None and (found := _child(below.get(parent, {}), site)) is not None:
+            sites[position] = found
+        if position in sites and site.address is not None and isinstance(site.spelled, str | dict):
+            yield Address(part=part, pointer=prefix + site.address.pointer), sites[position]
+
+
+def _child(children: Mapping[str, int], site: Site) -> int | None:
+    """
+    Return which child of a node's site a site in its config is: by its name, or by its attribute where the names differ.
+
+    The input layer of a Sequential stands in its config alone.
+    """
+    for name in (site.name, site.given_name):
+        if name is not None and name in children:
+            return children[name]
+    return children.get(f"/{site.attribute}") if site.attribute != LAYERS else None
+
+
+def _below(sites: Sequence[Site]) -> dict[int, dict[str, int]]:
+    """Return the children of each site by name, and by attribute where only one has it; a shared layer is a child wherever it stands."""
+    found: dict[int, dict[str, int]] = {}
+    by_names = {names: index for index, site in reversed(list(enumerate(sites))) for names in (site.names, *site.also_at)}
+    for index, site in enumerate(sites):
+        for names in (site.names, *site.also_at):
+            parent = by_names.get(names[:-1])
+            if parent is not None:
+                found.setdefault(parent, {}).setdefault(names[-1], index)
+        if site.parent is not None:
+            found.setdefault(site.parent, {}).setdefault(f"/{site.attribute}", index)
+    return found
+
+
+def _stands(metadata: Mapping[str, Json], steps: tuple[str, ...]) -> bool:
+    value: Json = dict(metadata)
+    for step in steps:
+        value = value.get(step) if isinstance(value, dict) else None
+    return isinstance(value, str | dict)
+
+
+def _add(found: Places, address: Address, index: int) -> None:
+    known = found.get(address, ())
+    if index not in known:
+        found[address] = (*known, index)

@@ -1,0 +1,153 @@
+"""
+Protobuf's wire format, as far as one value in a large message is to be replaced: fields found, and their lengths rewritten around it.
+
+A message that is parsed and serialised comes back in another order of fields and without what its schema does not declare; so nothing is parsed here.
+A :class:`Span` is a length-delimited field, and a chain of spans, from the outermost in, is the way to a value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_DELIMITED: Final = 2
+_FIXED: Final = {1: 8, 5: 4}
+_VARINT: Final = 0
+_MORE: Final = 0x80
+_LONGEST_VARINT: Final = 10
+_BITS: Final = 7
+_TAG_BITS: Final = 3
+
+
+class WireError(ValueError):
+    """Bytes that are no protobuf message."""
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Span:
+    """A length-delimited field: where its length stands, where its value begins, and where it ends."""
+
+    length: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Field:
+    """One field of a message."""
+
+    number: int
+    span: Span | None
+    """Where its value is, if it is delimited by a length."""
+
+    value: int = 0
+    """The value of a varint."""
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Splice:
+    """Bytes that replace a range of a file."""
+
+    start: int
+    end: int
+    new: bytes
+
+
+def fields(data: bytes | memoryview, start: int = 0, end: int | None = None) -> Iterator[Field]:
+    """
+    Yield the fields of the message between two places, in their order.
+
+    :raises WireError: where the bytes are no message that ends at ``end``.
+    """
+    stop = len(data) if end is None else end
+    position = start
+    while position < stop:
+        tag, position = _varint(data, position, stop)
+        number, kind = tag >> _TAG_BITS, tag & ((1 << _TAG_BITS) - 1)
+        if not number:
+            raise WireError(f"a field without a number at byte {position}")
+        if kind == _VARINT:
+            value, position = _varint(data, position, stop)
+            yield Field(number=number, span=None, value=value)
+            continue
+        length = position
+        if kind == _DELIMITED:
+            size, position = _varint(data, position, stop)
+        elif kind in _FIXED:
+            size = _FIXED[kind]
+        else:
+            raise WireError(f"a field of the unknown kind {kind} at byte {position}")
+        if size > stop - position:
+            raise WireError(f"a field at byte {position} is longer than the message around it")
+        yield Field(number=number, span=Span(length, position, position + size) if kind == _DELIMITED else None)
+        position += size
+
+
+def spans(data: bytes | memoryview, number: int, within: Span | None = None) -> Iterator[Span]:
+    """
+    Yield where each value of a field is, in a whole message or in the one that a span holds.
+
+    :raises WireError: where the bytes are no message, or a value is none that is delimited by a length.
+    """
+    start, end = (within.start, within.end) if within is not None else (0, len(data))
+    for field in fields(data, start, end):
+        if field.number == number:
+            if field.span is None:
+                raise WireError(f"field {number} is a number where a message or text was expected")
+            yield field.span
+
+
+def the_span(data: bytes | memoryview, number: int, within: Span | None = None) -> Span | None:
+    """
+    Return where the value of a field is that stands once; None where it is missing.
+
+    :raises WireError: where it stands several times, which a parser would merge.
+    """
+    found = list(spans(data, number, within))
+    if len(found) > 1:
+        raise WireError(f"field {number} stands {len(found)} times where it can only be set once")
+    return found[0] if found else None
+
+
+def splices(changes: Mapping[tuple[Span, ...], bytes]) -> list[Splice]:
+    """Return what replaces the values at the ends of these chains, the lengths around them included; in order, and apart from each other."""
+    grown: dict[Span, int] = {}
+    found = []
+    for chain, new in changes.items():
+        *_, last = chain
+        found.append(Splice(last.start, last.end, new))
+        grown[last] = len(new) - (last.end - last.start)
+    for depth in range(max((len(chain) for chain in changes), default=0) - 1, 0, -1):
+        for inner, outer in {(chain[depth], chain[depth - 1]) for chain in changes if depth < len(chain)}:
+            grown[outer] = grown.get(outer, 0) + grown[inner] + _length_growth(inner, grown[inner])
+    found += [Splice(span.length, span.start, varint(span.end - span.start + growth)) for span, growth in grown.items() if growth]
+    return sorted(found)
+
+
+def varint(value: int) -> bytes:
+    """Return a number as a varint."""
+    found = bytearray()
+    while value >= _MORE:
+        found.append(value & (_MORE - 1) | _MORE)
+        value >>= _BITS
+    return bytes((*found, value))
+
+
+def _length_growth(span: Span, growth: int) -> int:
+    """Return by how many bytes the length itself grows."""
+    return len(varint(span.end - span.start + growth)) - (span.start - span.length) if growth else 0
+
+
+def _varint(data: bytes | memoryview, position: int, stop: int) -> tuple[int, int]:
+    value = 0
+    for step in range(_LONGEST_VARINT):
+        if position + step >= stop:
+            raise WireError(f"the message ends within a number at byte {position}")
+        byte = data[position + step]
+        value |= (byte & (_MORE - 1)) << (_BITS * step)
+        if byte < _MORE:
+            return value, position + step + 1
+    raise WireError(f"a number of more than {_LONGEST_VARINT} bytes at byte {position}")
