@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING
 
 from . import seeded, serving, sharing
 from .library import Refused, is_revived, paths, sentence
+from .lookups import Lookups
 from .restoring import Checkpoint, unrestored
 
 if TYPE_CHECKING:
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from .library import Library
     from .restoring import Restored
 
-LOOKUPS = ("StringLookup", "IntegerLookup", "TextVectorization")
+ASSETS = "assets"
 _NAMED = 5
 """Names in a sentence; more are counted."""
 
@@ -27,7 +29,8 @@ def rebuilt(library: Library, original: Any, nested: Any, job: Mapping[str, Any]
     The config decides the policies of what is built from it. Layers that a class's own code makes get theirs from the global policy, or from the plan as
     long as they have no variables.
     """
-    config = _decoded(library, library.spelled(_with_vocabularies(job["config"], original)))
+    lookups = Lookups(original, os.path.join(job["source"], ASSETS))
+    config = _decoded(library, library.spelled(lookups.known(job["config"])))
     places = sharing.shared(original)
     library.set_policy(job["policy"] or "float32")
     try:
@@ -44,14 +47,15 @@ def rebuilt(library: Library, original: Any, nested: Any, job: Mapping[str, Any]
         raise Refused("not-buildable", text.format(original.name, sentence(error))) from error
     finally:
         library.set_policy("float32")
+    lookups.told_as_before(model)
     return model
 
 
-def compiled(library: Library, model: Any, training: Any, *, legacy: bool) -> Any:
+def compiled(library: Library, model: Any, training: Any) -> Any:
     """Compile a model as a training configuration says; return its optimizer, with every variable of its state made."""
     utils = library.internal("saving.legacy.saving_utils", "saving.saving_utils")
     with library.scope():
-        arguments = utils.compile_args_from_training_config(_legacy(library, training) if legacy else training, library.custom)
+        arguments = utils.compile_args_from_training_config(training, library.custom)
         model.compile(**arguments)
     if hasattr(utils, "try_build_compiled_arguments"):
         utils.try_build_compiled_arguments(model)
@@ -113,40 +117,6 @@ def _apply(library: Library, model: Any, policies: Mapping[str, str]) -> None:
             layer._set_dtype_policy(library.policy(wanted))  # noqa: SLF001 - Keras 2 has no public way to it after construction
 
 
-def _with_vocabularies(config: Any, original: Any) -> Any:
-    """Return a config whose lookups have the words of the live original: a vocabulary that was learnt, or that stands in a file, is not in the config."""
-    by_name = {layer.name: layer for _, layer in paths(original) if type(layer).__name__ in LOOKUPS}
-
-    def walk(value: Any) -> Any:
-        if isinstance(value, list):
-            return [walk(one) for one in value]
-        if not isinstance(value, dict):
-            return value
-        made = {key: walk(one) for key, one in value.items()}
-        inner = made.get("config")
-        if made.get("class_name") in LOOKUPS and isinstance(inner, dict) and not isinstance(inner.get("vocabulary", []), list):
-            layer = by_name.get(inner.get("name"))
-            if layer is not None:
-                made["config"] = {**inner, **_vocabulary(layer, inner)}
-        return made
-
-    return walk(config)
-
-
-def _vocabulary(layer: Any, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a lookup's config says of its words."""
-    try:
-        words = layer.get_vocabulary(include_special_tokens=False)
-    except TypeError:  # TF 2.3 to 2.5
-        words = [word for word in layer.get_vocabulary() if word not in ("", config.get("oov_token", "[UNK]"), config.get("mask_token"))]
-    plain = [word.item() if hasattr(word, "item") else word for word in words]
-    found: dict[str, Any] = {"vocabulary": plain or None}
-    weights = getattr(getattr(layer, "_lookup_layer", layer), "idf_weights", None)
-    if config.get("output_mode") == "tf_idf" and weights is not None:
-        found["idf_weights"] = [float(weight) for weight in weights.numpy()[-len(plain) :]]
-    return found
-
-
 def _decoded(library: Library, config: Any) -> Any:
     """Return a config with its tuples and shapes as Python's own, which metadata spells as objects."""
     try:
@@ -154,12 +124,6 @@ def _decoded(library: Library, config: Any) -> Any:
     except Refused:
         return config  # TF 2.3 and older write lists
     return utils.decode(json.dumps(config))
-
-
-def _legacy(library: Library, training: Any) -> Any:
-    """Return a training configuration whose optimizer is one of TF 2.10 and older, as the state in the file is."""
-    _ = library
-    return training
 
 
 def _is_bookkeeping(key: str) -> bool:

@@ -24,6 +24,8 @@ _OWN = ("signatures", "keras_api")
 
 _PLACED = "layer-"
 _COUNTED = "layer_with_weights-"
+_WRAPPED = ("base_optimizer", "inner_optimizer", "_optimizer", "optimizer")
+"""Edges from an optimizer that scales the loss to the one that does the work."""
 
 
 class Restored:
@@ -79,6 +81,7 @@ class Checkpoint:
 
     def _slots(self, found: Restored, live: dict[int, Any], optimizer: Any) -> None:
         """Restore the state that an optimizer of TF 2.10 and older keeps for each variable."""
+        optimizer = _unwrapped(optimizer)  # one that scales the loss has no slots itself
         if not hasattr(optimizer, "get_slot"):
             return
         for node in self.nodes:
@@ -148,7 +151,20 @@ def _lookup(one: Any, name: str) -> Any:
         return None
     if hasattr(one, "_maybe_initialize_trackable"):
         one._maybe_initialize_trackable()  # noqa: SLF001 - a layer that never tracked anything has no table of names yet
-    return one._lookup_dependency(name)  # noqa: SLF001 - how TensorFlow itself restores
+    found = one._lookup_dependency(name)  # noqa: SLF001 - how TensorFlow itself restores
+    inner = _unwrapped(one)
+    if found is None and inner is not one:
+        return _lookup(inner, name)  # the file's optimizer scaled no loss, and this one does
+    if found is None and name in _WRAPPED and hasattr(one, "apply_gradients"):
+        return one  # the other way round
+    return found
+
+
+def _unwrapped(optimizer: Any) -> Any:
+    """Return the optimizer in one that scales the loss."""
+    for inner in ("inner_optimizer", "_optimizer"):
+        optimizer = getattr(optimizer, inner, optimizer)
+    return optimizer
 
 
 def _is_variable(one: Any) -> bool:

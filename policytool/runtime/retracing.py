@@ -26,13 +26,14 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
     original = _original(library, job)
     rebuilding.check_code(original)
     step("comparing its signatures with its own call")
-    signatures = dict(library.tf.saved_model.load(job["source"]).signatures) if job["traces"] else {}
+    loaded = library.tf.saved_model.load(job["source"]) if job["traces"] else None  # held: its signatures do not keep their variables alive in TF 2.2
+    signatures = dict(loaded.signatures) if loaded is not None else {}
     nested = serving.structure(original, signatures)
     matched = [serving.match(library, original, nested, name, signature) for name, signature in sorted(signatures.items())]
     step("building it anew")
     model = rebuilding.rebuilt(library, original, nested, job)
-    optimizer = rebuilding.compiled(library, model, job["training"], legacy=job["legacy_optimizer"]) if job["training"] else None
-    del original, signatures
+    optimizer = rebuilding.compiled(library, model, job["training"]) if job["training"] else None
+    del original, signatures, loaded
     gc.collect()
     restored = rebuilding.filled(library, model, optimizer, os.path.join(job["source"], VARIABLES, VARIABLES))
     step("tracing and saving")

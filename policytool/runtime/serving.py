@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .library import Refused
+from .library import Refused, paths, sentence
 from .seeded import drawn, sizes, specs_of
 
 if TYPE_CHECKING:
@@ -72,18 +72,21 @@ def match(library: Library, model: Any, nested: Any, name: str, signature: Any) 
     if len(specs) != len(wanted):
         raise _foreign(name, "it takes {} inputs, and the model {}".format(len(specs), len(wanted)))
     names = list(specs)
+    failed: BaseException | None = None
     for size in sizes(specs_of(list(specs.values()))):
         samples = [dict(zip(names, drawn(library, model, specs_of([_named(library, specs[one], one) for one in names]), seed, size))) for seed in SEEDS]
         try:
             given = [signature(**sample) for sample in samples]
-        except library.tf.errors.OpError:
-            continue  # too small for it
+        except library.tf.errors.OpError as error:
+            failed = error  # too small for it
+            continue
         for order in _orders(names, specs, model, wanted):
             found = _outputs(library, model, nested, order, samples, given)
             if found is not None:
                 return Matched(name, specs, order, found)
         raise _foreign(name, "on the same inputs it gives other values than the model")
-    raise Refused("signature-fails", "signature {} cannot be called with inputs of its own shapes".format(name))
+    text = "signature {} cannot be called with inputs of its own shapes: {}"
+    raise Refused("signature-fails", text.format(name, sentence(failed) if failed is not None else "none were tried")) from failed
 
 
 def exported(library: Library, model: Any, nested: Any, matched: Matched) -> Any:
@@ -100,14 +103,8 @@ def exported(library: Library, model: Any, nested: Any, matched: Matched) -> Any
 
 def roundoff(model: Any) -> float:
     """Return the largest unit roundoff among what the layers of a model compute in."""
-    dtypes = {str(getattr(layer, "compute_dtype", None) or getattr(layer, "_compute_dtype", "")) for layer in _layers(model)}
+    dtypes = {str(getattr(layer, "compute_dtype", None) or getattr(layer, "_compute_dtype", "")) for _, layer in paths(model)}
     return max([ROUNDOFF[dtype] for dtype in dtypes if dtype in ROUNDOFF], default=2.0**-24)
-
-
-def _layers(model: Any) -> list[Any]:
-    from .library import paths
-
-    return [layer for _, layer in paths(model)]
 
 
 def _named(library: Library, spec: Any, name: str) -> Any:
