@@ -37,6 +37,9 @@ class Features:
 
     root_keys: frozenset[str] = frozenset()
     root_class: str | None = None
+    graph_network: bool = False
+    """Whether a SavedModel's root says that it is functional, whatever its class."""
+
     operations: set[str] = field(default_factory=set)
     """Class names of graph entries of Keras 3 that are operations and no layers."""
 
@@ -85,6 +88,7 @@ def of(config: Json, training: Json = None, objects: Iterable[Json] = ()) -> Fea
     if isinstance(config, dict):
         found.root_keys = frozenset(config)
         found.root_class = str(config.get("class_name"))
+        found.graph_network = config.get("is_graph_network") is True
     pending: list[Json] = [config, training]
     while pending:
         value = pending.pop()

@@ -133,7 +133,7 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "tf2.2",
         "tf2.5",
         "a subclassed model, whose config these loaders take for a functional one's",
-        lambda found: found.features.root_class not in MODEL_CLASSES,
+        lambda found: found.features.root_class not in MODEL_CLASSES and not found.features.graph_network,
     ),
     _rows(
         "json",

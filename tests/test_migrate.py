@@ -196,9 +196,9 @@ def test_a_glob_and_a_directory_pass_over_outputs(model: Path, place: Path) -> N
     assert names(place) == {model.name, "model.migrated.h5"}
 
 
-def test_savedmodels_and_weights_are_refused_with_a_sentence(place: Path) -> None:
-    """What holds no policy, or computes what its graph says, is not rewritten."""
-    for path in (MIXED_SAVEDMODEL, FIXTURES / "tf2.3/weights_only.weights.h5"):
+def test_models_without_policies_are_refused_with_a_sentence(place: Path) -> None:
+    """Weights alone, and a SavedModel without Keras metadata, hold no policy that could be changed."""
+    for path in (FIXTURES / "keras3.15/global_mixed_float16.export", FIXTURES / "tf2.3/weights_only.weights.h5"):
         ended = run("migrate", path)
         assert ended.code == 3
         assert "[not-migratable]" in ended.err

@@ -80,19 +80,23 @@ def _nodes(probe: Probe) -> Iterator[tuple[int, dict[str, Any]]]:
         for count, span in enumerate(wire.spans(data, _NODES)):
             if count > limits.MAX_OBJECT_NODES:
                 raise probe.failure("proto-limit", f"holds more than {limits.MAX_OBJECT_NODES} objects")
-            number, node = 0, {"path": "", "identifier": "", "metadata": b""}
-            for field in wire.fields(data, span.start, span.end):
-                if field.number == _ID and field.span is None:
-                    number = field.value
-                elif field.number in _TEXTS and field.span is not None:
-                    node[_TEXTS[field.number]] = data[field.span.start : field.span.end]
-            node.update({key: bytes(node[key]).decode("utf-8", "replace") for key in ("path", "identifier") if node[key]})
-            yield number, node
+            yield _node(data, span)
     except wire.WireError as error:
         if _UTF8_REPLACEMENT in data[:4096]:
             message = "was passed through a text tool, which replaced its bytes by U+FFFD; copy the original in binary mode"
             raise probe.failure("mangled", message) from error
         raise probe.failure("truncated", f"is no whole {KERAS}: {error}; copy or download it again") from error
+
+
+def _node(data: bytes, span: wire.Span) -> tuple[int, dict[str, Any]]:
+    number = 0
+    found = dict.fromkeys(_TEXTS.values(), b"")
+    for field in wire.fields(data, span.start, span.end):
+        if field.number == _ID and field.span is None:
+            number = field.value
+        elif field.number in _TEXTS and field.span is not None:
+            found[_TEXTS[field.number]] = data[field.span.start : field.span.end]
+    return number, {**found, "path": found["path"].decode("utf-8", "replace"), "identifier": found["identifier"].decode("utf-8", "replace")}
 
 
 def _graph(found: dict[int, dict[str, Any]], root: int) -> dict[int, Node]:

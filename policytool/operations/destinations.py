@@ -37,7 +37,7 @@ class Destination:
 
 
 def default_name(source: Path, suffix: str) -> str:
-    """Return the name of an output beside its input: ``model.h5`` becomes ``model.mixed_bfloat16.h5``; a SavedModel's name has no suffix, but ``v1.2`` a dot."""
+    """Return the name of an output beside its input: ``model.h5`` becomes ``model.mixed_bfloat16.h5``, and a SavedModel ``v1.2`` ``v1.2.migrated``."""
     if (source / GRAPH).is_file():
         return f"{source.name}.{suffix}"
     return f"{source.stem}.{suffix}{source.suffix}"

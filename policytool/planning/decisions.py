@@ -88,6 +88,7 @@ def decide(subject: Subject, options: Options) -> Decisions:
         _decide_followers(subject, options, decisions)
     _join_cells(subject, decisions)
     _join_wrappers(subject, decisions)
+    _join_made(subject, decisions)
     if options.to is not None:
         _decide_nested_inputs(subject, policy.named(options.to), decisions)
     return decisions
@@ -189,6 +190,20 @@ def _join_cells(subject: Subject, decisions: Decisions) -> None:
             if not (cell in decisions.by_site and decisions.by_site[cell].by_user) and subject.can_say(cell) and subject.is_floating(cell):
                 reason = decision.reason if decision.kept else f"it is a cell of {subject.layers[index].path}, and Keras 2 wants one policy for both"
                 decisions.by_site[cell] = replace(decision, reason=reason, by_user=False)
+
+
+def _join_made(subject: Subject, decisions: Decisions) -> None:
+    """Give the layers that another layer makes by itself what that one has: no loader looks at their own metadata."""
+    for index, maker in subject.makers.items():
+        own, decided = decisions.by_site.get(index), decisions.by_site.get(maker)
+        path, owner = subject.layers[index].path, subject.layers[maker].path
+        if own is not None and own.by_user and (decided is None or decided.policy != own.policy):
+            message = f"{path} is made by {owner}, which gives it its own policy whatever stands in the file; set {owner}"
+            decisions.refusals.append(Refusal(code="no-dtype", message=message, path=path))
+        elif decided is None:
+            decisions.by_site.pop(index, None)
+        elif subject.can_say(index) and subject.is_floating(index):
+            decisions.by_site[index] = Decision(policy=decided.policy, reason=f"it is made by {owner}, with its policy")
 
 
 def _join_wrappers(subject: Subject, decisions: Decisions) -> None:

@@ -97,7 +97,8 @@ def settle(subject: Subject, decisions: Decisions) -> tuple[Edit, ...]:
 
 def inputs(subject: Subject, decisions: Decisions) -> Mapping[int, frozenset[str]]:
     """Return, for each layer in a graph, the float dtypes of the tensors that it gets under some decisions."""
-    dtypes_of, found = _Dtypes(subject, decisions), {}
+    found: dict[int, frozenset[str]] = {}
+    dtypes_of = _Dtypes(subject, decisions)
     for graph in subject.graphs.values():
         flow = dtypes_of.flow(graph)
         found |= {node.site: _taken(node, flow) for node in graph.nodes.values() if node.site is not None}

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from policytool.planning.subject import Subject
 
 _EXAMPLES: Final = 3
+_ATTENTION: Final = "MultiHeadAttention"
 
 
 def about(subject: Subject, options: Options, decisions: Decisions) -> Iterator[Note]:
@@ -60,7 +61,9 @@ def _about_elsewhere(subject: Subject) -> Iterator[Note]:
     for part in subject.parts:
         for place in policies_elsewhere(subject.document.parts[part]):
             where = f"{part} {place}" if len(subject.parts) > 1 else place
-            message = f"a policy dict of Keras 2 stands at {where}, where a custom class keeps it; it was left alone, because only that class knows what it reads"
+            message = (
+                f"a policy dict of Keras 2 stands at {where}, where a custom class keeps it; it was left alone, because only that class knows what it reads"
+            )
             yield Note(severity=Severity.WARNING, code="policy-elsewhere", message=message)
 
 
@@ -71,6 +74,7 @@ def _some(paths: Sequence[str]) -> str:
 def _about_sub_layers(subject: Subject, decisions: Decisions) -> Iterator[Note]:
     """Yield a note where loaders differ in the policy of the layers that a layer makes by itself (MultiHeadAttention up to TF 2.13)."""
     owners = {parent for site in subject.sites if site.sub_policy is SubPolicy.GLOBAL and (parent := site.parent) is not None}
+    owners |= {maker for maker in subject.makers.values() if subject.sites[maker].class_name == _ATTENTION}
     for index in sorted(owners & decisions.by_site.keys()):
         path = subject.layers[index].path
         message = f"the layers that {path} makes by itself take the global policy of loaders up to TF 2.13, and its own from TF 2.14 on"

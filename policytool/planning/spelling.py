@@ -217,8 +217,8 @@ def _owner(subject: Subject, address: Address) -> str | None:
     """Return the path of the layer whose config a place is in."""
     steps = address.pointer.split("/")
     for end in range(len(steps), 0, -1):
-        for pointer in ("/".join((*steps[:end], _DTYPE)), "/".join(steps[:end])):
-            indices = subject.places.get(Address(part=address.part, pointer=pointer))
+        for place in ("/".join((*steps[:end], _DTYPE)), "/".join(steps[:end])):
+            indices = subject.places.get(Address(part=address.part, pointer=place))
             if indices is not None:
                 return subject.layers[indices[0]].path
     return None

@@ -94,6 +94,23 @@ class Subject:
                 found[index].append(address)
         return defaultdict(tuple, {index: tuple(addresses) for index, addresses in found.items()})
 
+    @cached_property
+    def makers(self) -> Mapping[int, int]:
+        """
+        The layers of a SavedModel that another makes by itself, as MultiHeadAttention and LSTM do, and which: their config does not mention them.
+
+        Each is an object with metadata of its own, which no loader looks at: the layer that makes it says its policy.
+        """
+        found: dict[int, int] = {}
+        for index, site in enumerate(self.sites):
+            parent = site.parent
+            if parent is None or not self.is_saved_object or self.sites[parent].is_model or opaque.is_opaque(self.sites[parent]):
+                continue
+            own = {address.part for address in self.addresses[parent] if address.pointer == "/dtype"}
+            if not any(address.part in own for address in self.addresses[index]):
+                found[index] = parent
+        return found
+
     def value_at(self, address: Address) -> Json | Unspelled:
         """Return what stands at a place; ``ABSENT`` where nothing does."""
         try:

@@ -32,26 +32,36 @@ _MODEL_CONFIG: Final = "model_config"
 
 def places(document: Document, sites: Sequence[Site]) -> Mapping[Address, tuple[int, ...]]:
     """Return where a policy stands, or would stand, with the sites that have it there; both directions of a Bidirectional may share one place."""
+    if document.nodes:
+        return _in_metadata(document, sites)
     found: Places = {}
-    if not document.nodes:
-        for index, site in enumerate(sites):
-            if site.address is not None:
-                _add(found, site.address, index)
-        return found
+    for index, site in enumerate(sites):
+        if site.address is not None:
+            _add(found, site.address, index)
+    return found
+
+
+def _in_metadata(document: Document, sites: Sequence[Site]) -> Places:
+    found: Places = {}
     below = _below(sites)
     for index, site in enumerate(sites):
         node = document.nodes.get(site.node) if site.node is not None else None
         for part in (node.part, node.other_part) if node is not None else ():
-            metadata = document.parts.get(part or "")
-            if part is None or not isinstance(metadata, dict):
-                continue
-            for steps in _OWN:
-                if _stands(metadata, steps):
-                    _add(found, Address(part=part, pointer=pointer(*steps)), index)
-            for prefix, holder in (("", metadata), (f"/{_MODEL_CONFIG}", metadata.get(_MODEL_CONFIG))):
-                for address, inner in _nested(part, prefix, holder, index, below):
-                    _add(found, address, inner)
+            for address, inner in _of_node(document, part or "", index, below):
+                _add(found, address, inner)
     return found
+
+
+def _of_node(document: Document, part: str, index: int, below: Mapping[int, Mapping[str, int]]) -> Iterator[tuple[Address, int]]:
+    """Yield the places in the metadata of one layer, its own and those of the layers in its config."""
+    metadata = document.parts.get(part)
+    if not isinstance(metadata, dict):
+        return
+    for steps in _OWN:
+        if _stands(metadata, steps):
+            yield Address(part=part, pointer=pointer(*steps)), index
+    yield from _nested(part, "", metadata, index, below)
+    yield from _nested(part, f"/{_MODEL_CONFIG}", metadata.get(_MODEL_CONFIG), index, below)
 
 
 def _nested(part: str, prefix: str, holder: Json, index: int, below: Mapping[int, Mapping[str, int]]) -> Iterator[tuple[Address, int]]:

@@ -56,6 +56,4 @@ def _is_in(part: str, file: str) -> bool:
     return part.partition("#")[0] == file
 
 
-WRITER: Final = Writer(
-    name="savedmodel", format="savedmodel", directory=True, texts=texts, measure=measure, write=write, compare=compare, members=members
-)
+WRITER: Final = Writer(name="savedmodel", format="savedmodel", directory=True, texts=texts, measure=measure, write=write, compare=compare, members=members)

@@ -1,0 +1,126 @@
+"""
+What can change in a SavedModel whose graph and checkpoint stay.
+
+Its loader rebuilds a layer from its config where it has the class, and makes the variables in the layer's variable dtype; a layer that it cannot
+rebuild is revived from the functions that were traced when the model was saved, and these compute in the dtypes of that day. So a policy may change
+where the variables' dtypes do not, and where nothing that is revived computes with what changed. All else needs ``--retrace``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool import capabilities, opaque
+from policytool.plan import Refusal
+from policytool.planning import propagation
+from policytool.planning.decisions import Decisions
+from policytool.planning.propagation import GRAPH_OPS
+from policytool.policy import Policy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.planning.subject import Subject
+
+_MODELS: Final = frozenset({"_tf_keras_network", "_tf_keras_model", "_tf_keras_sequential"})
+_LAMBDA: Final = "Lambda"
+_RETRACE: Final = "--retrace does it"
+
+
+def check(subject: Subject, decisions: Decisions) -> None:
+    """Add a refusal for each layer whose policy the metadata alone cannot change."""
+    if not subject.is_saved_object:
+        return
+    affected = [index for index in sorted(decisions.by_site) if _is_affected(subject, decisions, index)]
+    if not affected:
+        return
+    decisions.refusals += _variables(subject, decisions, affected)
+    decisions.refusals += _revived(subject, affected)
+    decisions.refusals += _fed_otherwise(subject, decisions)
+
+
+def is_revived(subject: Subject, index: int) -> bool:
+    """Return whether a loader without the file's own code revives the layer from traces."""
+    site = subject.sites[index]
+    return opaque.is_opaque(site) and site.class_name not in GRAPH_OPS and not _is_graph_network(subject, index)
+
+
+def _is_graph_network(subject: Subject, index: int) -> bool:
+    """Return whether a model of someone else's class is functional: its graph is rebuilt, as a model of Keras' own class."""
+    site = subject.sites[index]
+    node = subject.document.nodes.get(site.node) if site.node is not None else None
+    metadata = subject.document.parts.get(node.part or "") if node is not None else None
+    return node is not None and node.identifier in _MODELS and isinstance(metadata, dict) and metadata.get("is_graph_network") is True
+
+
+def _is_affected(subject: Subject, decisions: Decisions, index: int) -> bool:
+    decision = decisions.by_site[index]
+    return isinstance(decision.policy, Policy) and decision.policy.name != subject.policy_name(index)
+
+
+def _variables(subject: Subject, decisions: Decisions, affected: list[int]) -> Iterator[Refusal]:
+    """Yield a refusal for each layer whose variables would have to be stored in another dtype."""
+    for index in affected:
+        layer, wanted = subject.layers[index], decisions.by_site[index].policy
+        after = decisions.variable_dtype(subject, index)
+        if after == layer.variable_dtype or not subject.has_weights(index) or _all_fixed(subject, index, wanted.name):
+            continue
+        message = (
+            f"{layer.path} would keep its variables in {after}, and the checkpoint holds them in {layer.variable_dtype}, "
+            f"which stays as it is: the loader then fails to restore them; try mixed_{after}, or {_RETRACE}"
+            if after in {"float16", "bfloat16"}
+            else f"{layer.path} would keep its variables in {after}, and the checkpoint, which stays as it is, holds them in {layer.variable_dtype}; {_RETRACE}"
+        )
+        yield Refusal(code="checkpoint-stays", message=message, path=layer.path)
+
+
+def _all_fixed(subject: Subject, index: int, name: str) -> bool:
+    """Return whether a layer keeps its variables in their dtype whatever its policy (BatchNormalization of Keras 2 in 16 bits)."""
+    variables = subject.layers[index].variables
+    kept = [capabilities.variable_dtype(subject.loader, subject.sites[index].class_name, name, variable.name) for variable in variables]
+    return bool(variables) and all(dtype == variable.dtype for dtype, variable in zip(kept, variables, strict=True))
+
+
+def _revived(subject: Subject, affected: list[int]) -> Iterator[Refusal]:
+    """Yield a refusal for each layer that is revived from traces, and changes itself or holds what changes."""
+    told = set[int]()
+    for index in affected:
+        holder = _outermost_revived(subject, index)
+        if holder is None or holder in told:
+            continue
+        told.add(holder)
+        path, layer = subject.layers[holder].path, subject.layers[index].path
+        what = "it" if holder == index else f"it, with {layer} in it,"
+        if subject.sites[holder].class_name == _LAMBDA:
+            message = f"{path} is a Lambda, whose byte code only the Python that saved it runs: others revive it from what was traced; {_RETRACE}, or leave it out with --set"  # noqa: E501  # a sentence
+            yield Refusal(code="revived-from-traces", message=message, path=path)
+            continue
+        message = (
+            f"{path} is of the class {subject.sites[holder].class_name}, which is not Keras' own: a loader without its code revives {what} "
+            f"from what was traced, which computes as before; {_RETRACE}, or --set '{path}(/.*)?={subject.layers[holder].policy}' leaves it as it is"
+        )
+        yield Refusal(code="revived-from-traces", message=message, path=path)
+
+
+def _outermost_revived(subject: Subject, index: int) -> int | None:
+    found = None
+    current: int | None = index
+    while current is not None:
+        found = current if is_revived(subject, current) else found
+        current = subject.sites[current].parent
+    return found
+
+
+def _fed_otherwise(subject: Subject, decisions: Decisions) -> Iterator[Refusal]:
+    """Yield a refusal for each revived layer that would get another dtype than it was traced with, and that does not cast what it gets."""
+    before, after = propagation.inputs(subject, Decisions()), propagation.inputs(subject, decisions)
+    for index, taken in after.items():
+        casts = subject.sites[index].autocast is not False and subject.layers[index].compute_dtype is not None
+        if is_revived(subject, index) and not casts and taken != before.get(index, taken) and index not in decisions.by_site:
+            path = subject.layers[index].path
+            now, then = " and ".join(sorted(before.get(index, ()))), " and ".join(sorted(taken))
+            message = (
+                f"{path} is of the class {subject.sites[index].class_name}, which is not Keras' own: a loader without its code revives it from what was "
+                f"traced with {now}, and it would get {then}; keep what feeds it in {now} with --set, or {_RETRACE}"
+            )
+            yield Refusal(code="revived-from-traces", message=message, path=path)
