@@ -48,6 +48,11 @@ class Draft:
         """A path by which the draft can be opened while this process holds it."""
         return self._hidden if self._named else _DESCRIPTORS / str(self._descriptor)
 
+    @property
+    def shared_path(self) -> Path:
+        """A path by which another process of this user can open the draft while this one holds it."""
+        return self._hidden if self._named else Path("/proc", str(os.getpid()), "fd", str(self._descriptor))
+
     def __enter__(self) -> Self:
         return self
 

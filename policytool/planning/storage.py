@@ -25,9 +25,13 @@ _BFLOAT16: Final = "bfloat16"
 _STAND_IN: Final = "float32"
 
 
-def casts(subject: Subject, decisions: Decisions) -> tuple[Cast, ...]:
-    """Return the casts that the decisions need, and those that make a file readable at all; a SavedModel's checkpoint stays as it is."""
-    if subject.is_saved_object:
+def casts(subject: Subject, decisions: Decisions, *, retrace: bool = False) -> tuple[Cast, ...]:
+    """
+    Return the casts that the decisions need, and those that make a file readable at all.
+
+    A SavedModel's checkpoint stays as it is, unless the model is traced and saved anew.
+    """
+    if subject.is_saved_object and not retrace:
         return ()
     found = {cast.tensor: cast for cast in _decided(subject, decisions)}
     for cast in _unreadable(subject):
@@ -37,7 +41,7 @@ def casts(subject: Subject, decisions: Decisions) -> tuple[Cast, ...]:
 
 def reads_bfloat16(subject: Subject) -> bool:
     """Return whether loaders of the file read variables that are stored as bfloat16."""
-    return subject.is_keras3 and subject.document.format == "keras"
+    return (subject.is_keras3 and subject.document.format == "keras") or subject.is_saved_object
 
 
 def _decided(subject: Subject, decisions: Decisions) -> Iterator[Cast]:

@@ -48,11 +48,13 @@ class Builder:
         created = {}
         for layer in config["layers"]:
             here = (*path, layer["config"]["name"])
-            number = self.places.get(here)
-            if number in self.made:
-                created[here[-1]] = self.made[number]
-            elif layer["class_name"] in MODELS and "layers" in layer["config"]:
+            if self.places.get(here) not in self.made and layer["class_name"] in MODELS and "layers" in layer["config"]:
                 created[here[-1]] = self.model(layer["config"], here)
+        for layer in config["layers"]:
+            name = layer["config"]["name"]
+            number = self.places.get((*path, name))
+            if number in self.made:
+                created[name] = self.made[number]
         inputs, outputs, layers = self.functional.reconstruct_from_config(config, self.custom, created)
         model = self.keras.Model(inputs, outputs, name=config["name"])
         self.functional.connect_ancillary_layers(model, layers)
