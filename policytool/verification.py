@@ -88,16 +88,20 @@ def job(before: Path, after: Path, model: Model, *, family: str) -> dict[str, An
     return {"job": "compare", "family": family, "before": str(before.resolve()), "after": str(after), "signatures": bool(model.signatures)}
 
 
-def comparison(result: Mapping[str, Any], before: Model, after: Model, *, exact: bool) -> Comparison:
-    """Return the child's answer as a value, with the tolerance that applies; ``exact`` where nothing was computed differently."""
+def comparison(result: Mapping[str, Any], before: Model, after: Model, *, exact: bool, retraced: bool = False) -> Comparison:
+    """Return the child's answer as a value, with the tolerance that applies; ``exact`` where nothing is computed differently."""
     calls = tuple(Call(signature=call["signature"], outputs=tuple(_output(output) for output in call["outputs"])) for call in result["calls"])
-    return Comparison(tolerance=0.0 if exact else tolerance(before, after), samples=result["samples"], versions=result["versions"], calls=calls)
+    return Comparison(tolerance=0.0 if exact else tolerance(before, after, retraced=retraced), samples=result["samples"], versions=result["versions"], calls=calls)
 
 
-def tolerance(before: Model, after: Model) -> float:
-    """Return how far an output may be from the original's, relative to its largest value."""
+def tolerance(before: Model, after: Model, *, retraced: bool = False) -> float:
+    """
+    Return how far an output may be from the original's, relative to its largest value.
+
+    A graph that is traced anew may have computed in anything before, so every layer counts as changed.
+    """
     old = {layer.path: _dtypes(layer) for layer in before.layers}
-    changed = [old[layer.path] | _dtypes(layer) for layer in after.layers if old.get(layer.path, _dtypes(layer)) != _dtypes(layer)]
+    changed = [old.get(layer.path, frozenset()) | _dtypes(layer) for layer in after.layers if retraced or old.get(layer.path, _dtypes(layer)) != _dtypes(layer)]
     roundoff = max((UNIT_ROUNDOFF.get(dtype, 0.0) for found in changed for dtype in found), default=UNIT_ROUNDOFF["float32"])
     weighted = sum(1 for layer in after.layers if layer.variables)
     return _SLACK * roundoff * math.sqrt(max(weighted, 1))

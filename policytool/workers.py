@@ -72,6 +72,7 @@ class Worker:
     """The child, as a context manager; nothing is started before the first job."""
 
     def __init__(self, interpreter: Interpreter, report: Callable[[str], None] = lambda _: None) -> None:
+        """``report`` hears of each step of a job, and an empty text at its end."""
         self._interpreter = interpreter
         self._report = report
         self._stack = contextlib.ExitStack()
@@ -103,6 +104,8 @@ class Worker:
             if not isinstance(error, WorkerError) or error.ended:
                 self.close()  # Ctrl-C, or a child that nothing more can be expected of
             raise
+        finally:
+            self._report("")
 
     def _result(self, process: subprocess.Popen[bytes], line: bytes) -> Mapping[str, Any]:
         stream = process.stdin

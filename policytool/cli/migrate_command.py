@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -11,8 +12,9 @@ import click
 from policytool import discovery
 from policytool.cli import options
 from policytool.cli.exit_codes import Exit
-from policytool.cli.progress import counted
+from policytool.cli.progress import counted, steps
 from policytool.errors import UsageError
+from policytool.operations.anew import Tools
 from policytool.operations.destinations import Destination
 from policytool.operations.inspection import Failure
 from policytool.operations.migration import Migration, Status, migrate_all, the_one_model
@@ -21,6 +23,7 @@ from policytool.planning.options import LossScales, Optimizers, Options, Outputs
 from policytool.planning.targets import target as named_target
 from policytool.reports._layout import clean
 from policytool.reports.plans import PLAN_REPORTERS, Migrations
+from policytool.workers import Interpreter, Worker
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -66,6 +69,13 @@ _FORMATS: Final = [reporter.name for reporter in PLAN_REPORTERS if reporter.name
 @click.option("--dry-run", is_flag=True, help="Show the plan and write nothing.")
 @click.option("--diff", is_flag=True, help="Show the configs' differences and write nothing.")
 @click.option("--check", is_flag=True, help="Write nothing, and exit 1 if a file would change.")
+@click.option("--retrace", is_flag=True, help="Build and trace SavedModels anew with TensorFlow, so that graph and variables follow.")
+@click.option("--verify", is_flag=True, help="Compare predictions before and after with TensorFlow, and write only what stays within tolerance.")
+@click.option("--custom-objects", multiple=True, metavar="MODULE[:NAME]", help="Where the classes that a file names are defined, for --retrace and --verify.")
+@click.option("--trust", is_flag=True, help="Let --retrace and --verify run the code that a file holds.")
+@click.option("--python", metavar="PYTHON", envvar="POLICYTOOL_PYTHON", help="The interpreter that has TensorFlow, instead of this one.")
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="End TensorFlow's process when one step takes longer.")
+@click.option("--memory-limit", type=options.Size(), metavar="SIZE", help="The memory that TensorFlow's process may have, such as 8G.")
 @click.option("--plan", type=click.Path(path_type=Path), metavar="FILE", help="Carry out a plan saved with --dry-run --format json.")
 @click.option(
     "--format", "format", type=click.Choice(_FORMATS), default=_FORMATS[0], show_default=True, envvar="POLICYTOOL_FORMAT", help="What stdout carries."
@@ -92,6 +102,13 @@ def command(
     dry_run: bool,
     diff: bool,
     check: bool,
+    retrace: bool,
+    verify: bool,
+    custom_objects: tuple[str, ...],
+    trust: bool,
+    python: str | None,
+    timeout: float | None,
+    memory_limit: int | None,
     null: bool,
     verbose: bool,
     quiet: bool,
@@ -105,6 +122,8 @@ def command(
     Without options every deprecated spelling becomes the current one, and nothing is computed differently. PATH is an HDF5 file, a .keras file,
     architecture JSON, a directory with models below it, a quoted glob, or - for a list of paths on stdin. Without one, it is the one model
     there is below the working directory.
+
+    --retrace and --verify run TensorFlow in a process of its own, and nothing else does.
     """
     if in_place and output is not None:
         raise UsageError("--in-place and -o contradict each other: the one replaces the input, the other leaves it")
@@ -120,6 +139,7 @@ def command(
         loss_scale=LossScales(loss_scale),
         optimizer=Optimizers(optimizer),
         target=named_target(target) if target is not None else None,
+        retrace=retrace,
     )
     destination = Destination(
         output=Path(output) if output is not None else None,
@@ -130,17 +150,21 @@ def command(
         write=not (dry_run or diff or check),
     )
     listed = list(options.listed(paths, null=null))
-    if plan is not None:
-        if asked != Options():
-            raise UsageError("--plan carries out what was planned; options that plan (--to, --set, ...) cannot be added to it")
-        results = list(migrate_saved(plan, tuple(listed), destination))
-    else:
-        found = list(discovery.inputs(listed)) if listed else [] if paths else the_one_model(discovery.inputs([]), asked, destination)
-        results = list(counted(migrate_all(found, asked, destination), len(found), progress, "migrate"))
-    return _report(results, _DIFF if diff else format, color, check=check, quiet=quiet, verbose=verbose)
+    interpreter = Interpreter(python=python or sys.executable, memory_limit=memory_limit, timeout=timeout)
+    with Worker(interpreter, steps(progress)) as worker:
+        own = (os.getcwd(),) if custom_objects else ()  # a module of the user's is found as python -m finds it
+        tools = Tools(worker=worker, verify=verify, custom_objects=custom_objects, path=own, trust=trust)
+        if plan is not None:
+            if asked != Options():
+                raise UsageError("--plan carries out what was planned; options that plan (--to, --set, ...) cannot be added to it")
+            results = list(migrate_saved(plan, tuple(listed), destination, tools))
+        else:
+            found = list(discovery.inputs(listed)) if listed else [] if paths else the_one_model(discovery.inputs([]), asked, destination)
+            results = list(counted(migrate_all(found, asked, destination, tools), len(found), progress, "migrate"))
+    return _report(results, _DIFF if diff else format, color, check=check, quiet=quiet, verbose=verbose, debug=debug)
 
 
-def _report(results: Iterable[Result], format: str, color: str, *, check: bool, quiet: bool, verbose: bool) -> int:
+def _report(results: Iterable[Result], format: str, color: str, *, check: bool, quiet: bool, verbose: bool, debug: bool) -> int:
     """Show what happened and return the exit code."""
     every = list(results)
     migrations = tuple(result for result in every if isinstance(result, Migration))
@@ -149,6 +173,8 @@ def _report(results: Iterable[Result], format: str, color: str, *, check: bool, 
     click.echo(reporter.render(Migrations(migrations=migrations, failures=failures), options.view(color)), nl=False, color=color != "never")
     for failure in failures:
         click.echo(f"policytool: {clean(failure.path)} {clean(failure.message)} [{failure.code}]", err=True)
+        if debug and failure.details:
+            click.echo("\n".join(clean(line) for line in failure.details.splitlines()), err=True)
     if format != "table":
         for migration in migrations:
             for refusal in migration.plan.refusals:
@@ -157,6 +183,8 @@ def _report(results: Iterable[Result], format: str, color: str, *, check: bool, 
     changes = [migration for migration in migrations if migration.status is Status.PLANNED]
     if failures or any(migration.status is Status.REFUSED for migration in migrations):
         return Exit.FAILURE
+    if any(migration.status is Status.MISSED for migration in migrations):
+        return Exit.FINDINGS
     if check and changes:
         return Exit.FINDINGS
     if not migrations:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import tempfile
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
 
 from policytool import drafts
 from policytool.errors import ModelFileError
@@ -18,11 +19,14 @@ from policytool.writers._base import Changes, WriteError, Writer, differs
 from policytool.writers._blocks import Range, equal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from policytool.casting import Counts
     from policytool.plan import Cast
     from policytool.writers._base import Counted
+
+Verify: TypeAlias = "Callable[[Path], None]"
+"""Looks at a result before it has its place; raises where it is not right."""
 
 WRITERS: Final[tuple[Writer, ...]] = (hdf5.WRITER, keras_zip.WRITER, savedmodel.WRITER, keras_directory.WRITER, architecture.WRITER, keras_metadata.WRITER)
 """In the order of how often their formats are met."""
@@ -64,6 +68,9 @@ class _Job:
     """Whether the target is the source."""
 
     backup: Path | None
+    verify: Verify | None = None
+    model: Path | None = None
+    """The directory that the source is one file of, where that file alone is replaced."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -100,12 +107,14 @@ def write(
     in_place: bool = False,
     backup: bool = True,
     shown: str | None = None,
+    verify: Verify | None = None,
 ) -> Written:
     """
     Write a changed copy of ``source`` to ``target``, or in the place of ``source``, whose original then stays as ``NAME.bak`` where ``backup`` asks for it.
 
     The target is complete and compared with the source, or what it was before. Of a directory in which one file changes in place, that file alone is
-    replaced, and its backup lies beside it.
+    replaced, and its backup lies beside it. ``verify`` gets a path by which any process of this user can read the result, before it has its place; what it
+    raises ends the write, and nothing was changed.
 
     :raises ModelFileError: with a sentence, and one of the codes ``target-exists``, ``no-space``, ``not-writable``, ``write-failed``, ``write-differs``,
         ``source-changed`` and ``not-rewritable``.
@@ -120,9 +129,57 @@ def write(
         overwrite=overwrite,
         replace=in_place,
         backup=None,
+        verify=verify,
     )
     with _told(shown or str(source), place):
         return _written(job, followed=followed, backup=backup and in_place)
+
+
+def make(
+    source: Path, target: Path, fill: Callable[[Path], None], *, overwrite: bool = False, in_place: bool = False, backup: bool = True, shown: str | None = None
+) -> Written:
+    """
+    Give a directory that ``fill`` writes, and finds right, the place of ``target``, or of ``source``, as :func:`write` does.
+
+    :raises ModelFileError: as :func:`write` does; what ``fill`` raises ends it too, and nothing was changed.
+    """
+    place = source if in_place else target
+    followed = place.is_symlink()
+    job = _Job(
+        writer=_writer("savedmodel", source),
+        source=source.resolve(),
+        target=place.resolve() if followed else place.parent.resolve() / place.name,
+        changes=Changes(),
+        overwrite=overwrite,
+        replace=in_place,
+        backup=None,
+    )
+    with _told(shown or str(source), place):
+        kept = _free_backup(job) if backup and in_place else None
+        _check_target(job)
+        drafts.remove_stale(job.target.parent)
+        before, clock = _state(job.source), _Clock()
+        with drafts.MadeDirectory.beside(job.target) as made:
+            fill(made.path)
+            clock.written = clock.compared = time.perf_counter()
+            _check_source(job, before)
+            made.publish(job.target, like=job.source, overwrite=job.overwrite or (job.replace and kept is None), backup=kept)
+        return _result(job, kept, clock, {}, followed=followed)
+
+
+def rewrite(directory: Path, changes: Changes, document_format: str) -> None:
+    """
+    Rewrite files of a directory that nobody else knows yet, such as a draft, each in its place.
+
+    :raises ModelFileError: as :func:`write` does.
+    """
+    with _told(str(directory), directory):
+        writer = _writer(document_format, directory)
+        for name in writer.members(directory, changes) if writer.members is not None else ():
+            with drafts.Draft.beside(directory / name) as draft:
+                writer.write(directory / name, draft.path, changes)
+                writer.compare(directory / name, draft.path, changes)
+                draft.publish(directory / name, like=directory / name, overwrite=True)
 
 
 def _written(job: _Job, *, followed: bool, backup: bool) -> Written:
@@ -137,7 +194,7 @@ def _written(job: _Job, *, followed: bool, backup: bool) -> Written:
 
 def _at(job: _Job, member: Path) -> _Job:
     """Return the job of replacing one file of a directory; a link in it is followed, so that its target changes."""
-    return _Job(writer=job.writer, source=member, target=member.resolve(), changes=job.changes, overwrite=job.overwrite, replace=job.replace, backup=job.backup)
+    return replace(job, source=member, target=member.resolve(), model=job.source)
 
 
 def _write_file(job: _Job, *, followed: bool, backup: bool) -> Written:
@@ -151,6 +208,10 @@ def _write_file(job: _Job, *, followed: bool, backup: bool) -> Written:
         clock.written = time.perf_counter()
         job.writer.compare(job.source, draft.path, job.changes)
         clock.compared = time.perf_counter()
+        if job.verify is not None:
+            others = {} if job.model is None else {Path(found.name): found for found in job.model.iterdir() if found != job.source}
+            with _view({**others, Path(job.target.name): draft.shared_path}, None if job.model is None else job.model.name) as path:
+                job.verify(path)
         _check_source(job, before)
         draft.publish(job.target, like=job.source, overwrite=job.overwrite or (job.replace and kept is None), backup=kept)
     return _result(job, kept, clock, counts, followed=followed)
@@ -177,6 +238,9 @@ def _write_directory(job: _Job, names: Sequence[str], *, followed: bool, backup:
             elif not _same_bytes(job.source / name, draft.path):
                 raise differs(str(name))
         clock.compared = time.perf_counter()
+        if job.verify is not None:
+            with _view({name: draft.shared_path for name, draft in made.members.items()}, job.target.name) as path:
+                job.verify(path)
         _check_source(job, before)
         made.publish(job.target, like=job.source, overwrite=job.overwrite or (job.replace and kept is None), backup=kept)
     return _result(job, kept, clock, counts, followed=followed)
@@ -215,6 +279,17 @@ def _files(directory: Path, made: drafts.DirectoryDraft) -> Iterator[Path]:
             folder = Path(parent, name)
             if folder.is_symlink():
                 made.link(folder.relative_to(directory), str(folder.readlink()))
+
+
+@contextmanager
+def _view(files: Mapping[Path, Path], directory: str | None) -> Iterator[Path]:
+    """Yield a path by which others can read drafts under their names: of a directory, or of its one file."""
+    with tempfile.TemporaryDirectory(prefix="policytool-") as scratch:
+        model = Path(scratch, directory) if directory is not None else Path(scratch)
+        for name, to in files.items():
+            (model / name).parent.mkdir(parents=True, exist_ok=True)
+            (model / name).symlink_to(to)
+        yield model if directory is not None else model / next(iter(files))
 
 
 def _same_bytes(one: Path, other: Path) -> bool:

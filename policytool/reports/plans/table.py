@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from policytool.plan import Absent, Edit
     from policytool.reports._layout import View
     from policytool.reports.plans._base import Migrations
+    from policytool.verification import Output
 
 _LABEL: Final = 12
 _WIDE: Final = 120
@@ -133,6 +134,7 @@ def _facts(migration: Migration) -> list[tuple[str, str, str]]:
     facts += [("refused", refusal.message, "bad") for refusal in plan.refusals]
     if storage := _storage(migration):
         facts.append(("tensors", storage, ""))
+    facts += _done_by_tensorflow(migration)
     if plan.state is not None:
         facts.append(("optimizer", "its state moves to the places where the loader looks for it", ""))
     if not plan.is_empty and not plan.refusals:
@@ -140,8 +142,39 @@ def _facts(migration: Migration) -> list[tuple[str, str, str]]:
     return [*facts, (_LABELS[migration.status], _outcome(migration), _STYLES[migration.status])]
 
 
-_LABELS: Final = {Status.UNCHANGED: "unchanged", Status.PLANNED: "would write", Status.WRITTEN: "written", Status.REFUSED: "not written"}
-_STYLES: Final = {Status.UNCHANGED: "dim", Status.PLANNED: "mixed", Status.WRITTEN: "good", Status.REFUSED: "bad"}
+def _done_by_tensorflow(migration: Migration) -> list[tuple[str, str, str]]:
+    """Return what was traced anew, and how far predictions are apart."""
+    facts = []
+    if migration.plan.retrace and migration.retraced is None and not migration.plan.refusals:
+        facts.append(("traced anew", "TensorFlow builds the model from its config and traces it, in a process of its own", ""))
+    if (retraced := migration.retraced) is not None:
+        held = retraced.held
+        library = f"{retraced.versions['library']} {retraced.versions['keras']} with TensorFlow {retraced.versions['tensorflow']}"
+        cast = f", {held.variables - held.identical} exactly as cast" if held.identical != held.variables else ""
+        signatures = f"; signatures {', '.join(retraced.signatures)}" if retraced.signatures else ""
+        facts.append(("traced anew", f"by {library}{signatures}", "good"))
+        facts.append(("variables", f"{held.identical} of {held.variables} are bit for bit what they were{cast}", "good"))
+        if held.judged:
+            facts.append(("graph", f"{held.judged} layers compute in what their policies say", "good"))
+    if (comparison := migration.comparison) is not None:
+        allowed = f"{comparison.tolerance:.2g} of the largest value is allowed" if comparison.tolerance else "they have to be the same bit for bit"
+        for call in comparison.calls:
+            said = ", ".join(f"{output.name} {_apart(output)}" for output in call.outputs)
+            facts.append(("predictions", f"{call.signature + ': ' if call.signature else ''}{said} ({comparison.samples} samples; {allowed})", ""))
+        facts += [("missed", text, "bad") for text in comparison.missed]
+    return facts
+
+
+def _apart(output: Output) -> str:
+    if output.equal:
+        return "the same bit for bit"
+    if output.relative is None:
+        return f"differs in {output.differing} of {output.values} values"
+    return f"off by {output.relative:.2g} of its largest value, {output.max_abs:.2g} at most"
+
+
+_LABELS: Final = {Status.UNCHANGED: "unchanged", Status.PLANNED: "would write", Status.WRITTEN: "written", Status.REFUSED: "not written", Status.MISSED: "not written"}
+_STYLES: Final = {Status.UNCHANGED: "dim", Status.PLANNED: "mixed", Status.WRITTEN: "good", Status.REFUSED: "bad", Status.MISSED: "bad"}
 
 
 def _outcome(migration: Migration) -> str:
@@ -153,7 +186,7 @@ def _outcome(migration: Migration) -> str:
                 f"nothing follows {migration.plan.suffix}, for the reasons above, and the file was" if migration.plan.kept else "the file needs nothing and was"
             )
             return f"{nothing} not touched"
-        case Status.REFUSED:
+        case Status.REFUSED | Status.MISSED:
             return "the original is as it was"
         case Status.PLANNED:
             return f"{shown(migration.target or migration.source)} ({edits} changed)"
@@ -191,7 +224,8 @@ def _loaders(migration: Migration) -> list[tuple[str, str, str]]:
     lost = [loader for loader, reason in after.items() if reason is not None and loader in before]
     for reason in dict.fromkeys(after[loader] for loader in lost):
         loaders = [loader for loader in lost if after[loader] == reason]
-        hint = f"; --target {loaders[-1]} writes what it reads" if plan.suffix != loaders[-1] and loaders[-1].startswith("tf2.") else ""
+        hint = f"; --target {loaders[-1]} writes what it reads" if plan.suffix != loaders[-1] and loaders[-1].startswith("tf2.") and not plan.retrace else ""
+        hint = hint or ("; --python with an older release writes what it reads" if migration.retraced is not None else "")
         facts.append(("no longer", f"{loader_ranges(loaders)}: {reason}{hint}", "half"))
     refused = [loader for loader, reason in after.items() if reason is not None and loader not in before]
     by_reason = {reason: [loader for loader in refused if after[loader] == reason] for reason in dict.fromkeys(after[loader] for loader in refused)}
