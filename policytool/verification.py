@@ -91,7 +91,9 @@ def job(before: Path, after: Path, model: Model, *, family: str) -> dict[str, An
 def comparison(result: Mapping[str, Any], before: Model, after: Model, *, exact: bool, retraced: bool = False) -> Comparison:
     """Return the child's answer as a value, with the tolerance that applies; ``exact`` where nothing is computed differently."""
     calls = tuple(Call(signature=call["signature"], outputs=tuple(_output(output) for output in call["outputs"])) for call in result["calls"])
-    return Comparison(tolerance=0.0 if exact else tolerance(before, after, retraced=retraced), samples=result["samples"], versions=result["versions"], calls=calls)
+    return Comparison(
+        tolerance=0.0 if exact else tolerance(before, after, retraced=retraced), samples=result["samples"], versions=result["versions"], calls=calls
+    )
 
 
 def tolerance(before: Model, after: Model, *, retraced: bool = False) -> float:

@@ -43,7 +43,7 @@ _MAX_LINE: Final = 64 * 2**20
 _TICK: Final = 0.5
 """Seconds between looks at the clock."""
 
-_GRACE: Final = 5.0
+_GRACE: Final = 2.0
 """Seconds that a child has to end by itself when it is asked to."""
 
 _TAIL: Final = 4000
@@ -124,7 +124,9 @@ class Worker:
                 case {"error": {"code": str() as code, "message": str() as message, "trace": str() as trace}}:
                     raise self._refusal(code, message, trace)
                 case _:
-                    raise WorkerError("worker-garbage", f"{self._interpreter.python} answered {str(event)[:200]!r}, which is no event; is it a Python?", ended=True)
+                    raise WorkerError(
+                        "worker-garbage", f"{self._interpreter.python} answered {str(event)[:200]!r}, which is no event; is it a Python?", ended=True
+                    )
         raise self._crash(process)
 
     def _answers(self, process: subprocess.Popen[bytes]) -> Iterator[object]:
@@ -154,7 +156,7 @@ class Worker:
             return self._process
         self.close()
         scratch = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="policytool-", ignore_cleanup_errors=True))
-        self._messages = self._stack.enter_context(tempfile.TemporaryFile())
+        self._messages = self._stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  # the stack closes it
         ours, theirs = os.pipe()
         self._stack.callback(os.close, ours)
         limit = self._interpreter.memory_limit
@@ -197,7 +199,9 @@ class Worker:
             hint = self._limit() if -code in {signal.SIGKILL, signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS} else ""
         else:
             how, hint = f"ended with code {code}", f": {last[:300]}" if last else ""
-        return WorkerError("worker-crashed", f"the process with TensorFlow ({self._interpreter.python}) {how}{hint}; nothing was written", details=tail, ended=True)
+        return WorkerError(
+            "worker-crashed", f"the process with TensorFlow ({self._interpreter.python}) {how}{hint}; nothing was written", details=tail, ended=True
+        )
 
     def _limit(self) -> str:
         limit = self._interpreter.memory_limit

@@ -16,7 +16,7 @@ import policytool
 from policytool.errors import ModelFileError
 from policytool.operations.migration import Status
 from tests import building
-from tests.conftest import FIXTURES, MIXED_H5, MIXED_JSON, MIXED_KERAS, MIXED_SAVEDMODEL, UNPACKED, run
+from tests.conftest import FIXTURES, MIXED_H5, MIXED_JSON, MIXED_KERAS, UNPACKED, run
 
 OLD: Final = FIXTURES / "tf2.3/exp_mf16_fixed128.h5"
 CURRENT: Final = FIXTURES / "keras3.15/default_float32.h5"

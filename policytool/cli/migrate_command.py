@@ -152,7 +152,7 @@ def command(
     listed = list(options.listed(paths, null=null))
     interpreter = Interpreter(python=python or sys.executable, memory_limit=memory_limit, timeout=timeout)
     with Worker(interpreter, steps(progress)) as worker:
-        own = (os.getcwd(),) if custom_objects else ()  # a module of the user's is found as python -m finds it
+        own = (str(Path.cwd()),) if custom_objects else ()  # a module of the user's is found as python -m finds it
         tools = Tools(worker=worker, verify=verify, custom_objects=custom_objects, path=own, trust=trust)
         if plan is not None:
             if asked != Options():

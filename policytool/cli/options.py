@@ -22,7 +22,7 @@ PIPE_WIDTH: Final = 120
 """What a report that goes to no terminal is laid out for, unless COLUMNS says otherwise."""
 
 
-class Size(click.ParamType):
+class Size(click.ParamType):  # type: ignore[type-arg]  # generic from Click 8.3 on alone
     """A number of bytes: ``8G``, ``512M``, ``100000``."""
 
     name = "size"

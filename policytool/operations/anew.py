@@ -62,7 +62,9 @@ class Retraced:
         for text in self.held.retyped:
             yield Note(severity=Severity.WARNING, code="signature-dtype", message=f"{text}: who calls it gets that dtype")
         if self.optimizer is not None and self.optimizer["lost"]:
-            message = f"{self.optimizer['lost']} values of the optimizer's state have no place in the optimizer that the library makes of its config; they start anew"
+            message = (
+                f"{self.optimizer['lost']} values of the optimizer's state have no place in the optimizer that the library makes of its config; they start anew"
+            )
             yield Note(severity=Severity.WARNING, code="optimizer-state-lost", message=message)
 
 

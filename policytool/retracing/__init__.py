@@ -1,6 +1,4 @@
-"""
-SavedModels that are built and traced anew by a child process with TensorFlow: what it is asked for, and what is held against its result without it.
-"""
+"""SavedModels that a child process with TensorFlow builds and traces anew: what it is asked for, and what its result is held against without it."""
 
 from policytool.retracing._asking import job, planned
 from policytool.retracing._holding import Held, differences, hold, measured

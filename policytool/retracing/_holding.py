@@ -135,7 +135,7 @@ def _variables(analysis: Analysis, directory: Path) -> dict[Key, _Stored]:
     """Return where the values of each layer's variables are stored; an integer or a string has no policy, and is compared all the same."""
     bundle = checkpoints.open_bundle(directory.joinpath(*PREFIX))
     keys = checkpoints.keys_of(bundle, {number: node.children for number, node in analysis.document.nodes.items()})
-    return {key: _Stored(bundle=bundle, key=keys[tensor.node]) for key, tensor in _keys(analysis) if tensor.node in keys}
+    return {key: _Stored(bundle=bundle, key=keys[tensor.node]) for key, tensor in _keys(analysis) if tensor.node is not None and tensor.node in keys}
 
 
 def _keys(analysis: Analysis) -> Iterator[tuple[Key, Tensor]]:

@@ -41,14 +41,14 @@ class _Predictions:
         loaded = library.tf.saved_model.load(path) if job["signatures"] else None
         signatures = dict(loaded.signatures) if loaded is not None else {}
         nested = serving.structure(model, signatures) if library.family == KERAS2 else model.inputs
-        self.size = other.size if other is not None else 0
+        self.size: int = other.size if other is not None else 0
         self.outputs = self._called(library, model, nested)
         self.signatures = {}
         for name, signature in sorted(signatures.items()):
             specs = signature.structured_input_signature[1]
             wanted = seeded.specs_of([library.tf.TensorSpec(spec.shape, spec.dtype, name=key) for key, spec in specs.items()])
             made = [signature(**dict(zip(specs, seeded.drawn(library, model, wanted, seed, self.size)))) for seed in SEEDS]
-            self.signatures[name] = {key: [_array(library, one[key]) for one in made] for key in made[0]}
+            self.signatures[name] = {key: [_array(one[key]) for one in made] for key in made[0]}
 
     def _called(self, library: Library, model: Any, nested: Any) -> Mapping[str, list[Any]]:
         nest = library.tf.nest
@@ -63,7 +63,7 @@ class _Predictions:
             self.size = size
             names = list(getattr(model, "output_names", None) or [])
             named = names if len(names) == len(made[0]) else [str(place) for place in range(len(made[0]))]
-            return {name: [_array(library, one[place]) for one in made] for place, name in enumerate(named)}
+            return {name: [_array(one[place]) for one in made] for place, name in enumerate(named)}
         text = "the model cannot be called with inputs of its own shapes: {}"
         raise Refused("not-callable", text.format(sentence(failed) if failed is not None else "")) from failed
 
@@ -77,7 +77,7 @@ def _loaded(library: Library, job: Mapping[str, Any], path: str) -> Any:
         raise Refused("not-loadable", text.format(library.versions["library"], library.versions["keras"], which, sentence(error))) from error
 
 
-def _array(library: Library, tensor: Any) -> tuple[str, Any]:
+def _array(tensor: Any) -> tuple[str, Any]:
     """Return a tensor's dtype and its values; those of 16 bits as float64, which holds them all."""
     if not hasattr(tensor, "dtype") or "Ragged" in type(tensor).__name__ or "Sparse" in type(tensor).__name__:
         raise Refused("outputs", "an output is {}, which is not compared".format(type(tensor).__name__))

@@ -73,7 +73,7 @@ class Library:
     def deserialising(self) -> Any:
         """Return a context in which configs are read as this library's own loader of SavedModels reads them: TF 2.12 on has a form that is newer."""
         options = self.optional("saving.legacy.saved_model.utils")
-        if hasattr(options, "in_tf_saved_model_scope"):
+        if options is not None and hasattr(options, "in_tf_saved_model_scope"):
             return options.keras_option_scope(save_traces=True, in_tf_saved_model_scope=True)
         return contextlib.nullcontext()
 
@@ -87,7 +87,7 @@ class Library:
     def trust(self) -> None:
         """Let code in the file run: Lambda layers hold it as bytes, which tf_keras 2.13 and later refuse unless told so."""
         internal = getattr(self.keras, "config" if self.family == KERAS3 else "__internal__", None)
-        if hasattr(internal, "enable_unsafe_deserialization"):
+        if internal is not None and hasattr(internal, "enable_unsafe_deserialization"):
             internal.enable_unsafe_deserialization()
 
     def set_policy(self, name: str) -> None:
@@ -143,7 +143,7 @@ def is_revived(layer: Any) -> bool:
 def below(layer: Any) -> list[Any]:
     """Return the layers directly in a layer, in the order in which Keras tracks them."""
     if hasattr(layer, "_flatten_layers"):
-        found = list(layer._flatten_layers(recursive=False, include_self=False))
+        found = list(layer._flatten_layers(recursive=False, include_self=False))  # noqa: SLF001 - every layer that it tracks, not those of a model alone
     else:  # TF 2.2 and 2.3 list the containers of layers instead
         held = list(getattr(layer, "_layers", []))
         found = [inner for one in held for inner in ([one] if hasattr(one, "get_config") else getattr(one, "layers", []))]
@@ -173,7 +173,7 @@ def _libraries(family: str) -> tuple[Any, Any]:
         raise Refused("no-tensorflow", str(error)) from error
     for name in ("tf_keras", "tensorflow.keras") if family == KERAS2 else ("keras", "tensorflow.keras"):
         try:
-            keras = importlib.import_module(name)
+            keras: Any = importlib.import_module(name)
         except ImportError:
             keras = getattr(tf, "keras", None) if name == "tensorflow.keras" else None
         version = str(getattr(keras, "__version__", tf.__version__)) if keras is not None and hasattr(keras, "models") else ""

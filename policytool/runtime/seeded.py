@@ -91,7 +91,7 @@ def _vocabulary(model: Any) -> list[str]:
         if type(layer).__name__ in ("StringLookup", "TextVectorization"):
             try:
                 found = [str(word) for word in layer.get_vocabulary()][:50]
-            except Exception:  # noqa: BLE001, S112 - a lookup without a vocabulary; other words do
+            except Exception:  # noqa: S112 - a lookup without a vocabulary; other words do
                 continue
             return [*found, "unheard-of"]
     return list(_WORDS)

@@ -11,7 +11,7 @@ from .library import Refused, paths, sentence
 from .seeded import drawn, sizes, specs_of
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Mapping, Sequence
+    from typing import Any, Mapping, Sequence
 
     from .library import Library
 
@@ -81,10 +81,10 @@ def match(library: Library, model: Any, nested: Any, name: str, signature: Any) 
             failed = error  # too small for it
             continue
         for order in _orders(names, specs, model, wanted):
-            found = _outputs(library, model, nested, order, samples, given)
+            found = _outputs(library, model, [nest.pack_sequence_as(nested, [sample[one] for one in order]) for sample in samples], given)
             if found is not None:
                 return Matched(name, specs, order, found)
-        raise _foreign(name, "on the same inputs it gives other values than the model")
+        raise _foreign(name, "on the same inputs it gives other values than the model that {} loads".format(library.versions["library"]))
     text = "signature {} cannot be called with inputs of its own shapes: {}"
     raise Refused("signature-fails", text.format(name, sentence(failed) if failed is not None else "none were tried")) from failed
 
@@ -93,12 +93,12 @@ def exported(library: Library, model: Any, nested: Any, matched: Matched) -> Any
     """Return the signature over another model: the same names, shapes and input dtypes, in the order of the model's own inputs."""
     tf = library.tf
 
-    @tf.function(input_signature=[[_named(library, matched.specs[one], one) for one in matched.order]], autograph=False)
     def serve(tensors: Any) -> Any:
         flat = tf.nest.flatten(call(model, tf.nest.pack_sequence_as(nested, tensors)))
         return {name: flat[position] for name, position in matched.outputs.items()}
 
-    return serve
+    specs = [_named(library, matched.specs[one], one) for one in matched.order]
+    return tf.function(serve, input_signature=[specs], autograph=False)
 
 
 def roundoff(model: Any) -> float:
@@ -124,23 +124,21 @@ def _orders(names: Sequence[str], specs: Mapping[str, Any], model: Any, wanted: 
 
 def _fits(spec: Any, tensor: Any) -> bool:
     floating = spec.dtype.is_floating and getattr(tensor.dtype, "is_floating", "float" in str(tensor.dtype))
-    return (floating or spec.dtype == tensor.dtype) and spec.shape.is_compatible_with(tensor.shape)
+    return bool((floating or spec.dtype == tensor.dtype) and spec.shape.is_compatible_with(tensor.shape))
 
 
-def _outputs(library: Library, model: Any, nested: Any, order: Sequence[str], samples: Any, given: Any) -> Any:
+def _outputs(library: Library, model: Any, inputs: Sequence[Any], given: Any) -> Any:
     """Return which of the model's outputs each output of the signature is; None where one is none of them."""
     nest = library.tf.nest
     try:
-        made = [nest.flatten(call(model, nest.pack_sequence_as(nested, [sample[name] for name in order]))) for sample in samples]
+        made = [nest.flatten(call(model, one)) for one in inputs]
     except (ValueError, TypeError, library.tf.errors.OpError):
         return None
     names = list(getattr(model, "output_names", None) or [])
     bound = _SLACK * roundoff(model)
-    found = {}
+    found: dict[str, int] = {}
     for key in given[0]:
-        candidates = [
-            place for place in range(len(made[0])) if all(_alike(result[key], one[place], bound) for result, one in zip(given, made))
-        ]
+        candidates = [place for place in range(len(made[0])) if all(_alike(result[key], one[place], bound) for result, one in zip(given, made))]
         named = [place for place in candidates if place < len(names) and names[place] == key]
         free = [place for place in candidates if place not in found.values()]
         if not candidates:
@@ -158,7 +156,7 @@ def _alike(one: Any, other: Any, bound: float) -> bool:
     first, second = first.astype("float64"), second.astype("float64")
     finite = np.isfinite(first) & np.isfinite(second)
     largest = float(np.abs(first[finite]).max()) if finite.any() else 0.0
-    same = np.isnan(first) == np.isnan(second)
+    same = (np.isnan(first) == np.isnan(second)) & (np.isfinite(first) == np.isfinite(second))
     return bool(same.all() and (np.abs(first[finite] - second[finite]) <= bound * largest).all())
 
 

@@ -173,7 +173,13 @@ def _apart(output: Output) -> str:
     return f"off by {output.relative:.2g} of its largest value, {output.max_abs:.2g} at most"
 
 
-_LABELS: Final = {Status.UNCHANGED: "unchanged", Status.PLANNED: "would write", Status.WRITTEN: "written", Status.REFUSED: "not written", Status.MISSED: "not written"}
+_LABELS: Final = {
+    Status.UNCHANGED: "unchanged",
+    Status.PLANNED: "would write",
+    Status.WRITTEN: "written",
+    Status.REFUSED: "not written",
+    Status.MISSED: "not written",
+}
 _STYLES: Final = {Status.UNCHANGED: "dim", Status.PLANNED: "mixed", Status.WRITTEN: "good", Status.REFUSED: "bad", Status.MISSED: "bad"}
 
 
