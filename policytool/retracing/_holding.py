@@ -120,9 +120,11 @@ class _Stored:
 
     @property
     def dtype(self) -> str:
+        """The dtype that they are stored in."""
         return self.bundle.entries[self.key].dtype
 
     def array(self) -> Any:  # noqa: ANN401  # an array of any float dtype
+        """Return them, flat."""
         import numpy as np
 
         from policytool import casting
