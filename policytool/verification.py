@@ -77,15 +77,26 @@ class Comparison:
         return tuple(text for call in self.calls for output in call.outputs if (text := _missed(call, output, self.tolerance)) is not None)
 
 
-def job(before: Path, after: Path, model: Model, *, family: str) -> dict[str, Any]:
+def job(before: Path, after: Path, models: tuple[Model, Model], *, family: str) -> dict[str, Any]:
     """
-    Return the job that compares two files; ``model`` is what either of them says.
+    Return the job that compares two files, of which ``models`` are the reports.
+
+    Each is loaded under the policy that its own model has: that is what the layers get that a class's own code makes.
 
     :raises ModelFileError: for a file that holds no weights to predict with.
     """
+    model, other = models
     if model.format in _WITHOUT_WEIGHTS:
         raise ModelFileError(model.path, "no-weights", f"holds no weights ({model.format}): there is nothing that --verify could predict with")
-    return {"job": "compare", "family": family, "before": str(before.resolve()), "after": str(after), "signatures": bool(model.signatures)}
+    return {
+        "job": "compare",
+        "family": family,
+        "before": str(before.resolve()),
+        "after": str(after),
+        "policy_before": model.layers[0].policy,
+        "policy_after": other.layers[0].policy,
+        "signatures": bool(model.signatures),
+    }
 
 
 def comparison(result: Mapping[str, Any], before: Model, after: Model, *, exact: bool, retraced: bool = False) -> Comparison:

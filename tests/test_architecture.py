@@ -29,7 +29,23 @@ PACKAGE: Final = Path(policytool.__file__).parent
 
 LEVELS: Final = (
     # L0 mechanisms, which know nothing of models
-    {"errors", "limits", "jsontext", "dtypes", "mistaken", "version", "naming", "classes", "casting", "drafts", "protobuf_messages", "checkpoints", "wire", "workers", "runtime"},
+    {
+        "errors",
+        "limits",
+        "jsontext",
+        "dtypes",
+        "mistaken",
+        "version",
+        "naming",
+        "classes",
+        "casting",
+        "drafts",
+        "protobuf_messages",
+        "checkpoints",
+        "wire",
+        "workers",
+        "runtime",
+    },
     # L1 values: a policy; a file as named JSON parts
     {"policy", "policymap", "document"},
     # L2 the layer tree as a value; what is to change in it, and in JSON text

@@ -54,11 +54,20 @@ class Retraced:
     optimizer: Mapping[str, int] | None
     """How many values of the optimizer's state came over, and how many did not; None without an optimizer."""
 
+    load_under: str | None = None
+    """The policy to load the model under, where classes of someone else's build layers by themselves."""
+
     def notes(self) -> Iterator[Note]:
         """Yield what is to be told of it."""
         if not self.traces:
             message = "the file has no traced functions (save_traces=False), and neither has the result: every loader builds its layers from their configs"
             yield Note(severity=Severity.NOTE, code="no-traces", message=message)
+        if self.load_under not in {None, "float32"}:
+            message = (
+                f"classes of its own build layers in the global policy of whoever loads it: with the classes at hand, load it under "
+                f"mixed_precision.set_global_policy({self.load_under!r})"
+            )
+            yield Note(severity=Severity.WARNING, code="load-under-policy", message=message)
         for text in self.held.retyped:
             yield Note(severity=Severity.WARNING, code="signature-dtype", message=f"{text}: who calls it gets that dtype")
         if self.optimizer is not None and self.optimizer["lost"]:
@@ -107,7 +116,7 @@ class Run:
         :raises WorkerError: where the child cannot do it.
         """
         wanted = retracing.planned(self.analysis, self.plan)
-        result = self._asked(retracing.job(wanted, self.source, draft))
+        result = self._asked(retracing.job(self.analysis, wanted, self.source, draft))
         after = _read(draft, self.plan.path)
         try:
             wrong = next(retracing.differences(self.analysis, wanted, after, self.source, draft), None)
@@ -117,8 +126,14 @@ class Run:
         except BundleError as error:
             raise ModelFileError(self.plan.path, error.code, str(error)) from error
         self._respell(after, draft, result["versions"])
+        own = [site for site in after.placed.sites if opaque.is_opaque(site) and site.class_name not in opaque.OPAQUE_CLASSES]
         self.retraced = Retraced(
-            held=held, versions=result["versions"], traces=result["traces"], signatures=tuple(result["signatures"]), optimizer=result["optimizer"]
+            held=held,
+            versions=result["versions"],
+            traces=result["traces"],
+            signatures=tuple(result["signatures"]),
+            optimizer=result["optimizer"],
+            load_under=after.model.layers[0].policy if own else None,
         )
         if self.tools.verify:
             self.verify(draft)
@@ -133,7 +148,7 @@ class Run:
         self.after = _read(path, self.plan.path)
         before, after = self.analysis.model, self.after.model
         family = "keras3" if self.analysis.origins[-1].release.id.startswith("keras3") else "keras2"
-        answer = self._asked(verification.job(self.source, path, before, family=family))
+        answer = self._asked(verification.job(self.source, path, (before, after), family=family))
         exact = not self.plan.retrace and not self.plan.casts and all(edit.kind is not Kind.NUMERICS for edit in self.plan.edits)
         self.comparison = verification.comparison(answer, before, after, exact=exact, retraced=self.plan.retrace)
         if self.comparison.missed:

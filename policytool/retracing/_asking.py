@@ -22,7 +22,7 @@ def planned(analysis: Analysis, plan: Plan) -> Analysis:
     return reading.analysed(applied(analysis.document, plan.edits, ()))
 
 
-def job(wanted: Analysis, source: Path, draft: Path) -> dict[str, Any]:
+def job(before: Analysis, wanted: Analysis, source: Path, draft: Path) -> dict[str, Any]:
     """
     Return the job that writes the model as ``wanted`` has it to ``draft``.
 
@@ -41,6 +41,7 @@ def job(wanted: Analysis, source: Path, draft: Path) -> dict[str, Any]:
         "draft": str(draft.resolve()),
         "config": config,
         "training": metadata.get("training_config") or None,
+        "policy_before": before.model.layers[0].policy,
         "policy": layers[0].policy,
         "policies": {
             layer.path: layer.policy

@@ -70,7 +70,8 @@ class _Predictions:
 
 def _loaded(library: Library, job: Mapping[str, Any], path: str) -> Any:
     try:
-        return library.load(path, compiled=False, trust=job["trust"])
+        with library.under(job["policy_before" if path == job["before"] else "policy_after"]):
+            return library.load(path, compiled=False, trust=job["trust"])
     except Exception as error:  # whatever the library raises is its refusal
         which = "the original" if path == job["before"] else "the result"
         text = "{} {} cannot load {}: {}"

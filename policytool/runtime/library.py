@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from types import ModuleType
-    from typing import Any, Sequence
+    from typing import Any, Iterator, Sequence
 
 KERAS2 = "keras2"
 KERAS3 = "keras3"
@@ -90,13 +90,20 @@ class Library:
         if internal is not None and hasattr(internal, "enable_unsafe_deserialization"):
             internal.enable_unsafe_deserialization()
 
-    def set_policy(self, name: str) -> None:
-        """Make a policy the global one."""
+    @contextlib.contextmanager
+    def under(self, name: str | None) -> Iterator[None]:
+        """Make a policy the global one within the context: what a class's own code builds takes it."""
+        self._set_policy(name or "float32")
+        try:
+            yield
+        finally:
+            self._set_policy("float32")
+
+    def _set_policy(self, name: str) -> None:
         mixed = self.keras.mixed_precision
-        if hasattr(mixed, "set_global_policy"):
-            mixed.set_global_policy(name)
-        else:
-            mixed.experimental.set_policy(name)
+        setters = (getattr(mixed, place, None) for place in ("set_global_policy", "set_dtype_policy"))  # the second is Keras 3's own name
+        setter = next((found for found in setters if found is not None), None)
+        (setter or mixed.experimental.set_policy)(name)
 
     def policy(self, name: str) -> Any:
         """Return a policy by its name."""

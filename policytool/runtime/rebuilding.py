@@ -32,9 +32,8 @@ def rebuilt(library: Library, original: Any, nested: Any, job: Mapping[str, Any]
     lookups = Lookups(original, os.path.join(job["source"], ASSETS))
     config = _decoded(library, library.spelled(lookups.known(job["config"])))
     places = sharing.shared(original)
-    library.set_policy(job["policy"] or "float32")
     try:
-        with library.scope():
+        with library.under(job["policy"]), library.scope():
             with library.deserialising():
                 model = sharing.Builder(library, places).model(config) if places else type(original).from_config(config)
             _apply(library, model, job["policies"])
@@ -45,8 +44,6 @@ def rebuilt(library: Library, original: Any, nested: Any, job: Mapping[str, Any]
     except Exception as error:  # the code of a class of someone else's can raise anything
         text = "{} cannot be built in the new policies: {}"
         raise Refused("not-buildable", text.format(original.name, sentence(error))) from error
-    finally:
-        library.set_policy("float32")
     lookups.told_as_before(model)
     return model
 
