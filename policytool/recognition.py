@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from policytool import mistaken
+from policytool.drafts import ASIDE
 from policytool.errors import ModelFileError
 from policytool.formats import FORMATS, Probe
 
@@ -29,13 +31,21 @@ def document(path: Path, shown: str) -> Document:
             raise probe.failure("no-model", f"is a directory without a model in it; {mistaken.EXPECTED}")
         raise probe.failure(*mistaken.foreign(probe.head))
     except FileNotFoundError as error:
-        raise ModelFileError(shown, "not-found", "does not exist; check the path") from error
+        raise ModelFileError(shown, "not-found", _missing(path)) from error
     except PermissionError as error:
         raise ModelFileError(shown, "no-permission", "may not be read by this user; check its permissions") from error
     except IsADirectoryError as error:
         raise ModelFileError(shown, "foreign", f"is a directory where a file should be; {mistaken.EXPECTED}") from error
     except OSError as error:
         raise ModelFileError(shown, "unreadable", f"cannot be read: {error.strerror or error}") from error
+
+
+def _missing(path: Path) -> str:
+    """Return what to do about a path that is not there; its backup may be, where a replacement was interrupted."""
+    backup = path.with_name(f"{path.name}{ASIDE}") if path.name else path
+    if not os.path.lexists(path) and os.path.lexists(backup):
+        return f"does not exist, but {backup.name} does: replacing it was interrupted after the original got that name; rename it back, and run again"
+    return "does not exist; check the path"
 
 
 def is_model(path: Path) -> bool:

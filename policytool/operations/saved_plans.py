@@ -17,6 +17,7 @@ from policytool.operations.anew import Run
 from policytool.operations.inspection import Failure
 from policytool.operations.migration import Result, carried_out
 from policytool.plan import ABSENT, Cast, Edit, Kind, Plan, Refusal, Slot
+from policytool.planning import revival
 from policytool.planning.applied import applied
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def migrate_saved(file: Path, paths: tuple[str, ...], destination: Destination, 
             casts=plan.casts,
             state=plan.state,
             loaders_before=unchanged.loaders,
-            loaders_after=changed.loaders,
+            loaders_after=revival.loaders(document, plan.edits, changed.loaders),
             retrace=plan.retrace,
         )
         run = Run(plan=current, analysis=analysis, source=path, tools=tools) if tools is not None else None

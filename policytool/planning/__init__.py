@@ -52,7 +52,7 @@ def plan(analysis: Analysis, options: Options) -> Plan:
     casts = storage.casts(subject, decisions, retrace=retrace)
     trained = _training(subject, options, decisions, edits, target)
     everything = (*edits, *trained.edits)
-    after = reading.analysed(applied(subject.document, everything, casts)).model.loaders
+    after = revival.loaders(subject.document, everything, reading.analysed(applied(subject.document, everything, casts)).model.loaders)
     return Plan(
         path=analysis.model.path,
         format=analysis.model.format,

@@ -8,21 +8,27 @@ where the variables' dtypes do not, and where nothing that is revived computes w
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool import capabilities, opaque
-from policytool.plan import Refusal
+from policytool.plan import Kind, Refusal
 from policytool.planning import propagation
 from policytool.planning.decisions import Decisions
 from policytool.planning.propagation import GRAPH_OPS
 from policytool.policy import Policy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
+    from policytool.document import Document
+    from policytool.model import Verdict
+    from policytool.plan import Edit
     from policytool.planning.subject import Subject
 
 _MODELS: Final = frozenset({"_tf_keras_network", "_tf_keras_model", "_tf_keras_sequential"})
+_REVIVING: Final = frozenset({"tf1.15", "tf2.0", "tf2.1"})
+_REVIVES_ALL: Final = "up to TF 2.1 every layer is revived from what was traced, which computes in the old dtype"
 _LAMBDA: Final = "Lambda"
 _RETRACE: Final = "--retrace does it"
 
@@ -37,6 +43,13 @@ def check(subject: Subject, decisions: Decisions) -> None:
     decisions.refusals += _variables(subject, decisions, affected)
     decisions.refusals += _revived(subject, affected)
     decisions.refusals += _fed_otherwise(subject, decisions)
+
+
+def loaders(document: Document, edits: Iterable[Edit], verdicts: tuple[Verdict, ...]) -> tuple[Verdict, ...]:
+    """Return the verdicts on a rewritten file, with what loaders say that revive every layer from traces, Keras' own too."""
+    if not document.nodes or not any(edit.kind is Kind.NUMERICS for edit in edits):
+        return verdicts
+    return tuple(replace(verdict, reason=_REVIVES_ALL) if verdict.loader in _REVIVING and verdict.reason is None else verdict for verdict in verdicts)
 
 
 def is_revived(subject: Subject, index: int) -> bool:

@@ -75,6 +75,9 @@ def notes(subject: Subject, dialect: Dialect, before: Json, after: Json, state: 
         found.append(Note(severity=Severity.WARNING, code="optimizer-state", message=message))
     if subject.document.format == "h5" and not dialect.keras3 and was != will:
         found.append(_about_hdf5(before, wraps=will))
+    if subject.is_saved_object and was != will:
+        message = "Keras restores no optimizer's state from a SavedModel: training starts with fresh slots, as it would without the change"
+        found.append(Note(severity=Severity.NOTE, code="optimizer-state", message=message))
     return tuple(found)
 
 

@@ -44,6 +44,7 @@ class _Walk:
     part: str
     composites: Mapping[str, tuple[SubLayer, ...]]
     keras3: bool
+    each: bool
     sites: list[Site] = field(default_factory=list)
     shared: dict[int, int] = field(default_factory=dict)
     """Shared object id to the index of its first site."""
@@ -65,13 +66,14 @@ class _Place:
     """What a Bidirectional puts before the name of the layer that it builds."""
 
 
-def sites(part: str, config: Json, composites: Mapping[str, tuple[SubLayer, ...]], *, keras3: bool) -> tuple[Site, ...]:
+def sites(part: str, config: Json, composites: Mapping[str, tuple[SubLayer, ...]], *, keras3: bool, each: bool = False) -> tuple[Site, ...]:
     """
     Return every layer of a serialised model, the model itself first, in model order.
 
+    :param each: whether a shared layer is returned at each of its places, and not once
     :raises SpellingError: for a config that is no serialised model, or beyond the bound on layers.
     """
-    walk = _Walk(part=part, composites=composites, keras3=keras3)
+    walk = _Walk(part=part, composites=composites, keras3=keras3, each=each)
     if not isinstance(config, dict) or not isinstance(config.get("class_name"), str) or not isinstance(config.get("config"), dict | list):
         raise SpellingError(f"{part} holds no serialised model: expected an object with class_name and config")
     _visit(walk, config, _Place(steps=(), parent=None, attribute=LAYERS))
@@ -84,7 +86,7 @@ def _visit(walk: _Walk, value: dict[str, Json], place: _Place) -> None:
         raise SpellingError(f"{walk.part} holds more than {limits.MAX_LAYERS} layers")
     site = _site(walk, value, place)
     identity = value.get("shared_object_id")
-    if isinstance(identity, int) and not place.prefix:
+    if isinstance(identity, int) and not place.prefix and not walk.each:
         first = walk.shared.setdefault(identity, len(walk.sites))
         if first != len(walk.sites):
             walk.sites[first] = replace(walk.sites[first], also_at=(*walk.sites[first].also_at, site.names))

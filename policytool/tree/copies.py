@@ -7,6 +7,7 @@ the layer, twice more in the root, and TF 2.5 writes all of that to two files.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from policytool.errors import SpellingError
@@ -28,6 +29,7 @@ _OWN: Final = (("dtype",), ("config", "dtype"))
 """Where a node's metadata says its own policy."""
 
 _MODEL_CONFIG: Final = "model_config"
+_ANYWHERE: Final = -1
 
 
 def places(document: Document, sites: Sequence[Site]) -> Mapping[Address, tuple[int, ...]]:
@@ -67,13 +69,16 @@ def _of_node(document: Document, part: str, index: int, below: Mapping[int, Mapp
 def _nested(part: str, prefix: str, holder: Json, index: int, below: Mapping[int, Mapping[str, int]]) -> Iterator[tuple[Address, int]]:
     """Yield the places of the layers that stand in the config of the layer at ``index``, and which layers they are."""
     try:
-        inner = configs.sites(part, holder, {}, keras3=False)
+        inner = configs.sites(part, holder, {}, keras3=False, each=True)
     except SpellingError:
         return  # a layer whose get_config raised, or a class that keeps something else there
     sites = {0: index}
     for position, site in enumerate(inner):
         parent = sites.get(site.parent) if site.parent is not None else None
-        if parent is not None and (found := _child(below.get(parent, {}), site)) is not None:
+        found = _child(below.get(parent, {}), site) if parent is not None else None
+        if found is None and position:
+            found = below.get(_ANYWHERE, {}).get(_kind(site))
+        if found is not None:
             sites[position] = found
         if position in sites and site.address is not None and isinstance(site.spelled, str | dict):
             yield Address(part=part, pointer=prefix + site.address.pointer), sites[position]
@@ -92,8 +97,14 @@ def _child(children: Mapping[str, int], site: Site) -> int | None:
 
 
 def _below(sites: Sequence[Site]) -> dict[int, dict[str, int]]:
-    """Return the children of each site by name, and by attribute where only one has it; a shared layer is a child wherever it stands."""
+    """
+    Return the children of each site by name, and the first by its attribute; a shared layer is a child wherever it stands.
+
+    What a lone ``keras_metadata.pb`` tells of a shared layer is its first place alone: it is found anywhere, where only one has its name and class.
+    """
     found: dict[int, dict[str, int]] = {}
+    kinds = Counter(_kind(site) for site in sites)
+    found[_ANYWHERE] = {_kind(site): index for index, site in enumerate(sites) if kinds[_kind(site)] == 1}
     by_names = {names: index for index, site in reversed(list(enumerate(sites))) for names in (site.names, *site.also_at)}
     for index, site in enumerate(sites):
         for names in (site.names, *site.also_at):
@@ -103,6 +114,10 @@ def _below(sites: Sequence[Site]) -> dict[int, dict[str, int]]:
         if site.parent is not None:
             found.setdefault(site.parent, {}).setdefault(f"/{site.attribute}", index)
     return found
+
+
+def _kind(site: Site) -> str:
+    return f"{site.class_name}/{site.given_name or site.name}"
 
 
 def _stands(metadata: Mapping[str, Json], steps: tuple[str, ...]) -> bool:

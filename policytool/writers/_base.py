@@ -44,7 +44,7 @@ class Writer:
 
     name: str
     format: str
-    """The document's format: ``h5``, ``keras`` or ``json``."""
+    """The document's format, such as ``h5`` or ``savedmodel``."""
 
     directory: bool = False
     """
@@ -67,6 +67,9 @@ class Writer:
 
     members: Callable[[Path, Changes], tuple[str, ...]] | None = None
     """The names of the files that change in a directory."""
+
+    owns: Callable[[Path], bool] | None = None
+    """Whether what has this relative path in a directory is the model's own: there a link stands for what it leads to."""
 
 
 def edited(texts: Mapping[str, str], edits: Sequence[Edit]) -> Mapping[str, str]:

@@ -224,7 +224,7 @@ def _write_directory(job: _Job, names: Sequence[str], *, followed: bool, backup:
     before, clock = _state(job.source), _Clock()
     counts: dict[tuple[str, ...], Counts] = {}
     with drafts.DirectoryDraft.beside(job.target) as made:
-        for name in _files(job.source, made):
+        for name in _files(job, made):
             draft = made.member(name)
             if str(name) in names:
                 counts |= job.writer.write(job.source / name, draft.path, job.changes)
@@ -257,28 +257,28 @@ def _result(job: _Job, kept: Path | None, clock: _Clock, counts: Counted, *, fol
     )
 
 
-def _files(directory: Path, made: drafts.DirectoryDraft) -> Iterator[Path]:
+def _files(job: _Job, made: drafts.DirectoryDraft, below: Path = Path()) -> Iterator[Path]:
     """
     Yield the files below a directory, relative to it, but for backups of others.
 
-    Links in it are kept as links, but for those that stand for the model's own files.
+    Links in it are kept as links, but for those that stand for the model's own files and folders, as a cache of downloads makes them: what they lead to is
+    copied, so that the new model is whole.
     """
-    for parent, below, names in os.walk(directory):
-        for name in sorted(names):
-            file = Path(parent, name)
-            relative = file.relative_to(directory)
-            if name.endswith(drafts.SUFFIX) or (name.endswith(BACKUP) and name.removesuffix(BACKUP) in names):
-                continue
-            if file.is_symlink() and (relative.parent != Path() or not name.endswith((".json", ".weights.h5"))):
-                made.link(relative, str(file.readlink()))
-            elif stat.S_ISREG(file.stat().st_mode):
-                yield relative
-            else:
-                raise WriteError("not-rewritable", f"{relative} is no regular file")
-        for name in below:
-            folder = Path(parent, name)
-            if folder.is_symlink():
-                made.link(folder.relative_to(directory), str(folder.readlink()))
+    folder = job.source / below
+    names = sorted(entry.name for entry in folder.iterdir())
+    for name in names:
+        file, relative = folder / name, below / name
+        if name.endswith(drafts.SUFFIX) or (name.endswith(BACKUP) and name.removesuffix(BACKUP) in names):
+            continue
+        is_own = job.writer.owns is not None and job.writer.owns(relative)
+        if file.is_symlink() and not is_own:
+            made.link(relative, str(file.readlink()))
+        elif stat.S_ISDIR(file.stat().st_mode):
+            yield from _files(job, made, relative)
+        elif stat.S_ISREG(file.stat().st_mode):
+            yield relative
+        else:
+            raise WriteError("not-rewritable", f"{relative} is no regular file")
 
 
 @contextmanager

@@ -61,6 +61,11 @@ def compare(source: Path, draft: Path, changes: Changes) -> None:
         comparing.compare(opened, made, _wanted(source, changes))
 
 
+def owns(path: Path) -> bool:
+    """Return whether a file is the config, the metadata or weights."""
+    return len(path.parts) == 1 and path.name.endswith((".json", layout.WEIGHTS_SUFFIX))
+
+
 def _of(part: str, changes: Changes) -> list[Edit]:
     return [edit for edit in changes.edits if edit.address.part == part]
 
@@ -82,4 +87,6 @@ def _rebuilds(path: Path, changes: Changes) -> Mapping[str, Rebuild]:
     return _weights.rebuilds(names, opening, changes)
 
 
-WRITER: Final = Writer(name="keras-directory", format="keras", directory=True, texts=texts, measure=measure, write=write, compare=compare, members=members)
+WRITER: Final = Writer(
+    name="keras-directory", format="keras", directory=True, texts=texts, measure=measure, write=write, compare=compare, members=members, owns=owns
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.savedmodel import GRAPH, KERAS
+from policytool.formats.savedmodel import GRAPH, KERAS, OWN_DIRECTORIES, OWN_FILES
 from policytool.writers import _metadata
 from policytool.writers._base import Changes, WriteError, Writer, edited
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from policytool.writers._base import Counted
 
 _FILES: Final = (KERAS, GRAPH)
+_DEEPEST: Final = 2
+"""``variables/variables.index``: a link any deeper stays one, and so no circle of links is followed."""
 
 
 def texts(path: Path) -> Mapping[str, str]:
@@ -48,6 +50,11 @@ def compare(source: Path, draft: Path, changes: Changes) -> None:
     _metadata.compare(source, draft, source.name, _of(source.name, changes))
 
 
+def owns(path: Path) -> bool:
+    """Return whether it is one of a SavedModel's files, or a file or folder of its variables and assets, linked at one level at the most."""
+    return (len(path.parts) == 1 and path.name in OWN_FILES) or (len(path.parts) <= _DEEPEST and path.parts[0] in OWN_DIRECTORIES)
+
+
 def _of(file: str, changes: Changes) -> list[Edit]:
     return [edit for edit in changes.edits if _is_in(edit.address.part, file)]
 
@@ -56,4 +63,6 @@ def _is_in(part: str, file: str) -> bool:
     return part.partition("#")[0] == file
 
 
-WRITER: Final = Writer(name="savedmodel", format="savedmodel", directory=True, texts=texts, measure=measure, write=write, compare=compare, members=members)
+WRITER: Final = Writer(
+    name="savedmodel", format="savedmodel", directory=True, texts=texts, measure=measure, write=write, compare=compare, members=members, owns=owns
+)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.compat
 
-REWRITTEN: Final = ("h5", "keras", "keras-dir", "json")
+REWRITTEN: Final = ("h5", "keras", "keras-dir", "json", "savedmodel")
 RELEASES: Final = tuple(dict.fromkeys(case.release for case in CASES))
 EVERY_TARGET: Final = os.environ.get("POLICYTOOL_COMPAT_TARGETS") == "all"
 EPS: Final = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}

@@ -11,7 +11,7 @@ import pytest
 from policytool import planning, reading, recognition
 from policytool.errors import ModelFileError
 from policytool.generations import SubPolicy
-from policytool.plan import Kind
+from policytool.plan import REWRITTEN, Kind
 from policytool.planning.applied import applied
 from policytool.planning.options import RETARGETS, Options
 from policytool.tree import Unspelled
@@ -36,7 +36,7 @@ def documents(release: str) -> tuple[Document, ...]:
             except ModelFileError as error:
                 assert error.code in {"no-config", "json-not-keras", "h5-not-keras"}, error  # an index of shards
                 continue
-            if document.config_part is not None and document.format in {"h5", "keras", "json"}:
+            if document.config_part is not None and document.format in REWRITTEN:
                 found.append(document)
     assert found
     return tuple(found)

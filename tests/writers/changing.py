@@ -50,8 +50,12 @@ def casts(document: Document, after: dict[str, str] = OTHER) -> tuple[Cast, ...]
 
 
 def all_changes(path: Path) -> Changes:
-    """Return an edit and casts of everything for the model at a path."""
+    """Return an edit and casts of everything for the model at a path; a SavedModel's metadata is edited wherever it stands."""
     document = document_of(path)
+    if document.nodes:
+        parts = sorted({part for node in document.nodes.values() for part in (node.part, node.other_part) if part is not None})
+        found = ((part, steps, value) for part in parts for steps, value in _strings(document.parts[part]))
+        return Changes(edits=tuple(edit(part, pointer(*steps), value, f"another {value}") for part, steps, value in found if steps[-1] == "name"))
     edited = dtype_edit(document)
     return Changes(edits=(edited,) if edited else (), casts=casts(document))
 

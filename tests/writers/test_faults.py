@@ -25,11 +25,14 @@ from policytool.drafts import _draft
 from policytool.errors import ModelFileError
 from policytool.writers import Changes
 from tests.building import h5_model, keras_zip, sequential
-from tests.conftest import MIXED_H5, MIXED_JSON, MIXED_KERAS, UNPACKED
+from tests.conftest import FIXTURES, MIXED_H5, MIXED_JSON, MIXED_KERAS, MIXED_SAVEDMODEL, UNPACKED
 from tests.writers.changing import all_changes, document_of, dtype_edit, edit, held
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+ONE_FILE: Final = FIXTURES / "tf2.15/global_mixed_float16"
+"""A SavedModel whose metadata stands in keras_metadata.pb alone; that of :data:`MIXED_SAVEDMODEL` stands in two files."""
 
 CALLS: Final = ("pwrite", "fsync", "link", "rename", "replace", "copy_file_range", "ftruncate", "fchmod", "mkdir", "open", "pread", "preadv")
 """Where the system can fail; ``os`` functions that the writers and drafts call."""
@@ -44,6 +47,11 @@ class Scenario:
     in_place: bool = False
     backup: bool = True
     overwrite: bool = False
+
+    @property
+    def replaces_directory(self) -> bool:
+        """Whether a whole directory takes the place of another, and no backup is kept."""
+        return self.in_place and not self.backup and self.sample.is_dir()
 
     def prepare(self, directory: Path) -> Path:
         """Put the model, and what it shall not harm, in an empty directory."""
@@ -85,6 +93,12 @@ SCENARIOS: Final = {
     "directory-in-place": Scenario(UNPACKED, in_place=True),
     "directory-one-file": Scenario(UNPACKED, edits_only=True, in_place=True),
     "json": Scenario(MIXED_JSON, in_place=True),
+    "savedmodel-one-file": Scenario(ONE_FILE, in_place=True),
+    "savedmodel-one-file-new": Scenario(ONE_FILE),
+    "savedmodel-two-files": Scenario(MIXED_SAVEDMODEL, in_place=True),
+    "savedmodel-two-files-no-backup": Scenario(MIXED_SAVEDMODEL, in_place=True, backup=False),
+    "savedmodel-two-files-new": Scenario(MIXED_SAVEDMODEL),
+    "keras-metadata": Scenario(ONE_FILE / "keras_metadata.pb", in_place=True),
 }
 
 
@@ -130,7 +144,7 @@ def test_a_failure_at_any_call_changes_nothing(scenario: Scenario, kind: str, tm
     faults = Faults(monkeypatch)
     faults.start(-1, OSError())
     scenario.run(source)
-    total = faults.made
+    total, after = faults.made, held(directory)
     assert total >= 10
     chosen = sorted({*range(1, total + 1, 1 + total // 40), *range(max(1, total - 30), total + 1)})  # the last ones publish
     for failing in chosen:
@@ -143,6 +157,9 @@ def test_a_failure_at_any_call_changes_nothing(scenario: Scenario, kind: str, tm
             scenario.run(source)
         except (ModelFileError, KeyboardInterrupt) as raised:
             faults.start(-1, OSError())
+            if scenario.replaces_directory and isinstance(raised, KeyboardInterrupt) and held(directory) != before:
+                _assert_replaced(held(directory), before, after)
+                continue
             assert held(directory) == before, failing
             if isinstance(raised, ModelFileError):
                 assert raised.code in {"no-space", "write-failed", "truncated", "damaged-h5", "unreadable"}, raised
@@ -152,7 +169,52 @@ def test_a_failure_at_any_call_changes_nothing(scenario: Scenario, kind: str, tm
         else:
             faults.start(-1, OSError())
             names = {name for name in held(directory) if drafts.SUFFIX in name}
-            assert not names
+            assert scenario.replaces_directory or not names  # what is left of an old directory, the next run removes
+
+
+def _assert_replaced(found: dict[str, bytes], before: dict[str, bytes], after: dict[str, bytes]) -> None:
+    """Hold a directory that was replaced when Ctrl-C came: the new one is whole, and what is left of the old one is hidden, or its backup."""
+    kept = {name: data for name, data in found.items() if not name.startswith(".")}
+    olds = {name.replace("/", ".bak/", 1): data for name, data in before.items()}
+    assert kept in (after, {**after, **olds})
+
+
+@pytest.mark.parametrize("name", [name for name, scenario in SCENARIOS.items() if scenario.in_place])
+def test_at_every_instant_one_complete_copy_has_a_documented_name(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before each call of the system, the model stands whole under its name or as its backup: whoever pulls the plug loses nothing."""
+    scenario, directory = SCENARIOS[name], tmp_path / "models"
+    source = scenario.prepare(directory)
+    before = _named(source)
+    scenario.run(source)
+    after = {file: data for file, data in _named(source).items() if file in before}
+    source = scenario.prepare(directory)
+    whole: list[bool] = []
+    looking = False
+
+    def checked(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            nonlocal looking
+            if not looking:
+                looking = True  # the check itself reads files
+                model = {file: data for file, data in _named(source).items() if file in before}
+                whole.append(model in (before, after) or _named(source.with_name(f"{source.name}.bak")) == before)
+                looking = False
+            return function(*arguments, **named)
+
+        return call
+
+    for call in CALLS:
+        if hasattr(os, call):
+            monkeypatch.setattr(os, call, checked(getattr(os, call)))
+    scenario.run(source)
+    monkeypatch.undo()
+    assert len(whole) >= 10
+    assert all(whole)
+
+
+def _named(path: Path) -> dict[str, bytes]:
+    """Return the files of a model, by their path in it."""
+    return held(path) if path.is_dir() else {"": path.read_bytes()} if path.is_file() else {}
 
 
 @pytest.fixture
