@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from policytool.casting import Counts
     from policytool.checkpoints import Bundle
     from policytool.document import Tensor
-    from policytool.model import Model
+    from policytool.model import Layer, Model
     from policytool.plan import Cast
     from policytool.reading import Analysis
 
@@ -68,7 +68,7 @@ def hold(before: Analysis, wanted: Analysis, after: Analysis, source: Path, draf
         for name, dtype in signature.outputs.items()
         if found.outputs.get(name, dtype) != dtype
     )
-    return Held(variables=len(old), identical=identical, retyped=retyped, judged=sum(1 for layer in after.model.layers if _judged(layer)))
+    return Held(variables=len(old), identical=identical, retyped=retyped, judged=sum(1 for _ in _judged(after.model)))
 
 
 def differences(before: Analysis, wanted: Analysis, after: Analysis, source: Path, draft: Path) -> Iterator[str]:
@@ -220,13 +220,17 @@ def _signatures(before: Model, after: Model) -> Iterator[str]:
     yield from (f"signature {name} was not in the original" for name in sorted(made.keys() - {signature.name for signature in before.signatures}))
 
 
-def _judged(layer: Any) -> bool:  # noqa: ANN401  # a layer of the model
-    return any(op.op in _COMPUTING for op in layer.traced_ops)
+def _judged(model: Model) -> Iterator[tuple[Layer, set[str]]]:
+    """Yield each layer that has an op to judge it by, with what these compute in; none where the graph was not read, and none that holds other layers."""
+    holding = {layer.path.rpartition("/")[0] for layer in model.layers}
+    for layer in model.layers:
+        found = {op.dtype for op in layer.traced_ops if op.op in _COMPUTING}
+        if found and layer.path not in holding and layer.compute_dtype is not None and not layer.opaque:
+            yield layer, found
 
 
 def _traced(after: Model) -> Iterator[str]:
-    """Yield each layer whose ops compute in another dtype than its policy says; nothing where the graph was not read, or has no such op."""
-    for layer in after.layers:
-        found = {op.dtype for op in layer.traced_ops if op.op in _COMPUTING}
-        if found and layer.compute_dtype is not None and not layer.opaque and found != {layer.compute_dtype}:
+    """Yield each layer whose ops compute in another dtype than its policy says."""
+    for layer, found in _judged(after):
+        if found != {layer.compute_dtype}:
             yield f"{layer.path} is {layer.policy}, and its graph computes in {' and '.join(sorted(found))}"
