@@ -48,11 +48,6 @@ class Draft:
         """A path by which the draft can be opened while this process holds it."""
         return self._hidden if self._named else _DESCRIPTORS / str(self._descriptor)
 
-    @property
-    def shared_path(self) -> Path:
-        """A path by which another process of this user can open the draft while this one holds it."""
-        return self._hidden if self._named else Path("/proc", str(os.getpid()), "fd", str(self._descriptor))
-
     def __enter__(self) -> Self:
         return self
 
@@ -97,6 +92,17 @@ class Draft:
                 self._replace(target, directory, Kept(target, backup, overwrite=overwrite))
             else:
                 self._place(target, directory)
+
+    def show(self, name: Path) -> None:
+        """
+        Give the draft a further name for other processes to read it by, until it is published.
+
+        :raises OSError: where none can be made.
+        """
+        if self._named:
+            name.symlink_to(self._hidden)
+        else:
+            self.link(name)
 
     def link(self, name: Path) -> None:
         """

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
-import tempfile
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -208,12 +208,12 @@ def _write_file(job: _Job, *, followed: bool, backup: bool) -> Written:
         clock.written = time.perf_counter()
         job.writer.compare(job.source, draft.path, job.changes)
         clock.compared = time.perf_counter()
-        if job.verify is not None:
-            others = {} if job.model is None else {Path(found.name): found for found in job.model.iterdir() if found != job.source}
-            with _view({**others, Path(job.target.name): draft.shared_path}, None if job.model is None else job.model.name) as path:
-                job.verify(path)
-        _check_source(job, before)
-        draft.publish(job.target, like=job.source, overwrite=job.overwrite or (job.replace and kept is None), backup=kept)
+        with contextlib.ExitStack() as stack:
+            if job.verify is not None:
+                others = [found for found in job.model.iterdir() if found != job.source] if job.model is not None else []
+                job.verify(stack.enter_context(_view(job, {Path(job.target.name): draft}, others)))
+            _check_source(job, before)
+            draft.publish(job.target, like=job.source, overwrite=job.overwrite or (job.replace and kept is None), backup=kept)
     return _result(job, kept, clock, counts, followed=followed)
 
 
@@ -238,11 +238,11 @@ def _write_directory(job: _Job, names: Sequence[str], *, followed: bool, backup:
             elif not _same_bytes(job.source / name, draft.path):
                 raise differs(str(name))
         clock.compared = time.perf_counter()
-        if job.verify is not None:
-            with _view({name: draft.shared_path for name, draft in made.members.items()}, job.target.name) as path:
-                job.verify(path)
-        _check_source(job, before)
-        made.publish(job.target, like=job.source, overwrite=job.overwrite or (job.replace and kept is None), backup=kept)
+        with contextlib.ExitStack() as stack:
+            if job.verify is not None:
+                job.verify(stack.enter_context(_view(job, made.members)))
+            _check_source(job, before)
+            made.publish(job.target, like=job.source, overwrite=job.overwrite or (job.replace and kept is None), backup=kept)
     return _result(job, kept, clock, counts, followed=followed)
 
 
@@ -282,14 +282,21 @@ def _files(job: _Job, made: drafts.DirectoryDraft, below: Path = Path()) -> Iter
 
 
 @contextmanager
-def _view(files: Mapping[Path, Path], directory: str | None) -> Iterator[Path]:
-    """Yield a path by which others can read drafts under their names: of a directory, or of its one file."""
-    with tempfile.TemporaryDirectory(prefix="policytool-") as scratch:
-        model = Path(scratch, directory) if directory is not None else Path(scratch)
-        for name, to in files.items():
+def _view(job: _Job, members: Mapping[Path, drafts.Draft], others: Sequence[Path] = ()) -> Iterator[Path]:
+    """
+    Yield a path by which other processes can read drafts under their names, in a hidden directory beside the target.
+
+    It has to last until the drafts are published: a file without a name that has had one and lost it gets no other.
+    """
+    with drafts.MadeDirectory.beside(job.target) as made:
+        model = made.path / (job.model or job.target).name if job.writer.directory else made.path
+        model.mkdir(exist_ok=True)
+        for name, draft in members.items():
             (model / name).parent.mkdir(parents=True, exist_ok=True)
-            (model / name).symlink_to(to)
-        yield model if directory is not None else model / next(iter(files))
+            draft.show(model / name)
+        for other in others:
+            (model / other.name).symlink_to(other)
+        yield model if job.writer.directory else model / job.target.name
 
 
 def _same_bytes(one: Path, other: Path) -> bool:

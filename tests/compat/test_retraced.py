@@ -177,12 +177,11 @@ def _global(one: Retraced) -> str | None:
     return match[1] if match else None
 
 
-def test_classes_that_are_not_at_hand_are_refused_by_name(tools: Tools, tmp_path: Path) -> None:
-    """The layer, its class, and what to give."""
-    alone = Tools(worker=tools.worker)
-    (result,) = migrate_all(
-        list(discovery.inputs([str(FIXTURES / "tf2.3/subclassed")])), Options(to="float32", retrace=True), Destination(output=tmp_path / "x"), alone
-    )
+def test_classes_that_are_not_at_hand_are_refused_by_name(compat_python: Path, tmp_path: Path) -> None:
+    """The layer, its class, and what to give; in a child that nobody has registered them in."""
+    found = list(discovery.inputs([str(FIXTURES / "tf2.3/subclassed")]))
+    with Worker(Interpreter(python=str(compat_python))) as worker:
+        (result,) = migrate_all(found, Options(to="float32", retrace=True), Destination(output=tmp_path / "x"), Tools(worker=worker))
     assert isinstance(result, Failure)
     assert result.code == "no-class"
     assert "net (fixtures>Net)" in result.message
@@ -191,7 +190,8 @@ def test_classes_that_are_not_at_hand_are_refused_by_name(tools: Tools, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("name", "to"), [("tf2.15/global_mixed_float16.h5", None), ("tf2.15/global_mixed_float16.h5", "float32"), ("keras3.15/global_mixed_float16.keras", "float16")]
+    ("name", "to"),
+    [("tf2.15/global_mixed_float16.h5", None), ("tf2.15/global_mixed_float16.h5", "float32"), ("keras3.15/global_mixed_float16.keras", "float16")],
 )
 def test_other_formats_are_verified_before_they_have_their_place(tools: Tools, tmp_path: Path, name: str, to: str | None) -> None:
     """Bit for bit where nothing but spelling changes, within the tolerance otherwise."""
