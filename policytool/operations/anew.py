@@ -68,6 +68,12 @@ class Retraced:
                 f"mixed_precision.set_global_policy({self.load_under!r})"
             )
             yield Note(severity=Severity.WARNING, code="load-under-policy", message=message)
+        for text in self.held.otherwise:
+            yield Note(
+                severity=Severity.WARNING,
+                code="library-decides",
+                message=f"{text}: the layer that makes it decides, and did otherwise when the file was written",
+            )
         for text in self.held.retyped:
             yield Note(severity=Severity.WARNING, code="signature-dtype", message=f"{text}: who calls it gets that dtype")
         if self.optimizer is not None and self.optimizer["lost"]:

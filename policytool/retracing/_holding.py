@@ -30,6 +30,9 @@ PREFIX: Final = ("variables", "variables")
 _COMPUTING: Final = frozenset({"MatMul", "BatchMatMul", "BatchMatMulV2", "Conv1D", "Conv2D", "Conv3D", "DepthwiseConv2dNative", "Einsum"})
 """The ops that a layer is judged by: others of its scope may compute in another dtype on purpose (a BatchNormalization in float32)."""
 
+_MAKERS: Final = frozenset({"MultiHeadAttention"})
+"""Built-in layers that make others and keep no word of their policies: in TF 2.5 these took the global one, in TF 2.15 that of their maker."""
+
 Key = tuple[str, str]
 """A layer's path and its variable's name."""
 
@@ -46,6 +49,9 @@ class Held:
 
     retyped: tuple[str, ...] = ()
     """Outputs of signatures whose dtype is another than it was, as sentences' parts."""
+
+    otherwise: tuple[str, ...] = ()
+    """Parts of built-in layers that this release of the library builds in another policy than the one that wrote the file, as sentences' parts."""
 
     judged: int = 0
     """Layers whose traced ops are in the dtype that the plan wants."""
@@ -68,7 +74,12 @@ def hold(before: Analysis, wanted: Analysis, after: Analysis, source: Path, draf
         for name, dtype in signature.outputs.items()
         if found.outputs.get(name, dtype) != dtype
     )
-    return Held(variables=len(old), identical=identical, retyped=retyped, judged=sum(1 for _ in _judged(after.model)))
+    otherwise = tuple(
+        f"{layer.path} is {found.policy} now, {layer.policy} before"
+        for layer, found in _otherwise(wanted.model, after.model, names)
+        if _is_part(wanted.model, layer)
+    )
+    return Held(variables=len(old), identical=identical, retyped=retyped, otherwise=otherwise, judged=sum(1 for _ in _judged(after.model)))
 
 
 def differences(before: Analysis, wanted: Analysis, after: Analysis, source: Path, draft: Path) -> Iterator[str]:
@@ -87,7 +98,7 @@ def differences(before: Analysis, wanted: Analysis, after: Analysis, source: Pat
         what = f"{key[0]} {key[1]}"
         if other is None:
             yield f"{what} is not in the result"
-        elif not _same(stored, other):
+        elif not same(stored, other):
             yield f"{what} has other values than the original's, or than their cast from {stored.dtype} to {other.dtype}"
     if len(new) != len(old):
         yield f"the result has {len(new)} variables, and the original {len(old)}"
@@ -112,11 +123,12 @@ def measured(analysis: Analysis, source: Path, casts: tuple[Cast, ...]) -> Mappi
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Stored:
+class Stored:
     """A variable's values where they are stored."""
 
     bundle: Bundle
     key: str
+    """In the checkpoint."""
 
     @property
     def dtype(self) -> str:
@@ -133,11 +145,11 @@ class _Stored:
         return np.frombuffer(data, dtype=casting.DTYPES[self.dtype])
 
 
-def _variables(analysis: Analysis, directory: Path) -> dict[Key, _Stored]:
+def _variables(analysis: Analysis, directory: Path) -> dict[Key, Stored]:
     """Return where the values of each layer's variables are stored; an integer or a string has no policy, and is compared all the same."""
     bundle = checkpoints.open_bundle(directory.joinpath(*PREFIX))
     keys = checkpoints.keys_of(bundle, {number: node.children for number, node in analysis.document.nodes.items()})
-    return {key: _Stored(bundle=bundle, key=keys[tensor.node]) for key, tensor in _keys(analysis) if tensor.node is not None and tensor.node in keys}
+    return {key: Stored(bundle=bundle, key=keys[tensor.node]) for key, tensor in _keys(analysis) if tensor.node is not None and tensor.node in keys}
 
 
 def _keys(analysis: Analysis) -> Iterator[tuple[Key, Tensor]]:
@@ -150,7 +162,8 @@ def _keys(analysis: Analysis) -> Iterator[tuple[Key, Tensor]]:
             yield (path, name if seen[name] == 1 else f"{name} ({seen[name]})"), tensor
 
 
-def _same(one: _Stored, other: _Stored) -> bool:
+def same(one: Stored, other: Stored) -> bool:
+    """Return whether two variables hold the same values: bit for bit, or in another dtype exactly as the one is cast to it."""
     first, second = one.bundle.entries[one.key], other.bundle.entries[other.key]
     if first.shape != second.shape:
         return False
@@ -164,7 +177,7 @@ def _same(one: _Stored, other: _Stored) -> bool:
     return bool(wanted.tobytes() == b"".join(other.bundle.chunks(second)))
 
 
-def _bits(stored: _Stored) -> tuple[str, int, int]:
+def _bits(stored: Stored) -> tuple[str, int, int]:
     """Return what two variables have alike where they are the same bit for bit: their checksums cover every byte."""
     entry = stored.bundle.entries[stored.key]
     return entry.dtype, entry.size, entry.checksum
@@ -195,18 +208,40 @@ def _renamed(key: Key, names: Mapping[str, str]) -> Key:
 
 
 def _policies(wanted: Model, after: Model, names: Mapping[str, str]) -> Iterator[str]:
-    made = {path: layer for layer in after.layers for path in chain((layer.path,), layer.also_at)}
-    for layer in wanted.layers:
-        found = made.get(names[layer.path])
-        if layer.source is Source.UNKNOWN or layer.class_name == INPUT_CLASS or not dtypes.is_float(layer.compute_dtype):
-            continue
-        if found is None:
-            yield f"{layer.path} is not in the model that its code builds"
-        elif (found.compute_dtype, found.variable_dtype) != (layer.compute_dtype, layer.variable_dtype):
+    made = _by_path(after)
+    yield from (f"{layer.path} is not in the model that its code builds" for layer in _planned(wanted) if names[layer.path] not in made)
+    for layer, found in _otherwise(wanted, after, names):
+        if not _is_part(wanted, layer):
             yield (
                 f"{layer.path} has the policy {found.policy} where its code builds it, and the plan wants {layer.policy}; "
                 f"change the code, or --set '{layer.path}={found.policy}' plans what it does"
             )
+
+
+def _otherwise(wanted: Model, after: Model, names: Mapping[str, str]) -> Iterator[tuple[Layer, Layer]]:
+    """Yield each layer that has other dtypes than planned, with what it is in the result."""
+    made = _by_path(after)
+    for layer in _planned(wanted):
+        found = made.get(names[layer.path])
+        if found is not None and (found.compute_dtype, found.variable_dtype) != (layer.compute_dtype, layer.variable_dtype):
+            yield layer, found
+
+
+def _planned(wanted: Model) -> Iterator[Layer]:
+    """Yield the layers whose policies a plan speaks of."""
+    for layer in wanted.layers:
+        if layer.source is not Source.UNKNOWN and layer.class_name != INPUT_CLASS and dtypes.is_float(layer.compute_dtype):
+            yield layer
+
+
+def _is_part(wanted: Model, layer: Layer) -> bool:
+    """Return whether a layer is one that a built-in layer makes by itself: its class decides the policy, and did otherwise in some releases."""
+    holder = _by_path(wanted).get(layer.path.rpartition("/")[0])
+    return holder is not None and holder.class_name in _MAKERS and not holder.opaque
+
+
+def _by_path(model: Model) -> dict[str, Layer]:
+    return {path: layer for layer in model.layers for path in chain((layer.path,), layer.also_at)}
 
 
 def _signatures(before: Model, after: Model) -> Iterator[str]:
