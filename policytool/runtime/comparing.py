@@ -45,7 +45,7 @@ class _Predictions:
         self.outputs = self._called(library, model, nested)
         self.signatures = {}
         for name, signature in sorted(signatures.items()):
-            specs = signature.structured_input_signature[1]
+            specs = dict(sorted(signature.structured_input_signature[1].items()))
             wanted = seeded.specs_of([library.tf.TensorSpec(spec.shape, spec.dtype, name=key) for key, spec in specs.items()])
             made = [signature(**dict(zip(specs, seeded.drawn(library, model, wanted, seed, self.size)))) for seed in SEEDS]
             self.signatures[name] = {key: [_array(one[key]) for one in made] for key in made[0]}

@@ -52,8 +52,11 @@ def compiled(library: Library, model: Any, training: Any) -> Any:
     """Compile a model as a training configuration says; return its optimizer, with every variable of its state made."""
     utils = library.internal("saving.legacy.saving_utils", "saving.saving_utils")
     with library.scope():
-        arguments = utils.compile_args_from_training_config(training, library.custom)
-        model.compile(**arguments)
+        try:
+            model.compile(**utils.compile_args_from_training_config(training, library.custom))
+        except (KeyError, TypeError, ValueError) as error:
+            text = "{} {} cannot compile the model as planned ({}); --target spells the optimizer as an older release reads it, --optimizer keep leaves it"
+            raise Refused("not-compilable", text.format(library.versions["library"], library.versions["keras"], sentence(error))) from error
     if hasattr(utils, "try_build_compiled_arguments"):
         utils.try_build_compiled_arguments(model)
     optimizer = model.optimizer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -47,9 +46,13 @@ def specs_of(tensors: Sequence[Any]) -> list[Spec]:
 
 
 def drawn(library: Library, model: Any, specs: Sequence[Spec], seed: int, size: int) -> list[Any]:
-    """Return one tensor for each spec; the same seed and the same specs give the same values in every process."""
+    """
+    Return one tensor for each spec.
+
+    The same seed and the same shapes and dtypes in the same order give the same values in every process, whatever names a library gave the inputs.
+    """
     count, words, ids = _ids(model), _vocabulary(model), _id_inputs(library, model)
-    return [_tensor(library, spec, np.random.RandomState((seed + zlib.crc32(spec.name.encode())) % 2**32), size, (count, words, ids)) for spec in specs]
+    return [_tensor(library, spec, np.random.RandomState(1000 * seed + place), size, (count, words, ids)) for place, spec in enumerate(specs)]
 
 
 def sizes(specs: Sequence[Spec]) -> Iterator[int]:
