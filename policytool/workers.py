@@ -162,7 +162,7 @@ class Worker:
         limit = self._interpreter.memory_limit
         try:
             process = subprocess.Popen(  # noqa: S603  # the interpreter is the user's own choice
-                [self._interpreter.python, str(self._interpreter.script), str(theirs), *([str(limit)] if limit is not None else [])],
+                [_found(self._interpreter.python), str(self._interpreter.script), str(theirs), *([str(limit)] if limit is not None else [])],
                 cwd=scratch,
                 env=environment(os.environ),
                 stdin=subprocess.PIPE,
@@ -217,7 +217,14 @@ class Worker:
 def environment(own: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that a child gets."""
     kept = {name: value for name, value in own.items() if name in _KEPT or name.startswith(_KEPT_PREFIXES)}
+    if own.get("PYTHONPATH"):  # the child's working directory is another
+        kept["PYTHONPATH"] = os.pathsep.join(str(Path(entry).absolute()) for entry in own["PYTHONPATH"].split(os.pathsep) if entry)
     return {**_QUIET, **kept}
+
+
+def _found(python: str) -> str:
+    """Return an interpreter as the child's working directory finds it; not resolved, because a virtual environment's is a link out of it."""
+    return str(Path(python).absolute()) if os.sep in python else python
 
 
 def _parsed(line: bytes) -> object:

@@ -187,6 +187,16 @@ def test_no_interpreter_is_told(script: Path, python: str) -> None:
     assert caught.value.code == "no-python"
 
 
+def test_paths_are_meant_from_where_the_user_is(script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relative interpreter and relative entries of PYTHONPATH are found, although the child works elsewhere."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/python").symlink_to(sys.executable)
+    monkeypatch.chdir(tmp_path)
+    with Worker(Interpreter(python="bin/python", script=script)) as worker:
+        assert worker.run({"do": "answer"})["pid"]
+    assert workers.environment({"PYTHONPATH": f"own{os.pathsep}/abs"})["PYTHONPATH"] == f"{tmp_path / 'own'}{os.pathsep}/abs"
+
+
 def test_what_the_child_started_ends_with_it(script: Path) -> None:
     """A process that the child left running is ended too."""
     with Worker(Interpreter(script=script)) as worker:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 KERAS2 = "keras2"
 KERAS3 = "keras3"
+POLICIES = ("float16", "bfloat16", "float32", "float64", "mixed_float16", "mixed_bfloat16")
+"""What a global policy can be; removed names and quantised ones are not."""
+
 REVIVED = ("saving.saved_model.load", "saving.legacy.saved_model.load")
 """The modules whose classes stand for layers that were revived from their traces, because their own class was not at hand."""
 
@@ -93,7 +96,7 @@ class Library:
     @contextlib.contextmanager
     def under(self, name: str | None) -> Iterator[None]:
         """Make a policy the global one within the context: what a class's own code builds takes it."""
-        self._set_policy(name or "float32")
+        self._set_policy(name if name in POLICIES else "float32")
         try:
             yield
         finally:
