@@ -42,7 +42,7 @@ def foreign(head: bytes) -> tuple[str, str]:
     if found := download(head):
         return found
     if b"_tf_keras_" in head:
-        return "metadata-alone", "is a keras_metadata.pb without its SavedModel; name the directory that also holds saved_model.pb"
+        return "metadata-alone", "names objects of Keras and is no whole keras_metadata.pb; name the SavedModel's directory, which also holds saved_model.pb"
     for offset, signature, what in _FOREIGN:
         if head[offset:].startswith(signature):
             return "foreign", f"is {what}; {EXPECTED}"

@@ -16,7 +16,8 @@ import policytool
 from policytool.errors import ModelFileError
 from policytool.operations.migration import Status
 from tests import building
-from tests.conftest import FIXTURES, MIXED_H5, MIXED_JSON, MIXED_KERAS, UNPACKED, run
+from tests.conftest import FIXTURES, MIXED_H5, MIXED_JSON, MIXED_KERAS, MIXED_SAVEDMODEL, UNPACKED, run
+from tests.writers.changing import held
 
 OLD: Final = FIXTURES / "tf2.3/exp_mf16_fixed128.h5"
 CURRENT: Final = FIXTURES / "keras3.15/default_float32.h5"
@@ -203,6 +204,61 @@ def test_models_without_policies_are_refused_with_a_sentence(place: Path) -> Non
         assert ended.code == 3
         assert "[not-migratable]" in ended.err
     assert not names(place)
+
+
+def test_a_saved_model_is_migrated_beside_itself(place: Path) -> None:
+    """The name gets the policy, dots in it or not; a second run finds nothing to do, and what is written is no input of its own."""
+    shutil.copytree(FIXTURES / "tf2.15/global_mixed_float16", place / "v1.2")
+    ended = run("migrate", "v1.2", "--to", "mixed_bfloat16")
+    assert ended.code == 0, ended.err
+    assert names(place) == {"v1.2", "v1.2.mixed_bfloat16"}
+    assert run("migrate", "v1.2.mixed_bfloat16", "--to", "mixed_bfloat16", "--check").code == 0
+    assert run("migrate", ".", "--to", "mixed_bfloat16", "--check").code == 1
+    assert policytool.inspect("v1.2.mixed_bfloat16").layers[0].policy == "mixed_bfloat16"
+
+
+def test_a_saved_model_is_migrated_in_place(place: Path) -> None:
+    """One file is replaced alone, two with their directory; a refused plan changes nothing."""
+    for path in (FIXTURES / "tf2.15/global_mixed_float16", MIXED_SAVEDMODEL, FIXTURES / "tf2.15/subclassed"):
+        shutil.copytree(path, place / path.parent.name / path.name)
+    assert run("migrate", "tf2.15/global_mixed_float16", "--to", "float32", "--in-place").code == 0
+    assert (place / "tf2.15/global_mixed_float16/keras_metadata.pb.bak").is_file()
+    assert run("migrate", "tf2.5/global_mixed_float16", "--to", "float32", "--in-place").code == 0
+    assert names(place / "tf2.5") == {"global_mixed_float16", "global_mixed_float16.bak"}
+    refused = run("migrate", "tf2.15/subclassed", "--to", "float32", "--in-place")
+    assert refused.code == 3
+    assert "--retrace" in refused.out
+    assert not list((place / "tf2.15/subclassed").glob("*.bak"))
+
+
+def test_an_interrupted_replacement_is_told(place: Path) -> None:
+    """Between its two renames the original has the backup's name: the next run says so."""
+    shutil.copytree(MIXED_SAVEDMODEL, place / "model.bak")
+    ended = run("migrate", "model", "--in-place")
+    assert ended.code == 3
+    assert "model.bak does" in ended.err
+    assert "rename it back" in ended.err
+
+
+def test_lone_metadata_is_migrated(place: Path) -> None:
+    """As a file of its own."""
+    copied(FIXTURES / "tf2.15/global_mixed_float16/keras_metadata.pb", place / "keras_metadata.pb")
+    ended = run("migrate", "keras_metadata.pb", "--to", "mixed_bfloat16")
+    assert ended.code == 0, ended.err
+    assert names(place) == {"keras_metadata.pb", "keras_metadata.mixed_bfloat16.pb"}
+    assert "read back and compared" in ended.out
+
+
+def test_a_plan_for_a_saved_model_can_be_saved(place: Path) -> None:
+    """Parts of both files among its edits; carried out it writes what migrate would have."""
+    shutil.copytree(MIXED_SAVEDMODEL, place / "model")
+    (place / "plan.json").write_text(run("migrate", "model", "--to", "float32", "--dry-run", "--format", "json").out, encoding="utf-8")
+    parts = {edit["part"] for edit in json.loads((place / "plan.json").read_text(encoding="utf-8"))["plans"][0]["edits"]}
+    assert {part.partition("#")[0] for part in parts} == {"saved_model.pb", "keras_metadata.pb"}
+    assert run("migrate", "--plan", "plan.json").code == 0
+    assert run("migrate", "model", "--to", "float32", "-o", "direct").code == 0
+    assert held(place / "model.float32") == held(place / "direct")
+    assert run("migrate", "model", "--to", "float32", "--diff").out.count("+++") == len(parts)
 
 
 def test_weights_that_a_glob_finds_are_passed_over(model: Path, place: Path) -> None:

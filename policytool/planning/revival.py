@@ -110,9 +110,15 @@ def _revived(subject: Subject, affected: list[int]) -> Iterator[Refusal]:
             continue
         message = (
             f"{path} is of the class {subject.sites[holder].class_name}, which is not Keras' own: a loader without its code revives {what} "
-            f"from what was traced, which computes as before; {_RETRACE}, or --set '{path}(/.*)?={subject.layers[holder].policy}' leaves it as it is"
+            f"from what was traced, which computes as before; {_RETRACE}{_way_out(subject, holder)}"
         )
         yield Refusal(code="revived-from-traces", message=message, path=path)
+
+
+def _way_out(subject: Subject, holder: int) -> str:
+    """Return how to leave a layer as it is, with all below it, where that is one policy and not the whole model."""
+    policies = {subject.layers[index].policy for index in subject.below(holder)}
+    return f", or --set '{subject.layers[holder].path}(/.*)?={policies.pop()}' leaves it as it is" if holder and len(policies) == 1 else ""
 
 
 def _outermost_revived(subject: Subject, index: int) -> int | None:
