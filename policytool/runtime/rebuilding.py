@@ -86,11 +86,16 @@ def filled(library: Library, model: Any, optimizer: Any, prefix: str) -> Restore
     return found
 
 
-def check_code(model: Any) -> None:
+def check_code(library: Library, model: Any) -> None:
     """Refuse a model with layers that were revived from their traces: there is no code that could be traced in another dtype."""
-    revived = ["{} ({})".format(path, type(layer).__name__) for path, layer in paths(model) if is_revived(layer)]
+    revived = [(path, type(layer).__name__) for path, layer in paths(model) if is_revived(layer)]
+    named = ["{} ({})".format(path, name) for path, name in revived if not hasattr(library.keras.layers, name)]
+    if named:
+        raise Refused("no-class", "the class of {} is not at hand; name the module that defines it with --custom-objects MODULE".format(_listed(named)))
     if revived:
-        raise Refused("no-class", "the class of {} is not at hand; name the module that defines it with --custom-objects MODULE".format(_listed(revived)))
+        text = "{} {} cannot build {} from its config, which another release wrote; --python names an interpreter with that release"
+        listed = _listed(["{} ({})".format(path, name) for path, name in revived])
+        raise Refused("not-loadable", text.format(library.versions["library"], library.versions["keras"], listed))
 
 
 def _call(library: Library, model: Any, original: Any, nested: Any) -> None:

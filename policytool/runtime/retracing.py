@@ -24,7 +24,7 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
         library.trust()
     step("loading the original")
     original = _original(library, job)
-    rebuilding.check_code(original)
+    rebuilding.check_code(library, original)
     step("comparing its signatures with its own call")
     loaded = library.tf.saved_model.load(job["source"]) if job["traces"] else None  # held: its signatures do not keep their variables alive in TF 2.2
     signatures = dict(loaded.signatures) if loaded is not None else {}
@@ -39,6 +39,8 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
     step("tracing and saving")
     exported = {one.name: serving.exported(library, model, nested, one) for one in matched}
     _save(library, model, exported if job["traces"] else None, job["draft"])
+    step("loading the result")
+    _check_loads(library, job)
     return {
         "versions": library.versions,
         "policies": {path: _policy(layer) for path, layer in paths(model)},
@@ -59,6 +61,16 @@ def _original(library: Library, job: Mapping[str, Any]) -> Any:
         if job["registered"] and not library.custom:
             text += "; it holds classes of its own ({}), which --custom-objects MODULE names".format(", ".join(job["registered"]))
         raise Refused("not-loadable", text) from error
+
+
+def _check_loads(library: Library, job: Mapping[str, Any]) -> None:
+    """Refuse a result that the library that saved it cannot load, which happens (a Sequential that two models share, in tf_keras 2.21)."""
+    try:
+        with library.under(job["policy"]):
+            library.load(job["draft"], compiled=False, trust=job["trust"])
+    except Exception as error:  # whatever the library raises is its refusal
+        text = "{} {} cannot load what it saves of this model itself: {}; --python names an interpreter with another release"
+        raise Refused("not-reloadable", text.format(library.versions["library"], library.versions["keras"], sentence(error))) from error
 
 
 def _save(library: Library, model: Any, signatures: Any, draft: str) -> None:
