@@ -74,7 +74,7 @@ _FORMATS: Final = [reporter.name for reporter in PLAN_REPORTERS if reporter.name
 @click.option("--custom-objects", multiple=True, metavar="MODULE[:NAME]", help="Where the classes that a file names are defined, for --retrace and --verify.")
 @click.option("--trust", is_flag=True, help="Let --retrace and --verify run the code that a file holds.")
 @click.option("--python", metavar="PYTHON", envvar="POLICYTOOL_PYTHON", help="The interpreter that has TensorFlow, instead of this one.")
-@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="End TensorFlow's process when one step takes longer.")
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="End TensorFlow's process when one model takes longer.")
 @click.option("--memory-limit", type=options.Size(), metavar="SIZE", help="The memory that TensorFlow's process may have, such as 8G.")
 @click.option("--plan", type=click.Path(path_type=Path), metavar="FILE", help="Carry out a plan saved with --dry-run --format json.")
 @click.option(
