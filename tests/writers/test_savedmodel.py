@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from policytool import drafts, writers
+from policytool import drafts, protobuf_messages, writers
 from policytool.errors import ModelFileError
-from policytool.formats import _protobuf
 from policytool.formats.savedmodel import GRAPH, KERAS
 from policytool.writers import Changes
 from policytool.writers.savedmodel import WRITER
@@ -42,7 +41,7 @@ def messages(path: Path) -> list[object]:
     found = []
     for file, kind in ((GRAPH, "SavedModel"), (KERAS, "KerasMetadata")):
         if (path / file).is_file():
-            message = _protobuf.parse(kind, (path / file).read_bytes())
+            message = protobuf_messages.parse(kind, (path / file).read_bytes())
             for node in message.nodes if kind == "KerasMetadata" else [node.user_object for node in message.meta_graphs[0].object_graph.nodes]:
                 node.metadata = b""
             found.append(message)
