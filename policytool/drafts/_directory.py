@@ -33,6 +33,7 @@ class DirectoryDraft:
         self._stack = contextlib.ExitStack()
         self._members: dict[Path, Draft] = {}
         self._links: dict[Path, str] = {}
+        self._folders: list[Path] = []
 
     @classmethod
     def beside(cls, target: Path) -> Self:
@@ -60,6 +61,10 @@ class DirectoryDraft:
         self._members[name] = draft
         return draft
 
+    def folder(self, name: Path) -> None:
+        """Add a directory, which may stay empty."""
+        self._folders.append(name)
+
     def link(self, name: Path, to: str) -> None:
         """Add a symbolic link to the directory."""
         self._links[name] = to
@@ -81,7 +86,8 @@ class DirectoryDraft:
             _names.remove(hidden)
 
     def _build(self, hidden: Path, like: Path) -> None:
-        directories = sorted({parent for name in (*self._members, *self._links) for parent in name.parents} | {Path()})
+        parents = {parent for name in (*self._members, *self._links, *self._folders) for parent in name.parents}
+        directories = sorted({*parents, *self._folders, Path()})
         for directory in directories:
             (hidden / directory).mkdir(mode=0o700)
         for name, draft in self._members.items():

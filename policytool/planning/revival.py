@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING, Final
 
 from policytool import capabilities, opaque
 from policytool.plan import Kind, Refusal
-from policytool.planning import propagation
+from policytool.planning import foreign, propagation
 from policytool.planning.decisions import Decisions
 from policytool.planning.propagation import GRAPH_OPS
 from policytool.policy import Policy
+from policytool.refusals import LOADERS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from policytool.document import Document
+    from policytool.jsontext import Json
     from policytool.model import Verdict
     from policytool.plan import Edit
     from policytool.planning.subject import Subject
@@ -42,20 +44,55 @@ def check(subject: Subject, decisions: Decisions) -> None:
         return
     decisions.refusals += _variables(subject, decisions, affected)
     decisions.refusals += _revived(subject, affected)
-    decisions.refusals += _fed_otherwise(subject, decisions)
+    decisions.refusals += _fed_otherwise(subject, decisions, affected)
 
 
 def loaders(document: Document, edits: Iterable[Edit], verdicts: tuple[Verdict, ...]) -> tuple[Verdict, ...]:
-    """Return the verdicts on a rewritten file, with what loaders say that revive every layer from traces, Keras' own too."""
+    """Return the verdicts on a rewritten file, with what loaders say that revive more layers from traces than the newest."""
     if not document.nodes or not any(edit.kind is Kind.NUMERICS for edit in edits):
         return verdicts
-    return tuple(replace(verdict, reason=_REVIVES_ALL) if verdict.loader in _REVIVING and verdict.reason is None else verdict for verdict in verdicts)
+    used = {name for metadata in document.parts.values() for name in _activations(metadata)}
+    later = {name: LOADERS.index(first) for name, first in foreign.FIRST_BUILT.items() if name in used}
+    return tuple(verdict if verdict.reason is not None else replace(verdict, reason=_revives_more(verdict.loader, later)) for verdict in verdicts)
+
+
+def _revives_more(loader: str, later: Mapping[str, int]) -> str | None:
+    if loader in _REVIVING:
+        return _REVIVES_ALL
+    unknown = sorted(name for name, first in later.items() if LOADERS.index(loader) < first)
+    return f"it has no activation {unknown[0]} and revives the layer from what was traced, which computes in the old dtype" if unknown else None
+
+
+def _activations(metadata: Json) -> Iterator[str]:
+    config = metadata.get("config") if isinstance(metadata, dict) else None
+    if isinstance(config, dict):
+        yield from foreign.activations(config.get("activation"))
 
 
 def is_revived(subject: Subject, index: int) -> bool:
     """Return whether a loader without the file's own code revives the layer from traces."""
+    return _why(subject, index) is not None
+
+
+def _why(subject: Subject, index: int) -> str | None:
+    """
+    Return why a layer is revived from traces, as the end of a sentence; None where it is rebuilt.
+
+    A model's layers are rebuilt one by one; a layer of any other class with all that stands in its config.
+    """
     site = subject.sites[index]
-    return opaque.is_opaque(site) and site.class_name not in GRAPH_OPS and not _is_graph_network(subject, index)
+    if site.class_name in GRAPH_OPS or _is_graph_network(subject, index):
+        return None
+    if opaque.is_opaque(site):
+        return f"is of the class {site.class_name}, which is not Keras' own"
+    if site.is_model:
+        return None
+    for name in foreign.names(subject.config(index)):
+        return f"is built with {name}, which is not Keras' own"
+    for inner in subject.below(index):
+        if inner != index and inner not in subject.makers and (why := _why(subject, inner)) is not None:
+            return f"holds {subject.layers[inner].path}, which {why}"
+    return None
 
 
 def _is_graph_network(subject: Subject, index: int) -> bool:
@@ -109,7 +146,7 @@ def _revived(subject: Subject, affected: list[int]) -> Iterator[Refusal]:
             yield Refusal(code="revived-from-traces", message=message, path=path)
             continue
         message = (
-            f"{path} is of the class {subject.sites[holder].class_name}, which is not Keras' own: a loader without its code revives {what} "
+            f"{path} {_why(subject, holder)}: a loader without its code revives {what} "
             f"from what was traced, which computes as before; {_RETRACE}{_way_out(subject, holder)}"
         )
         yield Refusal(code="revived-from-traces", message=message, path=path)
@@ -122,24 +159,26 @@ def _way_out(subject: Subject, holder: int) -> str:
 
 
 def _outermost_revived(subject: Subject, index: int) -> int | None:
-    found = None
-    current: int | None = index
-    while current is not None:
-        found = current if is_revived(subject, current) else found
-        current = subject.sites[current].parent
-    return found
+    """Return the outermost revived layer that a layer is, or is in, at any of its places."""
+    site = subject.sites[index]
+    for names in (site.names, *site.also_at):
+        for end in range(1, len(names) + 1):
+            holder = subject.by_names.get(names[:end])
+            if holder is not None and is_revived(subject, holder):
+                return holder
+    return None
 
 
-def _fed_otherwise(subject: Subject, decisions: Decisions) -> Iterator[Refusal]:
+def _fed_otherwise(subject: Subject, decisions: Decisions, affected: list[int]) -> Iterator[Refusal]:
     """Yield a refusal for each revived layer that would get another dtype than it was traced with, and that does not cast what it gets."""
     before, after = propagation.inputs(subject, Decisions()), propagation.inputs(subject, decisions)
     for index, taken in after.items():
         casts = subject.sites[index].autocast is not False and subject.layers[index].compute_dtype is not None
-        if is_revived(subject, index) and not casts and taken != before.get(index, taken) and index not in decisions.by_site:
+        if is_revived(subject, index) and not casts and taken != before.get(index, taken) and index not in affected:
             path = subject.layers[index].path
             now, then = " and ".join(sorted(before.get(index, ()))), " and ".join(sorted(taken))
             message = (
-                f"{path} is of the class {subject.sites[index].class_name}, which is not Keras' own: a loader without its code revives it from what was "
+                f"{path} {_why(subject, index)}: a loader without its code revives it from what was "
                 f"traced with {now}, and it would get {then}; keep what feeds it in {now} with --set, or {_RETRACE}"
             )
             yield Refusal(code="revived-from-traces", message=message, path=path)

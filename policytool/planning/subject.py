@@ -106,10 +106,15 @@ class Subject:
             parent = site.parent
             if parent is None or not self.is_saved_object or self.sites[parent].is_model or opaque.is_opaque(self.sites[parent]):
                 continue
-            own = {address.part for address in self.addresses[parent] if address.pointer == "/dtype"}
-            if not any(address.part in own for address in self.addresses[index]):
+            node = self.document.nodes.get(self.sites[parent].node or 0)
+            if node is not None and not any(address.part == node.part for address in self.addresses[index]):
                 found[index] = parent
         return found
+
+    @cached_property
+    def by_names(self) -> Mapping[tuple[str, ...], int]:
+        """The names from the root down to the site that has them, a shared layer at each of its places."""
+        return {names: index for index, site in reversed(list(enumerate(self.sites))) for names in (site.names, *site.also_at)}
 
     def value_at(self, address: Address) -> Json | Unspelled:
         """Return what stands at a place; ``ABSENT`` where nothing does."""

@@ -274,6 +274,7 @@ def _files(job: _Job, made: drafts.DirectoryDraft, below: Path = Path()) -> Iter
         if file.is_symlink() and not is_own:
             made.link(relative, str(file.readlink()))
         elif stat.S_ISDIR(file.stat().st_mode):
+            made.folder(relative)
             yield from _files(job, made, relative)
         elif stat.S_ISREG(file.stat().st_mode):
             yield relative

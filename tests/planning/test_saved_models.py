@@ -227,3 +227,79 @@ def test_a_lone_file_has_no_loaders(tmp_path: Path) -> None:
     assert made.loaders_after == ()
     assert any(note.code == "part-of-a-model" for note in made.notes)
     assert [refusal.code for refusal in plan(alone, "float64").refusals]
+
+
+@pytest.mark.parametrize(
+    ("config", "name"),
+    [
+        ({"activation": "my_act"}, "my_act"),
+        ({"activation": "fixtures>act"}, "fixtures>act"),
+        ({"activation": {"class_name": "function", "config": "my_act", "registered_name": "my_act"}}, "my_act"),
+        ({"recurrent_activation": "mine"}, "mine"),
+        ({"kernel_initializer": {"class_name": "Init", "config": {}}}, "Init"),
+        ({"bias_regularizer": {"class_name": "Custom>Reg", "config": {}}}, "Custom>Reg"),
+        ({"kernel_constraint": "mine"}, "mine"),
+        ({"layer": {"class_name": "Mine", "config": {"name": "inner", "trainable": True, "dtype": "float32"}}}, None),
+        (
+            {
+                "activation": "relu",
+                "kernel_initializer": {"class_name": "GlorotUniform", "config": {}},
+                "kernel_regularizer": None,
+                "bias_constraint": "nonneg",
+            },
+            None,
+        ),
+        ({"activation": {"class_name": "LeakyReLU", "config": {"name": "act", "trainable": True, "dtype": "float32"}}}, None),
+        ({"activation": None, "kernel_initializer": "he_normal"}, None),
+    ],
+)
+def test_what_a_config_names_decides_whether_a_layer_is_rebuilt(config: dict[str, object], name: str | None, tmp_path: Path) -> None:
+    """A layer of Keras' own class with an activation, an initialiser or the like of someone else's is revived from traces."""
+    layers = [keras_object("dense_a", "Dense"), keras_object("mid", "Dense"), keras_object("last", "Dense")]
+    layers[1].metadata["config"].update(config)  # type: ignore[index]  # made a line above
+    made = planned(small(tmp_path, *layers), "mixed_bfloat16")
+    assert [(refusal.path, refusal.code) for refusal in made.refusals] == ([("net/mid", "revived-from-traces")] if name else [])
+    assert all(str(name) in refusal.message for refusal in made.refusals)
+    assert not planned(small(tmp_path, *layers), "mixed_bfloat16", "net/mid=float32").refusals
+
+
+def test_a_wrapper_with_a_custom_layer_is_revived_whole(tmp_path: Path) -> None:
+    """It is built from one config, which the file's loader may not be able to read."""
+    wrapper = keras_object("td", "TimeDistributed", children=[("layer", 3)])
+    wrapper.metadata["config"]["layer"] = {"class_name": "Mine", "config": {"name": "inner", "trainable": True, "dtype": "float32"}}  # type: ignore[index]
+    root = keras_object(
+        "net", "Functional", identifier="_tf_keras_network", children=[("layer-0", 1), ("layer-1", 2)], keras_version="2.9.0", is_graph_network=True
+    )
+    objects = [root, wrapper, keras_object("last", "Dense"), keras_object("inner", "Mine")]
+    made = planned(document(saved_model(tmp_path / "model", objects, separate=True)), "mixed_bfloat16", "net/last=mixed_bfloat16")
+    assert [refusal.path for refusal in made.refusals] == ["net/td"]
+    assert "holds net/td/inner, which is of the class Mine" in made.refusals[0].message
+
+
+def test_a_layer_that_does_not_cast_stays_fed_alike(tmp_path: Path) -> None:
+    """A revived layer casts what it gets, unless it was made with autocast=False: then it was traced with one dtype."""
+    for autocast in (True, False):
+        layers = [keras_object("dense_a", "Dense"), keras_object("mid", "Mine", autocast=autocast), keras_object("last", "Dense")]
+        config = {
+            "name": "net",
+            "layers": [
+                {"class_name": one.metadata["class_name"], "config": one.metadata["config"], "name": one.metadata["name"], "inbound_nodes": inbound}  # type: ignore[index]
+                for one, inbound in zip(layers, ([], [[["dense_a", 0, 0, {}]]], [[["mid", 0, 0, {}]]]), strict=True)
+            ],
+            "input_layers": [["dense_a", 0, 0]],
+            "output_layers": [["last", 0, 0]],
+        }
+        found = small(tmp_path / str(autocast), *layers, config=config)
+        made = planned(found, "mixed_bfloat16", "net/mid=float32")
+        assert [refusal.path for refusal in made.refusals] == ([] if autocast else ["net/mid"])
+        assert all("traced with float32" in refusal.message for refusal in made.refusals)
+
+
+def test_old_loaders_have_fewer_activations(tmp_path: Path) -> None:
+    """They revive the layer that has one from traces, so a changed one does not load there."""
+    layer = keras_object("dense_a", "Dense")
+    layer.metadata["config"]["activation"] = "mish"  # type: ignore[index]
+    made = planned(small(tmp_path, layer, keras_object("last", "Dense")), "mixed_bfloat16")
+    after = {verdict.loader: verdict.reason for verdict in made.loaders_after}
+    assert "no activation mish" in str(after["tf2.9"])
+    assert after["tf2.15"] is None
