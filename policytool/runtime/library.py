@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.util
 import inspect
 import os
 from typing import TYPE_CHECKING
@@ -175,7 +176,8 @@ def paths(model: Any) -> list[tuple[str, Any]]:
 
 
 def _libraries(family: str) -> tuple[Any, Any]:
-    os.environ["TF_USE_LEGACY_KERAS"] = "1" if family == KERAS2 else "0"
+    legacy = family == KERAS2 and importlib.util.find_spec("tf_keras") is not None  # TF 2.14 and 2.15 have Keras 2 without it, and fail where it is asked for
+    os.environ["TF_USE_LEGACY_KERAS"] = "1" if legacy else "0"
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     try:
         tf = importlib.import_module("tensorflow")
