@@ -7,6 +7,7 @@ Everything that can go wrong, as one tree.
     ├── ModelFileError           a file could not be read (exit code 3); has a path and a stable code
     ├── ReportError              a report could not be written (exit code 3)
     ├── BundleError              the same of a checkpoint, which knows no path: who reads it makes a ModelFileError of it
+    ├── WorkerError              the child process with TensorFlow could not do its job (exit code 3)
     └── SpellingError            a policy that a generation has no words for
 
 Each message says what was expected, what was found, where, and what to do.
@@ -33,6 +34,20 @@ class ReportError(PolicytoolError):
 
 class SpellingError(PolicytoolError):
     """A policy that cannot be written in, or read from, the spelling of a generation."""
+
+
+class WorkerError(PolicytoolError):
+    """
+    A job that the child process with TensorFlow could not do.
+
+    ``code`` is stable; ``details`` is what else there is to know: a traceback, the end of the child's own output. ``ended`` says that the child is gone.
+    """
+
+    def __init__(self, code: str, message: str, *, details: str = "", ended: bool = False) -> None:
+        super().__init__(message)
+        self.code = code
+        self.details = details
+        self.ended = ended
 
 
 class ModelFileError(PolicytoolError):

@@ -152,8 +152,10 @@ class Plan:
     refusals: tuple[Refusal, ...] = ()
     loaders_before: tuple[Verdict, ...] = ()
     loaders_after: tuple[Verdict, ...] = ()
+    retrace: bool = False
+    """Whether the model is built and traced anew, which changes a SavedModel's graph whatever becomes of its metadata."""
 
     @property
     def is_empty(self) -> bool:
         """Whether the file needs nothing."""
-        return not (self.edits or self.casts or self.state is not None or self.refusals)
+        return not (self.edits or self.casts or self.state is not None or self.refusals or self.retrace)

@@ -32,7 +32,7 @@ LEVELS: Final = (
     # L0 mechanisms, which know nothing of models
     {
         *("errors", "limits", "jsontext", "yamltext", "dtypes", "mistaken", "version", "naming", "classes", "casting", "drafts"),
-        *("graphops", "protobuf_messages", "checkpoints", "wire"),
+        *("graphops", "protobuf_messages", "checkpoints", "wire", "workers", "runtime"),
     },
     # L1 values: a policy; a file as named JSON parts
     {"policy", "policymap", "document"},
@@ -42,8 +42,8 @@ LEVELS: Final = (
     {"formats", "generations", "features", "provenance", "tree", "training", "refusals", "loaders", "opaque", "capabilities"},
     # L4 from a path to a model, and to its stored values
     {"recognition", "resolving", "traced", "reading", "discovery", "values"},
-    # L5 from a model to a plan, from a plan to a file; from two models to what differs
-    {"planning", "writers", "comparing"},
+    # L5 from a model to a plan, from a plan to a file; from two models to what differs; what runs when TensorFlow loads one; what it did, held against the plan
+    {"planning", "writers", "comparing", "executable", "retracing", "verification"},
     # L6 what each command does
     {"operations"},
     # L7 values to text
@@ -61,11 +61,18 @@ HOMES: Final = {
     "yaml": {"yamltext"},
     "rich": {"reports", "cli.progress"},
     "click": {"cli"},
+    "tensorflow": {"runtime"},
 }
 """Third-party library to the modules, or packages, that may import it."""
 
 BANNED: Final = {"tensorflow", "keras", "tf_keras", "pickle", "marshal", "shelve"}
 """What executes things from files, or takes seconds to import."""
+
+CHILD: Final = "runtime"
+"""
+What runs in a process of its own, under another name and possibly another Python: it may import TensorFlow, it imports its own modules relatively, and
+nothing here imports it.
+"""
 
 
 def _modules() -> Iterator[tuple[str, ast.Module]]:
@@ -149,8 +156,22 @@ def test_each_library_has_one_home(library: str) -> None:
 
 def test_nothing_imports_what_executes_files() -> None:
     """No module imports TensorFlow, Keras, or a format of Python's own that runs code when read."""
-    found = {(module, name) for module, tree in MODULES.items() for name in _imports(tree) if name.partition(".")[0] in BANNED or name.startswith("relative")}
+    ours = {module: tree for module, tree in MODULES.items() if module.partition(".")[0] != CHILD}
+    found = {(module, name) for module, tree in ours.items() for name in _imports(tree) if name.partition(".")[0] in BANNED or name.startswith("relative")}
     assert not found
+
+
+def test_the_child_stands_alone() -> None:
+    """No module imports what runs in the child, and that imports nothing of policytool's: another interpreter has none of it."""
+    imports = {module: set(_imports(tree)) for module, tree in MODULES.items()}
+    assert not {module for module, names in imports.items() if any(_own(name) == CHILD for name in names)}
+    assert not {(module, name) for module, names in imports.items() if module.partition(".")[0] == CHILD for name in names if name.startswith("policytool")}
+
+
+def test_the_child_is_written_for_old_pythons() -> None:
+    """Its modules are Python 3.7, which is what the oldest TensorFlow that it serves runs under."""
+    for file in (PACKAGE / CHILD).glob("*.py"):
+        ast.parse(file.read_text(encoding="utf-8"), feature_version=(3, 7))
 
 
 def test_nothing_evaluates_text() -> None:

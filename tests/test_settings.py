@@ -216,3 +216,17 @@ def test_show_settings_is_toml(project: Path) -> None:
     (project / "policytool.toml").write_text(kept, encoding="utf-8")
     assert is_json()
     assert shown("--show-settings")["depth"][0] == "0"
+
+
+@pytest.mark.parametrize(("key", "value"), [("python", '"./evil"'), ("trust", "true"), ("custom-objects", '["evil"]')])
+def test_a_file_that_is_only_found_decides_on_no_code(project: Path, key: str, value: str) -> None:
+    """What runs code is given by the user: on the command line, in the environment, or in a file that --config names."""
+    file = project / "policytool.toml"
+    file.write_text(f"{key} = {value}\n", encoding="utf-8")
+    ended = run("migrate", "--show-settings")
+    assert ended.code == 2
+    assert f"--{key}" in ended.err
+    assert "--config" in ended.err
+    named = run("migrate", "--config", file, "--show-settings")
+    assert named.code == 0, named.err
+    assert f"{key} = " in named.out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -11,8 +12,9 @@ import click
 from policytool import discovery
 from policytool.cli import options, report_option
 from policytool.cli.exit_codes import Exit
-from policytool.cli.progress import counted
+from policytool.cli.progress import counted, steps
 from policytool.errors import UsageError
+from policytool.operations.anew import Tools
 from policytool.operations.destinations import Destination
 from policytool.operations.inspection import Failure
 from policytool.operations.migration import Migration, Status, migrate_all, the_one_model
@@ -21,6 +23,7 @@ from policytool.planning.options import LossScales, Optimizers, Options, Outputs
 from policytool.planning.targets import target as named_target
 from policytool.reports._layout import clean
 from policytool.reports.plans import PLAN_REPORTERS, Migrations
+from policytool.workers import Interpreter, Worker
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -67,6 +70,13 @@ _FORMATS: Final = [reporter.name for reporter in PLAN_REPORTERS if reporter.name
 @click.option("--dry-run", is_flag=True, help="Show the plan and write nothing.")
 @click.option("--diff", is_flag=True, help="Show the configs' differences and write nothing.")
 @click.option("--check", is_flag=True, help="Write nothing, and exit 1 if a file would change.")
+@click.option("--retrace", is_flag=True, help="Build and trace SavedModels anew with TensorFlow, so that graph and variables follow.")
+@click.option("--verify", is_flag=True, help="Compare predictions before and after with TensorFlow, and write only what stays within tolerance.")
+@click.option("--custom-objects", multiple=True, metavar="MODULE[:NAME]", help="Where the classes that a file names are defined, for --retrace and --verify.")
+@click.option("--trust", is_flag=True, help="Let --retrace and --verify run the code that a file holds.")
+@click.option("--python", metavar="PYTHON", envvar="POLICYTOOL_PYTHON", help="The interpreter that has TensorFlow, instead of this one.")
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="End TensorFlow's process when one model takes longer.")
+@click.option("--memory-limit", type=options.Size(), metavar="SIZE", help="The memory that TensorFlow's process may have, such as 8G.")
 @click.option("--plan", type=click.Path(path_type=Path), metavar="FILE", help="Carry out a plan saved with --dry-run --format json.")
 @click.option(
     "--format", "format", type=click.Choice(_FORMATS), default=_FORMATS[0], show_default=True, envvar="POLICYTOOL_FORMAT", help="What stdout carries."
@@ -95,6 +105,13 @@ def command(
     dry_run: bool,
     diff: bool,
     check: bool,
+    retrace: bool,
+    verify: bool,
+    custom_objects: tuple[str, ...],
+    trust: bool,
+    python: str | None,
+    timeout: float | None,
+    memory_limit: int | None,
     null: bool,
     verbose: bool,
     quiet: bool,
@@ -108,6 +125,8 @@ def command(
     Without options every deprecated spelling becomes the current one, and nothing is computed differently. PATH is an HDF5 file, a .keras file,
     a SavedModel, architecture JSON or YAML, a TensorFlow.js model.json, a directory with models below it, a quoted glob, or - for a list of paths on
     stdin. Without one, it is the one model there is below the working directory.
+
+    --retrace and --verify run TensorFlow in a process of its own, and nothing else does.
     """
     if in_place and output is not None:
         raise UsageError("--in-place and -o contradict each other: the one replaces the input, the other leaves it")
@@ -123,6 +142,7 @@ def command(
         loss_scale=LossScales(loss_scale),
         optimizer=Optimizers(optimizer),
         target=named_target(target) if target is not None else None,
+        retrace=retrace,
     )
     destination = Destination(
         output=Path(output) if output is not None else None,
@@ -134,19 +154,23 @@ def command(
     )
     listed = list(options.listed(paths, null=null))
     others = [path for path in (plan, destination.output) if path is not None]
-    if plan is not None:
-        report_option.check(report, discovery.inputs(listed) if listed else (), others)
-        if asked != Options():
-            raise UsageError("--plan carries out what was planned; options that plan (--to, --set, ...) cannot be added to it")
-        results = list(migrate_saved(plan, tuple(listed), destination))
-    else:
-        found = list(discovery.inputs(listed)) if listed else [] if paths else the_one_model(discovery.inputs([]), asked, destination)
-        report_option.check(report, found, others)
-        results = list(counted(migrate_all(found, asked, destination), len(found), progress, "migrate"))
-    return _report(results, _DIFF if diff else format, report, color, check=check, quiet=quiet, verbose=verbose)
+    interpreter = Interpreter(python=python or sys.executable, memory_limit=memory_limit, timeout=timeout)
+    with Worker(interpreter, steps(progress)) as worker:
+        own = (str(Path.cwd()),) if custom_objects else ()  # a module of the user's is found as python -m finds it
+        tools = Tools(worker=worker, verify=verify, custom_objects=custom_objects, path=own, trust=trust)
+        if plan is not None:
+            report_option.check(report, discovery.inputs(listed) if listed else (), others)
+            if asked != Options():
+                raise UsageError("--plan carries out what was planned; options that plan (--to, --set, ...) cannot be added to it")
+            results = list(migrate_saved(plan, tuple(listed), destination, tools))
+        else:
+            found = list(discovery.inputs(listed)) if listed else [] if paths else the_one_model(discovery.inputs([]), asked, destination)
+            report_option.check(report, found, others)
+            results = list(counted(migrate_all(found, asked, destination, tools), len(found), progress, "migrate"))
+    return _report(results, _DIFF if diff else format, report, color, check=check, quiet=quiet, verbose=verbose, debug=debug)
 
 
-def _report(results: Iterable[Result], format: str, files: tuple[ReportFile, ...], color: str, *, check: bool, quiet: bool, verbose: bool) -> int:
+def _report(results: Iterable[Result], format: str, files: tuple[ReportFile, ...], color: str, *, check: bool, quiet: bool, verbose: bool, debug: bool) -> int:
     """Show what happened and return the exit code."""
     every = list(results)
     migrations = tuple(result for result in every if isinstance(result, Migration))
@@ -155,24 +179,32 @@ def _report(results: Iterable[Result], format: str, files: tuple[ReportFile, ...
     found = Migrations(migrations=migrations, failures=failures)
     unwritten = report_option.written(files, PLAN_REPORTERS, found)
     click.echo(reporter.render(found, options.view(color)), nl=False, color=color != "never")
-    for failure in failures:
-        click.echo(f"policytool: {clean(failure.path)} {clean(failure.message)} [{failure.code}]", err=True)
     for sentence in unwritten:
         click.echo(f"policytool: {sentence}", err=True)
-    if format != "table":
-        for migration in migrations:
-            for refusal in migration.plan.refusals:
-                click.echo(f"policytool: {clean(migration.plan.path)} {clean(refusal.message)} [{refusal.code}]", err=True)
+    _troubles(found, debug=debug, refusals=format != "table")
     _summary(every, migrations, failures, quiet=quiet, verbose=verbose)
     changes = [migration for migration in migrations if migration.status is Status.PLANNED]
     if failures or unwritten or any(migration.status is Status.REFUSED for migration in migrations):
         return Exit.FAILURE
+    if any(migration.status is Status.MISSED for migration in migrations):
+        return Exit.FINDINGS
     if check and changes:
         return Exit.FINDINGS
     if not migrations:
         click.echo("policytool: no model found", err=True)
         return Exit.NO_MODEL
     return Exit.CLEAN
+
+
+def _troubles(found: Migrations, *, debug: bool, refusals: bool) -> None:
+    """Say on stderr what could not be done; refusals only where the report on stdout is not for people."""
+    for failure in found.failures:
+        click.echo(f"policytool: {clean(failure.path)} {clean(failure.message)} [{failure.code}]", err=True)
+        if debug and failure.details:
+            click.echo("\n".join(clean(line) for line in failure.details.splitlines()), err=True)
+    for migration in found.migrations if refusals else ():
+        for refusal in migration.plan.refusals:
+            click.echo(f"policytool: {clean(migration.plan.path)} {clean(refusal.message)} [{refusal.code}]", err=True)
 
 
 def _summary(every: list[Result], migrations: tuple[Migration, ...], failures: tuple[Failure, ...], *, quiet: bool, verbose: bool) -> None:

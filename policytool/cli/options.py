@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import shutil
 import sys
 from typing import TYPE_CHECKING, Any, Final, TextIO
@@ -19,6 +20,20 @@ if TYPE_CHECKING:
 
 PIPE_WIDTH: Final = 120
 """What a report that goes to no terminal is laid out for, unless COLUMNS says otherwise."""
+
+
+class Size(click.ParamType):  # type: ignore[type-arg]  # generic from Click 8.3 on alone
+    """A number of bytes: ``8G``, ``512M``, ``100000``."""
+
+    name = "size"
+    _units: Final = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+    def convert(self, value: object, parameter: click.Parameter | None, context: click.Context | None) -> int:
+        """Return the bytes that a text says."""
+        match = re.fullmatch(r"([0-9]{1,15})([KMGT]?)(?:i?B)?", str(value).strip(), re.IGNORECASE)
+        if match is None or not int(match[1]):
+            self.fail(f"{value!r} is no size; expected a number with K, M, G or T after it, such as 8G", parameter, context)
+        return int(match[1]) * self._units[match[2].upper()]
 
 
 def common(function: Callable[..., int]) -> Callable[..., int]:

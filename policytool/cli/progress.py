@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 Item = TypeVar("Item")
 MANY: Final = 20
@@ -22,3 +22,17 @@ def counted(items: Iterable[Item], total: int, progress: str, what: str) -> Iter
     from rich.progress import track
 
     yield from track(items, description=what, total=total, console=Console(stderr=True), transient=True)
+
+
+def steps(progress: str) -> Callable[[str], None]:
+    """Return what shows the steps of a long job, one line over the other on a terminal, one below the other where ``on`` asks for it elsewhere."""
+    if progress == "off" or (progress == "auto" and not sys.stderr.isatty()):
+        return lambda _: None
+    end = "" if sys.stderr.isatty() else "\n"
+    start = "\r\x1b[K" if sys.stderr.isatty() else ""
+
+    def show(step: str) -> None:
+        sys.stderr.write(f"{start}policytool: {step}{end}" if step else start)
+        sys.stderr.flush()
+
+    return show

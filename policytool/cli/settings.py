@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 FILE: Final = "policytool.toml"
 _PYPROJECT: Final = "pyproject.toml"
 _SOURCE: Final = "policytool.settings_file"
+RUNS_CODE: Final = frozenset({"python", "trust", "custom_objects"})
+"""What no file decides that merely lies in a directory above: whoever runs the tool in a checkout of a stranger's would run the stranger's code."""
+
 _HIDDEN: Final = frozenset({"config", "show_settings", "help", "debug"})
 
 
@@ -41,6 +44,11 @@ def load(context: click.Context, _parameter: click.Parameter, value: str | None)
         listed = isinstance(item, list) and name in _repeatable(context) and all(isinstance(one, str) for one in item)
         if not listed and not isinstance(item, str | int | float | bool):
             raise click.UsageError(f"{file} has the key {key!r} with a value that is no text, number or boolean")
+        if name in RUNS_CODE and item and not value:
+            option = name.replace("_", "-")
+            raise click.UsageError(
+                f"{file} has the key {key!r}, which decides what code runs; a file that is only found may not: give --{option}, or name the file with --config"
+            )
         if name in own:
             defaults[name] = [item] if name in _repeatable(context) and not listed else item
     context.default_map = {**(context.default_map or {}), **defaults}

@@ -8,8 +8,8 @@ A hidden name holds the host and the process that made it, so that the next run 
 """
 
 from policytool.drafts._copying import copy_bytes, copy_file, opened, write_all
-from policytool.drafts._directory import ASIDE, DirectoryDraft
+from policytool.drafts._directory import ASIDE, DirectoryDraft, MadeDirectory
 from policytool.drafts._draft import Draft
 from policytool.drafts._names import SUFFIX, remove_stale
 
-__all__ = ["ASIDE", "SUFFIX", "DirectoryDraft", "Draft", "copy_bytes", "copy_file", "opened", "remove_stale", "write_all"]
+__all__ = ["ASIDE", "SUFFIX", "DirectoryDraft", "Draft", "MadeDirectory", "copy_bytes", "copy_file", "opened", "remove_stale", "write_all"]

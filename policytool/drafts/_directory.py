@@ -81,12 +81,7 @@ class DirectoryDraft:
         hidden = _names.hidden(target)
         try:
             self._build(hidden, like)
-            if not os.path.lexists(target):
-                self._move(hidden, target)
-            elif overwrite or backup is not None:
-                self._exchange(hidden, target, backup, overwrite=overwrite)
-            else:
-                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
+            place(hidden, target, overwrite=overwrite, backup=backup)
         finally:
             _names.remove(hidden)
 
@@ -105,33 +100,97 @@ class DirectoryDraft:
                 copy_attributes(like / directory, descriptor)
             sync_directory(hidden / directory)
 
-    @staticmethod
-    def _move(hidden: Path, target: Path) -> None:
-        hidden.rename(target)
-        try:
-            sync_directory(target.parent)
-        except BaseException:
-            target.rename(hidden)
-            raise
 
-    def _exchange(self, hidden: Path, target: Path, backup: Path | None, *, overwrite: bool) -> None:
-        aside = backup or target.with_name(target.name + ASIDE)
-        older = _names.hidden(aside)
-        if os.path.lexists(aside):
-            if not overwrite:
-                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(aside))
-            aside.rename(older)
-        try:
-            target.rename(aside)
-            self._move(hidden, target)
-        except BaseException:
-            if os.path.lexists(aside) and not os.path.lexists(target):
-                aside.rename(target)
-            if os.path.lexists(older):
-                older.rename(aside)
-            raise
+class MadeDirectory:
+    """
+    A directory that another process fills, beside the place it is made for; a context manager that leaves nothing behind.
+
+    It has a hidden name from the beginning, because the other process needs one; what is left of one whose process was killed is removed by the next run.
+    """
+
+    def __init__(self, target: Path) -> None:
+        self.path = _names.hidden(target)
+        """Where to write."""
+
+    @classmethod
+    def beside(cls, target: Path) -> Self:
+        """Return a new, empty directory in that of ``target``."""
+        made = cls(target)
+        made.path.mkdir(mode=0o700)
+        return made
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        _names.remove(self.path)
+
+    def publish(self, target: Path, *, like: Path, overwrite: bool = False, backup: Path | None = None) -> None:
+        """
+        Bring everything in the directory to the disk and give it its place, with the attributes that what has the same name in ``like`` has.
+
+        With ``backup`` the target is replaced and its original stays under that name; with ``overwrite`` the target, or an older backup, is replaced.
+
+        :raises FileExistsError: where the target exists and neither is given, or the backup exists and ``overwrite`` is not given.
+        :raises OSError: where the system fails; the target then is what it was.
+        """
+        for parent, _, names in os.walk(self.path, topdown=False):
+            for name in (*names, ""):
+                made = Path(parent, name)
+                twin = like / made.relative_to(self.path)
+                with opened(made, os.O_RDONLY) as descriptor:
+                    copy_attributes(twin if twin.exists() else like if made.is_dir() else _any_file(like), descriptor)
+                    os.fsync(descriptor)
+        place(self.path, target, overwrite=overwrite, backup=backup)
+
+
+def _any_file(directory: Path) -> Path | None:
+    """Return a file of a directory, whose attributes stand for those of files that it has no twin of; None where it has none."""
+    return next((found for found in sorted(directory.iterdir()) if found.is_file()), None)
+
+
+def place(hidden: Path, target: Path, *, overwrite: bool, backup: Path | None) -> None:
+    """
+    Give a directory that is complete its place.
+
+    :raises FileExistsError: where the target exists and neither ``overwrite`` nor ``backup`` is given, or the backup exists and ``overwrite`` is not given.
+    :raises OSError: where the system fails; the target then is what it was.
+    """
+    if not os.path.lexists(target):
+        _move(hidden, target)
+    elif overwrite or backup is not None:
+        _exchange(hidden, target, backup, overwrite=overwrite)
+    else:
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
+
+
+def _move(hidden: Path, target: Path) -> None:
+    hidden.rename(target)
+    try:
+        sync_directory(target.parent)
+    except BaseException:
+        target.rename(hidden)
+        raise
+
+
+def _exchange(hidden: Path, target: Path, backup: Path | None, *, overwrite: bool) -> None:
+    aside = backup or target.with_name(target.name + ASIDE)
+    older = _names.hidden(aside)
+    if os.path.lexists(aside):
+        if not overwrite:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(aside))
+        aside.rename(older)
+    try:
+        target.rename(aside)
+        _move(hidden, target)
+    except BaseException:
+        if os.path.lexists(aside) and not os.path.lexists(target):
+            aside.rename(target)
+        if os.path.lexists(older):
+            older.rename(aside)
+        raise
+    _names.remove(older)
+    if backup is None:
+        with contextlib.suppress(OSError):
+            aside.rename(older)  # so that no half removed directory ever has a documented name
         _names.remove(older)
-        if backup is None:
-            with contextlib.suppress(OSError):
-                aside.rename(older)  # so that no half removed directory ever has a documented name
-            _names.remove(older)

@@ -103,6 +103,17 @@ class Draft:
             if os.path.samestat(os.lstat(name), os.fstat(self._descriptor)):
                 name.unlink()
 
+    def show(self, name: Path) -> None:
+        """
+        Give the draft a further name for other processes to read it by, until it is published.
+
+        :raises OSError: where none can be made.
+        """
+        if self._named:
+            name.symlink_to(self._hidden)
+        else:
+            self.link(name)
+
     def link(self, name: Path) -> None:
         """
         Give the draft a name that nothing has.

@@ -44,6 +44,8 @@ class Failure:
     path: str
     code: str
     message: str
+    details: str = ""
+    """What --debug shows beside the message, such as a library's own traceback."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,7 +7,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from policytool import discovery, planning, reading, recognition
-from policytool.errors import ModelFileError, UsageError
+from policytool.errors import ModelFileError, UsageError, WorkerError
+from policytool.operations.anew import MissedError, Run, measured
 from policytool.operations.destinations import Destination, check_target, target_of, without_outputs
 from policytool.operations.inspection import Failure, is_passed_over
 from policytool.plan import REWRITTEN, Plan, Refusal
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from policytool.casting import Counts
     from policytool.discovery import Input
     from policytool.jsontext import Json
+    from policytool.operations.anew import Retraced, Tools
+    from policytool.verification import Comparison
     from policytool.writers import Written
 
 
@@ -35,6 +38,9 @@ class Status(StrEnum):
     WRITTEN = "written"
     REFUSED = "refused"
 
+    MISSED = "missed"
+    """The predictions were too far from the original's, and nothing was written."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Migration:
@@ -49,14 +55,17 @@ class Migration:
     parts: Mapping[str, Json] = field(default_factory=dict)
     """The file's JSON documents before the migration."""
 
+    retraced: Retraced | None = None
+    comparison: Comparison | None = None
+
 
 Result = Migration | Failure | None
 """None for a path that was found and is no model, or weights alone."""
 
 
-def migrate_all(inputs: Sequence[Input], options: Options, destination: Destination) -> Iterator[Result]:
+def migrate_all(inputs: Sequence[Input], options: Options, destination: Destination, tools: Tools | None = None) -> Iterator[Result]:
     """
-    Yield, for each input, what became of it.
+    Yield, for each input, what became of it; ``tools`` are for what needs TensorFlow, and nothing else starts them.
 
     :raises UsageError: for options that contradict a model: a pattern that matches no layer, one output for many inputs.
     """
@@ -70,10 +79,14 @@ def migrate_all(inputs: Sequence[Input], options: Options, destination: Destinat
                 alone = document.config_part is None and not found.exact  # weights lie beside models everywhere; nobody means them by a glob
                 yield None if alone else Failure(path=found.shown, code="not-migratable", message=unable)
                 continue
-            plan = planning.plan(reading.analysed(document), options)
-            yield carried_out(plan, found.path, destination, several=several, parts=document.parts)
+            analysis = reading.analysed(document)
+            plan = planning.plan(analysis, options)
+            run = Run(plan=plan, analysis=analysis, source=found.path, tools=tools) if tools is not None else None
+            yield carried_out(plan, found.path, destination, several=several, parts=document.parts, run=run)
         except ModelFileError as error:
             yield None if is_passed_over(found, error) else Failure(path=error.path, code=error.code, message=error.message)
+        except WorkerError as error:
+            yield Failure(path=found.shown, code=error.code, message=str(error), details=error.details)
 
 
 def migrate(path: str, to: str | None, assignments: Mapping[str, str], destination: Destination) -> Migration:
@@ -96,45 +109,72 @@ def migrate(path: str, to: str | None, assignments: Mapping[str, str], destinati
     raise ModelFileError(path, "no-model", "is no model")
 
 
-def carried_out(plan: Plan, source: Path, destination: Destination, *, several: bool = False, parts: Mapping[str, Json] | None = None) -> Migration:
+def carried_out(
+    plan: Plan, source: Path, destination: Destination, *, several: bool = False, parts: Mapping[str, Json] | None = None, run: Run | None = None
+) -> Migration:
     """
     Return what becomes of a plan: nothing for an empty one, a refusal, a preview, or the written file.
 
     :raises ModelFileError: where writing fails; the original is what it was.
+    :raises WorkerError: where TensorFlow is needed, and cannot do its part.
     """
     done = Migration(plan=plan, status=Status.UNCHANGED, source=source, parts=parts or {})
     if plan.is_empty:
         return done
     target = target_of(source, plan.suffix, destination, several=several)
     check_target(plan, source, target, destination)
-    if plan.refusals:
-        return replace(done, status=Status.REFUSED, target=target)
-    counts = _measured(plan, source)
+    distrusted = run.refusal() if run is not None and (plan.retrace or run.tools.verify) else None
+    if plan.refusals or distrusted is not None:
+        refusals = plan.refusals or tuple(refusal for refusal in (distrusted,) if refusal is not None)
+        return replace(done, plan=replace(plan, refusals=refusals), status=Status.REFUSED, target=target)
+    counts = _measured(plan, source, run)
     overflow = sum(count.overflow for count in counts.values())
     if overflow and not destination.allow_overflow:
         return replace(done, plan=replace(plan, refusals=(_overflows(plan, counts),)), status=Status.REFUSED, target=target, counts=counts)
     if not destination.write:
         return replace(done, status=Status.PLANNED, target=target, counts=counts)
+    try:
+        written = _written(plan, source, target, destination, run)
+    except MissedError as missed:
+        return replace(done, status=Status.MISSED, target=target, counts=counts, comparison=missed.comparison)
+    done = replace(done, status=Status.WRITTEN, target=target, written=written, counts=counts)
+    return done if run is None else _told(done, run)
+
+
+def _written(plan: Plan, source: Path, target: Path, destination: Destination, run: Run | None) -> Written:
     from policytool import writers  # h5py takes 80 ms to import, and most plans are empty or only shown
 
-    changes = writers.Changes(edits=plan.edits, casts=plan.casts, state=plan.state)
-    written = writers.write(
+    if plan.retrace and run is not None:
+        return writers.make(
+            source, target, run.fill, overwrite=destination.overwrite, in_place=destination.in_place, backup=destination.backup, shown=plan.path
+        )
+    return writers.write(
         source,
         target,
-        changes,
+        writers.Changes(edits=plan.edits, casts=plan.casts, state=plan.state),
         document_format=plan.format,
         overwrite=destination.overwrite,
         in_place=destination.in_place,
         backup=destination.backup,
         shown=plan.path,
+        verify=run.verify if run is not None and run.tools.verify else None,
     )
-    return replace(done, status=Status.WRITTEN, target=target, written=written, counts=counts)
 
 
-def _measured(plan: Plan, source: Path) -> Mapping[tuple[str, ...], Counts]:
+def _told(done: Migration, run: Run) -> Migration:
+    """Return a migration with what the child process did for it."""
+    plan = done.plan
+    if run.retraced is not None and run.after is not None:
+        plan = replace(plan, notes=(*plan.notes, *run.retraced.notes()), loaders_after=run.after.model.loaders)
+    return replace(done, plan=plan, retraced=run.retraced, comparison=run.comparison)
+
+
+def _measured(plan: Plan, source: Path, run: Run | None) -> Mapping[tuple[str, ...], Counts]:
     """Return what each cast does to the values, which takes reading those tensors and no others."""
     if not plan.casts:
         return {}
+    if plan.retrace and run is not None:
+        return measured(plan, run.analysis, source)
     from policytool import writers  # as above: h5py and ml_dtypes
 
     return writers.measure(source, plan.format, plan.casts, shown=plan.path)

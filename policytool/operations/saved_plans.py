@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from policytool import jsontext, limits, reading, recognition
-from policytool.errors import ModelFileError, UsageError
+from policytool.errors import ModelFileError, UsageError, WorkerError
 from policytool.model import Address, Source
+from policytool.operations.anew import Run
 from policytool.operations.inspection import Failure
 from policytool.operations.migration import Result, carried_out
 from policytool.plan import ABSENT, Cast, Edit, Kind, Plan, Refusal, Slot
@@ -24,13 +25,14 @@ if TYPE_CHECKING:
 
     from policytool.document import Document
     from policytool.model import Model
+    from policytool.operations.anew import Tools
     from policytool.operations.destinations import Destination
 
 Value = TypeVar("Value")
 VERSION = 1
 
 
-def migrate_saved(file: Path, paths: tuple[str, ...], destination: Destination) -> Iterator[Result]:
+def migrate_saved(file: Path, paths: tuple[str, ...], destination: Destination, tools: Tools | None = None) -> Iterator[Result]:
     """
     Yield what became of each plan in a file; with one path and one plan, that path is migrated in place of the plan's own.
 
@@ -40,7 +42,8 @@ def migrate_saved(file: Path, paths: tuple[str, ...], destination: Destination) 
         try:
             document = recognition.document(path, str(path))
             _check(document, plan)
-            changed, unchanged = reading.analysed(applied(document, plan.edits, plan.casts)).model, reading.analysed(document).model
+            analysis = reading.analysed(document)
+            changed, unchanged = reading.analysed(applied(document, plan.edits, plan.casts)).model, analysis.model
             _check_policies(unchanged, changed)
         except ModelFileError as error:
             yield Failure(path=error.path, code=error.code, message=error.message)
@@ -56,11 +59,15 @@ def migrate_saved(file: Path, paths: tuple[str, ...], destination: Destination) 
             state=plan.state,
             loaders_before=unchanged.loaders,
             loaders_after=revival.loaders(document, plan.edits, changed.loaders),
+            retrace=plan.retrace,
         )
+        run = Run(plan=current, analysis=analysis, source=path, tools=tools) if tools is not None else None
         try:
-            yield carried_out(current, path, destination, parts=document.parts)
+            yield carried_out(current, path, destination, parts=document.parts, run=run)
         except ModelFileError as error:
             yield Failure(path=error.path, code=error.code, message=error.message)
+        except WorkerError as error:
+            yield Failure(path=document.path, code=error.code, message=str(error), details=error.details)
 
 
 def plans(file: Path) -> tuple[Plan, ...]:
@@ -112,7 +119,8 @@ def _check(document: Document, plan: Plan) -> None:
             raise ModelFileError(
                 document.path, "plan-stale", f"has another value at {edit.address.part} {edit.address.pointer} than the plan found; plan again"
             )
-    stored = {tensor.path: tensor.dtype for tensor in (*(document.tensors or ()), *document.state)}
+    nodes = (node.variable for node in document.nodes.values() if node.variable is not None)
+    stored = {tensor.path: tensor.dtype for tensor in (*(document.tensors or ()), *document.state, *nodes)}
     for cast in plan.casts:
         if stored.get(cast.tensor) != cast.before:
             raise ModelFileError(document.path, "plan-stale", f"does not store {'/'.join(cast.tensor)} as {cast.before}, as the plan found it; plan again")
@@ -153,6 +161,7 @@ def _plan(item: Any) -> Plan:  # noqa: ANN401  # checked here
         edits=tuple(_edit(edit) for edit in _list(item["edits"])),
         casts=tuple(_cast(cast) for cast in _list(item["casts"])),
         state=_or_none(item["state"], lambda slots: tuple(_slot(slot) for slot in _list(slots))),
+        retrace=item.get("retrace") is True and item["format"] == "savedmodel",
         refusals=_refused(item)
         or tuple(
             Refusal(code=_text(refusal["code"]), message=_text(refusal["message"]), path=_or_none(refusal["path"], _text))

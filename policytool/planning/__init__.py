@@ -45,9 +45,11 @@ def plan(analysis: Analysis, options: Options) -> Plan:
     decisions = decide(subject, options)
     graph_edits = propagation.settle(subject, decisions)
     buildable.check(subject, decisions)
-    revival.check(subject, decisions)
+    retrace = options.retrace and subject.document.format == "savedmodel"
+    if not retrace:
+        revival.check(subject, decisions)
     edits = (*spelling.edits(subject, decisions, target), *graph_edits)
-    casts = storage.casts(subject, decisions)
+    casts = storage.casts(subject, decisions, retrace=retrace)
     trained = _training(subject, options, decisions, edits, target)
     everything = (*edits, *trained.edits)
     after = revival.loaders(subject.document, everything, reading.analysed(applied(subject.document, everything, casts)).model.loaders)
@@ -61,10 +63,11 @@ def plan(analysis: Analysis, options: Options) -> Plan:
         casts=casts,
         state=trained.state,
         kept=_kept(subject, decisions),
-        notes=(*trained.notes, *remarks.about(subject, options, decisions), *traced.notes(subject, everything)),
+        notes=(*trained.notes, *remarks.about(subject, options, decisions), *(() if retrace else traced.notes(subject, everything))),
         refusals=(*_before_policies(subject, options), *decisions.refusals, *_still_refused(options, everything, after)),
         loaders_before=analysis.model.loaders,
         loaders_after=after,
+        retrace=retrace,
     )
 
 

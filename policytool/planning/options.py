@@ -55,10 +55,13 @@ class Options:
     target: str | None = None
     """The loader to spell policies for, such as ``tf2.4``; None for the spelling of the newest."""
 
+    retrace: bool = False
+    """Whether a SavedModel is built and traced anew, so that its graph and its checkpoint follow its metadata."""
+
     @property
     def suffix(self) -> str:
         """What the default name of the output says."""
-        return self.to or self.target or "migrated"
+        return self.to or self.target or ("retraced" if self.retrace else "migrated")
 
 
 def checked_policy(name: str, option: str) -> str:

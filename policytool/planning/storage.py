@@ -25,9 +25,13 @@ _BFLOAT16: Final = "bfloat16"
 _STAND_IN: Final = "float32"
 
 
-def casts(subject: Subject, decisions: Decisions) -> tuple[Cast, ...]:
-    """Return the casts that the decisions need, and those that make a file readable at all; none where the variables stay as they are stored."""
-    if not stores_dtypes(subject):
+def casts(subject: Subject, decisions: Decisions, *, retrace: bool = False) -> tuple[Cast, ...]:
+    """
+    Return the casts that the decisions need, and those that make a file readable at all.
+
+    A SavedModel's checkpoint stays as it is, unless the model is traced and saved anew.
+    """
+    if not stores_dtypes(subject) or (subject.is_saved_object and not retrace):
         return ()
     found = {cast.tensor: cast for cast in _decided(subject, decisions)}
     for cast in _unreadable(subject):
@@ -36,17 +40,13 @@ def casts(subject: Subject, decisions: Decisions) -> tuple[Cast, ...]:
 
 
 def stores_dtypes(subject: Subject) -> bool:
-    """
-    Return whether variables are stored in the dtypes that the file's own policies ask for.
-
-    TensorFlow.js has float32 alone, which tensorflowjs casts as it loads them; the checkpoint of a SavedModel stays as it is.
-    """
-    return subject.document.format != "tfjs" and not subject.is_saved_object
+    """Return whether the file can store variables in their own dtypes: TensorFlow.js has float32 alone, which tensorflowjs casts as it loads them."""
+    return subject.document.format != "tfjs"
 
 
 def reads_bfloat16(subject: Subject) -> bool:
     """Return whether loaders of the file read variables that are stored as bfloat16."""
-    return subject.is_keras3 and subject.document.format == "keras"
+    return (subject.is_keras3 and subject.document.format == "keras") or subject.is_saved_object
 
 
 def _decided(subject: Subject, decisions: Decisions) -> Iterator[Cast]:

@@ -6,6 +6,6 @@ only what writes does.
 """
 
 from policytool.writers._base import Changes, WriteError, Writer
-from policytool.writers._migration import BACKUP, WRITERS, Written, measure, write, writer_for
+from policytool.writers._migration import BACKUP, WRITERS, Verify, Written, make, measure, rewrite, write, writer_for
 
-__all__ = ["BACKUP", "WRITERS", "Changes", "WriteError", "Writer", "Written", "measure", "write", "writer_for"]
+__all__ = ["BACKUP", "WRITERS", "Changes", "Verify", "WriteError", "Writer", "Written", "make", "measure", "rewrite", "write", "writer_for"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
@@ -9,7 +10,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
 
 from policytool import drafts
 from policytool.errors import ModelFileError
@@ -19,11 +20,14 @@ from policytool.writers._blocks import same_bytes
 from policytool.writers._companions import Companions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from policytool.casting import Counts
     from policytool.plan import Cast
     from policytool.writers._base import Counted
+
+Verify: TypeAlias = "Callable[[Path], None]"
+"""Looks at a result before it has its place; raises where it is not right."""
 
 WRITERS: Final[tuple[Writer, ...]] = (
     hdf5.WRITER,
@@ -77,6 +81,9 @@ class _Job:
     """Whether the target is the source."""
 
     backup: Path | None
+    verify: Verify | None = None
+    model: Path | None = None
+    """The directory that the source is one file of, where that file alone is replaced."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -113,12 +120,14 @@ def write(
     in_place: bool = False,
     backup: bool = True,
     shown: str | None = None,
+    verify: Verify | None = None,
 ) -> Written:
     """
     Write a changed copy of ``source`` to ``target``, or in the place of ``source``, whose original then stays as ``NAME.bak`` where ``backup`` asks for it.
 
     The target is complete and compared with the source, or what it was before. Of a directory in which one file changes in place, that file alone is
-    replaced, and its backup lies beside it.
+    replaced, and its backup lies beside it. ``verify`` gets a path by which any process of this user can read the result, before it has its place; what it
+    raises ends the write, and nothing was changed.
 
     :raises ModelFileError: with a sentence, and one of the codes ``target-exists``, ``no-space``, ``not-writable``, ``write-failed``, ``write-differs``,
         ``source-changed`` and ``not-rewritable``.
@@ -134,9 +143,58 @@ def write(
         overwrite=overwrite,
         replace=in_place,
         backup=None,
+        verify=verify,
     )
     with _told(shown or str(source), place):
         return _written(job, followed=followed, backup=backup and in_place)
+
+
+def make(
+    source: Path, target: Path, fill: Callable[[Path], None], *, overwrite: bool = False, in_place: bool = False, backup: bool = True, shown: str | None = None
+) -> Written:
+    """
+    Give a directory that ``fill`` writes, and finds right, the place of ``target``, or of ``source``, as :func:`write` does.
+
+    :raises ModelFileError: as :func:`write` does; what ``fill`` raises ends it too, and nothing was changed.
+    """
+    place = source if in_place else target
+    followed = place.is_symlink()
+    job = _Job(
+        writer=_writer("savedmodel", source),
+        source=source.resolve(),
+        home=source.parent.resolve(),
+        target=place.resolve() if followed else place.parent.resolve() / place.name,
+        changes=Changes(),
+        overwrite=overwrite,
+        replace=in_place,
+        backup=None,
+    )
+    with _told(shown or str(source), place):
+        kept = _free_backup(job) if backup and in_place else None
+        _check_target(job)
+        drafts.remove_stale(job.target.parent)
+        before, clock = _state(job.source), _Clock()
+        with drafts.MadeDirectory.beside(job.target) as made:
+            fill(made.path)
+            clock.written = clock.compared = time.perf_counter()
+            _check_source(job, before)
+            made.publish(job.target, like=job.source, overwrite=job.overwrite or (job.replace and kept is None), backup=kept)
+        return _result(job, kept, clock, {}, followed=followed)
+
+
+def rewrite(directory: Path, changes: Changes, document_format: str) -> None:
+    """
+    Rewrite files of a directory that nobody else knows yet, such as a draft, each in its place.
+
+    :raises ModelFileError: as :func:`write` does.
+    """
+    with _told(str(directory), directory):
+        writer = _writer(document_format, directory)
+        for name in writer.members(directory, changes) if writer.members is not None else ():
+            with drafts.Draft.beside(directory / name) as draft:
+                writer.write(directory / name, draft.path, changes)
+                writer.compare(directory / name, draft.path, changes)
+                draft.publish(directory / name, like=directory / name, overwrite=True)
 
 
 def _written(job: _Job, *, followed: bool, backup: bool) -> Written:
@@ -151,7 +209,7 @@ def _written(job: _Job, *, followed: bool, backup: bool) -> Written:
 
 def _at(job: _Job, member: Path) -> _Job:
     """Return the job of replacing one file of a directory; a link in it is followed, so that its target changes."""
-    return replace(job, source=member, target=member.resolve())
+    return replace(job, source=member, target=member.resolve(), model=job.source)
 
 
 def _write_file(job: _Job, *, followed: bool, backup: bool) -> Written:
@@ -167,10 +225,14 @@ def _write_file(job: _Job, *, followed: bool, backup: bool) -> Written:
         clock.written = time.perf_counter()
         job.writer.compare(job.source, draft.path, job.changes)
         clock.compared = time.perf_counter()
-        _check_source(job, before)
-        companions.publish()
-        draft.publish(job.target, like=job.source, overwrite=job.overwrite or (job.replace and kept is None), backup=kept)
-        companions.keep()
+        with contextlib.ExitStack() as stack:
+            if job.verify is not None:
+                others = [found for found in job.model.iterdir() if found != job.source] if job.model is not None else []
+                job.verify(stack.enter_context(_view(job, {Path(job.target.name): draft}, others)))
+            _check_source(job, before)
+            companions.publish()
+            draft.publish(job.target, like=job.source, overwrite=job.overwrite or (job.replace and kept is None), backup=kept)
+            companions.keep()
     return _result(job, kept, clock, counts, followed=followed)
 
 
@@ -195,8 +257,11 @@ def _write_directory(job: _Job, names: Sequence[str], *, followed: bool, backup:
             elif not same_bytes(job.source / name, draft.path):
                 raise differs(str(name))
         clock.compared = time.perf_counter()
-        _check_source(job, before)
-        made.publish(job.target, like=job.source, overwrite=job.overwrite or (job.replace and kept is None), backup=kept)
+        with contextlib.ExitStack() as stack:
+            if job.verify is not None:
+                job.verify(stack.enter_context(_view(job, made.members)))
+            _check_source(job, before)
+            made.publish(job.target, like=job.source, overwrite=job.overwrite or (job.replace and kept is None), backup=kept)
     return _result(job, kept, clock, counts, followed=followed)
 
 
@@ -234,6 +299,24 @@ def _files(job: _Job, made: drafts.DirectoryDraft, below: Path = Path()) -> Iter
             yield relative
         else:
             raise WriteError("not-rewritable", f"{relative} is no regular file")
+
+
+@contextmanager
+def _view(job: _Job, members: Mapping[Path, drafts.Draft], others: Sequence[Path] = ()) -> Iterator[Path]:
+    """
+    Yield a path by which other processes can read drafts under their names, in a hidden directory beside the target.
+
+    It has to last until the drafts are published: a file without a name that has had one and lost it gets no other.
+    """
+    with drafts.MadeDirectory.beside(job.target) as made:
+        model = made.path / (job.model or job.target).name if job.writer.directory else made.path
+        model.mkdir(exist_ok=True)
+        for name, draft in members.items():
+            (model / name).parent.mkdir(parents=True, exist_ok=True)
+            draft.show(model / name)
+        for other in others:
+            (model / other.name).symlink_to(other)
+        yield model if job.writer.directory else model / job.target.name
 
 
 def _writer(document_format: str, source: Path) -> Writer:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from policytool.jsontext import Json
     from policytool.operations.migration import Migration
     from policytool.plan import Absent, Edit
+    from policytool.verification import Output
 
 KEPT: Final = "stays"
 _TENSORLESS: Final = frozenset({"json", "yaml", "keras-metadata"})
@@ -93,6 +94,7 @@ def facts(migration: Migration) -> list[tuple[str, str, str]]:
     found += [("refused", refusal.message, "bad") for refusal in plan.refusals]
     if storage := _storage(migration):
         found.append(("tensors", storage, ""))
+    found += _done_by_tensorflow(migration)
     if plan.state is not None:
         found.append(("optimizer", "its state moves to the places where the loader looks for it", ""))
     if not plan.is_empty and not plan.refusals:
@@ -100,8 +102,45 @@ def facts(migration: Migration) -> list[tuple[str, str, str]]:
     return [*found, (_LABELS[migration.status], _outcome(migration), _STYLES[migration.status])]
 
 
-_LABELS: Final = {Status.UNCHANGED: "unchanged", Status.PLANNED: "would write", Status.WRITTEN: "written", Status.REFUSED: "not written"}
-_STYLES: Final = {Status.UNCHANGED: "dim", Status.PLANNED: "mixed", Status.WRITTEN: "good", Status.REFUSED: "bad"}
+def _done_by_tensorflow(migration: Migration) -> list[tuple[str, str, str]]:
+    """Return what was traced anew, and how far predictions are apart."""
+    found = []
+    if migration.plan.retrace and migration.retraced is None and not migration.plan.refusals:
+        found.append(("traced anew", "TensorFlow builds the model from its config and traces it, in a process of its own", ""))
+    if (retraced := migration.retraced) is not None:
+        held = retraced.held
+        library = f"{retraced.versions['library']} {retraced.versions['keras']} with TensorFlow {retraced.versions['tensorflow']}"
+        cast = f", {held.variables - held.identical} exactly as cast" if held.identical != held.variables else ""
+        signatures = f"; signatures {', '.join(retraced.signatures)}" if retraced.signatures else ""
+        found.append(("traced anew", f"by {library}{signatures}", "good"))
+        found.append(("variables", f"{held.identical} of {held.variables} are bit for bit what they were{cast}", "good"))
+        if held.judged:
+            found.append(("graph", f"{held.judged} layers compute in what their policies say", "good"))
+    if (comparison := migration.comparison) is not None:
+        allowed = f"{comparison.tolerance:.2g} of the largest value is allowed" if comparison.tolerance else "they have to be the same bit for bit"
+        for call in comparison.calls:
+            said = ", ".join(f"{output.name} {_apart(output)}" for output in call.outputs)
+            found.append(("predictions", f"{call.signature + ': ' if call.signature else ''}{said} ({comparison.samples} samples; {allowed})", ""))
+        found += [("missed", text, "bad") for text in comparison.missed]
+    return found
+
+
+def _apart(output: Output) -> str:
+    if output.equal:
+        return "the same bit for bit"
+    if output.relative is None:
+        return f"differs in {output.differing} of {output.values} values"
+    return f"off by {output.relative:.2g} of its largest value, {output.max_abs:.2g} at most"
+
+
+_LABELS: Final = {
+    Status.UNCHANGED: "unchanged",
+    Status.PLANNED: "would write",
+    Status.WRITTEN: "written",
+    Status.REFUSED: "not written",
+    Status.MISSED: "not written",
+}
+_STYLES: Final = {Status.UNCHANGED: "dim", Status.PLANNED: "mixed", Status.WRITTEN: "good", Status.REFUSED: "bad", Status.MISSED: "bad"}
 
 
 def _outcome(migration: Migration) -> str:
@@ -113,7 +152,7 @@ def _outcome(migration: Migration) -> str:
                 f"nothing follows {migration.plan.suffix}, for the reasons above, and the file was" if migration.plan.kept else "the file needs nothing and was"
             )
             return f"{nothing} not touched"
-        case Status.REFUSED:
+        case Status.REFUSED | Status.MISSED:
             return "the original is as it was"
         case Status.PLANNED:
             return f"{shown(migration.target or migration.source)} ({edits} changed)"
@@ -151,7 +190,8 @@ def _loaders(migration: Migration) -> list[tuple[str, str, str]]:
     lost = [loader for loader, reason in after.items() if reason is not None and loader in before]
     for reason in dict.fromkeys(after[loader] for loader in lost):
         loaders = [loader for loader in lost if after[loader] == reason]
-        hint = f"; --target {loaders[-1]} writes what it reads" if plan.suffix != loaders[-1] and loaders[-1].startswith("tf2.") else ""
+        hint = f"; --target {loaders[-1]} writes what it reads" if plan.suffix != loaders[-1] and loaders[-1].startswith("tf2.") and not plan.retrace else ""
+        hint = hint or ("; --python with an older release writes what it reads" if migration.retraced is not None else "")
         found.append(("no longer", f"{loader_ranges(loaders)}: {reason}{hint}", "half"))
     refused = [loader for loader, reason in after.items() if reason is not None and loader not in before]
     by_reason = {reason: [loader for loader in refused if after[loader] == reason] for reason in dict.fromkeys(after[loader] for loader in refused)}

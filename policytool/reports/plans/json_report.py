@@ -14,10 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from policytool.model import Verdict
+    from policytool.operations.anew import Retraced
     from policytool.operations.migration import Migration
     from policytool.plan import Cast, Edit, Slot
     from policytool.reports._layout import View
     from policytool.reports.plans._base import Migrations
+    from policytool.verification import Comparison, Output
 
 VERSION: Final = 1
 """Additive changes keep it; anything else raises it."""
@@ -56,6 +58,9 @@ def _plan(migration: Migration) -> dict[str, Any]:
         "notes": [{"severity": note.severity.value, "code": note.code, "message": note.message, "path": note.path} for note in plan.notes],
         "refusals": [{"code": refusal.code, "message": refusal.message, "path": refusal.path} for refusal in plan.refusals],
         "loaders": {"before": _verdicts(plan.loaders_before), "after": _verdicts(plan.loaders_after)},
+        "retrace": plan.retrace,
+        "retraced": None if migration.retraced is None else _retraced(migration.retraced),
+        "verification": None if migration.comparison is None else _verification(migration.comparison),
     }
 
 
@@ -82,6 +87,43 @@ def _cast(cast: Cast, migration: Migration) -> dict[str, Any]:
         "overflow": counts.overflow if counts else None,
         "subnormal": counts.subnormal if counts else None,
         "flushed": counts.flushed if counts else None,
+    }
+
+
+def _retraced(retraced: Retraced) -> dict[str, Any]:
+    held = retraced.held
+    return {
+        "versions": dict(retraced.versions),
+        "traces": retraced.traces,
+        "signatures": list(retraced.signatures),
+        "variables": held.variables,
+        "identical": held.identical,
+        "judged_layers": held.judged,
+        "optimizer_state": None if retraced.optimizer is None else {"restored": retraced.optimizer["restored"], "lost": retraced.optimizer["lost"]},
+    }
+
+
+def _verification(comparison: Comparison) -> dict[str, Any]:
+    return {
+        "tolerance": comparison.tolerance,
+        "samples": comparison.samples,
+        "versions": dict(comparison.versions),
+        "missed": list(comparison.missed),
+        "calls": [{"signature": call.signature, "outputs": [_output(output) for output in call.outputs]} for call in comparison.calls],
+    }
+
+
+def _output(output: Output) -> dict[str, Any]:
+    return {
+        "name": output.name,
+        "dtype_before": output.dtype_before,
+        "dtype_after": output.dtype_after,
+        "values": output.values,
+        "equal": output.equal,
+        "max_abs": output.max_abs,
+        "relative": output.relative,
+        "differing": output.differing,
+        "not_finite": list(output.not_finite),
     }
 
 

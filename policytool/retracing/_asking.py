@@ -1,0 +1,52 @@
+"""The job that the child gets: the model's config with the new policies, and where everything is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from policytool import dtypes, reading
+from policytool.errors import ModelFileError
+from policytool.model import Source
+from policytool.planning.applied import applied
+from policytool.tree import INPUT_CLASS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from policytool.plan import Plan
+    from policytool.reading import Analysis
+
+
+def planned(analysis: Analysis, plan: Plan) -> Analysis:
+    """Return the model as the plan wants it."""
+    return reading.analysed(applied(analysis.document, plan.edits, ()))
+
+
+def job(before: Analysis, wanted: Analysis, source: Path, draft: Path) -> dict[str, Any]:
+    """
+    Return the job that writes the model as ``wanted`` has it to ``draft``.
+
+    :raises ModelFileError: where the file's root is no model whose config could be built.
+    """
+    root = wanted.document.nodes.get(0)
+    metadata = wanted.document.parts.get(root.part or "") if root is not None else None
+    config = metadata.get("config") if isinstance(metadata, dict) else None
+    if not isinstance(metadata, dict) or not isinstance(config, dict):
+        message = "cannot be traced anew: its root is no Keras model with a config that could be built again; save it anew where its code is"
+        raise ModelFileError(wanted.document.path, "no-config", message)
+    layers = wanted.model.layers
+    return {
+        "job": "retrace",
+        "source": str(source.resolve()),
+        "draft": str(draft.resolve()),
+        "config": config,
+        "training": metadata.get("training_config") or None,
+        "policy_before": before.model.layers[0].policy,
+        "policy": layers[0].policy,
+        "policies": {
+            layer.path: layer.policy
+            for layer in layers
+            if layer.policy and layer.source is not Source.UNKNOWN and layer.class_name != INPUT_CLASS and dtypes.is_float(layer.compute_dtype)
+        },
+        "traces": bool(wanted.document.signatures),
+    }

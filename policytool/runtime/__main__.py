@@ -1,0 +1,105 @@
+"""
+``python .../runtime/__main__.py EVENTS [MEMORY]``: do the jobs that come on stdin, one JSON line each, one after the other.
+
+Each event goes to the file descriptor EVENTS as one JSON line: ``step`` while a job runs, then its ``result`` or its ``error``. The end of stdin ends the
+process at once, whatever it is doing: whoever gave the jobs is gone. MEMORY is how many bytes the process may have.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+import queue
+import sys
+import threading
+import traceback
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Any, Callable
+
+PACKAGE = "policytool_runtime"
+"""What this directory's package is called here: policytool itself may not be importable under this interpreter."""
+
+JOBS = {"retrace": "retracing", "compare": "comparing"}
+"""Kind of job to the module that does it."""
+
+
+def package() -> ModuleType:
+    """Import this directory as a package of its own, and take it off the path: its modules shadow nobody's."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) != here]
+    spec = importlib.util.spec_from_file_location(PACKAGE, os.path.join(here, "__init__.py"), submodule_search_locations=[here])
+    if spec is None or spec.loader is None:
+        raise ImportError(here)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[PACKAGE] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def limit_memory(size: int) -> None:
+    """Let this process have no more than so many bytes of its own; what is only reserved does not count where the system can tell it apart."""
+    import resource  # POSIX alone, as the parent is where it offers a limit
+
+    kind = resource.RLIMIT_DATA if sys.platform == "linux" else resource.RLIMIT_AS
+    resource.setrlimit(kind, (size, resource.getrlimit(kind)[1]))
+
+
+def refusal(error: BaseException) -> dict[str, Any]:
+    """Return an event's account of what went wrong: a refusal of ours has a code, everything else its class and what it says."""
+    code = getattr(error, "code", None)
+    if isinstance(code, str):
+        cause = traceback.format_exception(type(error), error, error.__traceback__) if error.__cause__ else []
+        return {"code": code, "message": str(error), "trace": "".join(cause)[-8000:]}
+    name = type(error).__name__
+    text = " ".join(str(error).split())[:300]
+    kind = "memory" if isinstance(error, MemoryError) or name == "ResourceExhaustedError" else "failed"
+    return {"code": kind, "message": name + (": " + text if text else ""), "trace": traceback.format_exc()[-8000:]}
+
+
+def listen() -> queue.Queue[dict[str, Any]]:
+    """Return the jobs as they come on stdin, whose end ends the process."""
+    jobs: queue.Queue[dict[str, Any]] = queue.Queue()
+
+    def read() -> None:
+        for line in sys.stdin:
+            jobs.put(json.loads(line))
+        os._exit(0)
+
+    threading.Thread(target=read, daemon=True).start()
+    return jobs
+
+
+def done(job: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    """Do one job and return its last event."""
+    try:
+        sys.path += [entry for entry in job["path"] if entry not in sys.path]
+        module = importlib.import_module(PACKAGE + "." + JOBS[job["job"]])
+        return {"result": module.run(job, lambda step: tell({"step": step}))}
+    except Exception as error:  # whatever a library raises is told to the parent, which makes a sentence of it
+        return {"error": refusal(error)}
+
+
+def main() -> None:
+    """Do jobs until there are no more."""
+    descriptor, *limit = (int(argument) for argument in sys.argv[1:])
+    if limit:
+        limit_memory(limit[0])
+    package()
+    jobs = listen()
+    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+
+        def tell(event: dict[str, Any]) -> None:
+            stream.write(json.dumps(event) + "\n")
+            stream.flush()
+
+        while True:
+            tell(done(jobs.get(), tell))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,204 @@
+"""The Keras of this interpreter, under one interface for Keras 2 of TF 2.2 to tf_keras 2.21, and for Keras 3."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import inspect
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Any, Iterator, Sequence
+
+KERAS2 = "keras2"
+KERAS3 = "keras3"
+POLICIES = ("float16", "bfloat16", "float32", "float64", "mixed_float16", "mixed_bfloat16")
+"""What a global policy can be; removed names and quantised ones are not."""
+
+REVIVED = ("saving.saved_model.load", "saving.legacy.saved_model.load")
+"""The modules whose classes stand for layers that were revived from their traces, because their own class was not at hand."""
+
+
+class Refused(Exception):  # noqa: N818  # it names what happened to the job, as the parent tells it
+    """What cannot be done with a model, in one sentence; ``code`` is stable."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Library:
+    """TensorFlow and the Keras that loads models of one family."""
+
+    def __init__(self, family: str) -> None:
+        self.family = family
+        self.tf, self.keras = _libraries(family)
+        self.custom: dict[str, Any] = {}
+        """Name to class or function, as ``custom_objects`` takes them."""
+
+    @property
+    def release(self) -> tuple[int, int]:
+        """TensorFlow's release, such as ``(2, 15)``."""
+        major, minor = self.tf.__version__.split(".")[:2]
+        return int(major), int(minor)
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """What did the work, for the report."""
+        return {"tensorflow": self.tf.__version__, "keras": str(getattr(self.keras, "__version__", self.tf.__version__)), "library": self.keras.__name__}
+
+    def register(self, names: Sequence[str], wanted: Sequence[str]) -> None:
+        """
+        Make classes known: ``MODULE`` for what a module defines, ``MODULE:NAME`` for one thing in it.
+
+        ``wanted`` are the names by which the file calls classes; one with a package (``package>Name``) also finds a class that was not registered here.
+        """
+        for name in names:
+            module_name, _, attribute = name.partition(":")
+            try:
+                module = importlib.import_module(module_name)
+                found = {attribute: getattr(module, attribute)} if attribute else _defined(module)
+            except (ImportError, AttributeError) as error:
+                raise Refused("custom-objects", "--custom-objects {}: {}".format(name, error)) from error
+            for key, value in found.items():
+                self.custom.update(value if isinstance(value, dict) else {key: value})
+        for name in wanted:
+            short = name.rpartition(">")[2]
+            if name not in self.custom and short in self.custom:
+                self.custom[name] = self.custom[short]
+
+    def scope(self) -> Any:
+        """Return a context in which the custom classes are known."""
+        return self.keras.utils.custom_object_scope(self.custom)
+
+    def deserialising(self) -> Any:
+        """Return a context in which configs are read as this library's own loader of SavedModels reads them: TF 2.12 on has a form that is newer."""
+        options = self.optional("saving.legacy.saved_model.utils")
+        if options is not None and hasattr(options, "in_tf_saved_model_scope"):
+            return options.keras_option_scope(save_traces=True, in_tf_saved_model_scope=True)
+        return contextlib.nullcontext()
+
+    def load(self, path: str, *, compiled: bool, trust: bool) -> Any:
+        """Return a saved model."""
+        options: dict[str, Any] = {"custom_objects": self.custom, "compile": compiled}
+        if "safe_mode" in inspect.signature(self.keras.models.load_model).parameters:
+            options["safe_mode"] = not trust
+        return self.keras.models.load_model(path, **options)
+
+    def trust(self) -> None:
+        """Let code in the file run: Lambda layers hold it as bytes, which tf_keras 2.13 and later refuse unless told so."""
+        internal = getattr(self.keras, "config" if self.family == KERAS3 else "__internal__", None)
+        if internal is not None and hasattr(internal, "enable_unsafe_deserialization"):
+            internal.enable_unsafe_deserialization()
+
+    @contextlib.contextmanager
+    def under(self, name: str | None) -> Iterator[None]:
+        """Make a policy the global one within the context: what a class's own code builds takes it."""
+        self._set_policy(name if name in POLICIES else "float32")
+        try:
+            yield
+        finally:
+            self._set_policy("float32")
+
+    def _set_policy(self, name: str) -> None:
+        mixed = self.keras.mixed_precision
+        setters = (getattr(mixed, place, None) for place in ("set_global_policy", "set_dtype_policy"))  # the second is Keras 3's own name
+        setter = next((found for found in setters if found is not None), None)
+        (setter or mixed.experimental.set_policy)(name)
+
+    def policy(self, name: str) -> Any:
+        """Return a policy by its name."""
+        mixed = self.keras.mixed_precision
+        return mixed.Policy(name) if hasattr(mixed, "Policy") else mixed.experimental.Policy(name)
+
+    def spelled(self, config: Any) -> Any:
+        """Return a config with its policies as this release reads them: mixed ones by a bare name from TF 2.5 on, as dicts before."""
+        if isinstance(config, dict):
+            return {key: _dict(value) if key == "dtype" and self.release < (2, 5) else self.spelled(value) for key, value in config.items()}
+        return [self.spelled(value) for value in config] if isinstance(config, list) else config
+
+    def internal(self, *candidates: str) -> ModuleType:
+        """Return a module of Keras 2's own, which every few releases has another place; ``candidates`` are paths below its root."""
+        found = self.optional(*candidates)
+        if found is None:
+            raise Refused("library", "{} has none of the modules {}".format(self.versions["library"], ", ".join(candidates)))
+        return found
+
+    def optional(self, *candidates: str) -> ModuleType | None:
+        """Return the first of Keras 2's own modules that is there; None where none is."""
+        roots = (self.keras.__name__.partition(".")[0] + ".src", "keras.src", "keras", "tensorflow.python.keras")
+        for root in roots if self.keras.__name__.startswith("tf_keras") else roots[1:]:
+            for candidate in candidates:
+                try:
+                    return importlib.import_module(root + "." + candidate)
+                except ImportError:
+                    continue
+        return None
+
+
+def sentence(error: BaseException) -> str:
+    """Return the class and the first line of an error."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    said = next((line for line in lines if not line.endswith(":") and not line.startswith("Exception encountered")), lines[0] if lines else "")
+    return type(error).__name__ + (": " + said[:300] if said else "")
+
+
+def is_revived(layer: Any) -> bool:
+    """Return whether a layer of a loaded model was revived from its traces, and has no code that could be traced anew."""
+    return type(layer).__module__.endswith(REVIVED)
+
+
+def below(layer: Any) -> list[Any]:
+    """Return the layers directly in a layer, in the order in which Keras tracks them."""
+    if hasattr(layer, "_flatten_layers"):
+        found = list(layer._flatten_layers(recursive=False, include_self=False))  # noqa: SLF001 - every layer that it tracks, not those of a model alone
+    else:  # TF 2.2 and 2.3 list the containers of layers instead
+        held = list(getattr(layer, "_layers", []))
+        found = [inner for one in held for inner in ([one] if hasattr(one, "get_config") else getattr(one, "layers", []))]
+    return [one for one in found if hasattr(one, "get_config")]
+
+
+def paths(model: Any) -> list[tuple[str, Any]]:
+    """Return every layer once with its path, names from the root down, the model itself first."""
+    seen: set[int] = set()
+
+    def walk(layer: Any, path: tuple[str, ...]) -> list[tuple[str, Any]]:
+        if id(layer) in seen:
+            return []
+        seen.add(id(layer))
+        here = (*path, str(layer.name).replace("/", "~1"))
+        return [("/".join(here), layer), *(found for child in below(layer) for found in walk(child, here))]
+
+    return walk(model, ())
+
+
+def _libraries(family: str) -> tuple[Any, Any]:
+    legacy = family == KERAS2 and importlib.util.find_spec("tf_keras") is not None  # TF 2.14 and 2.15 have Keras 2 without it, and fail where it is asked for
+    os.environ["TF_USE_LEGACY_KERAS"] = "1" if legacy else "0"
+    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    try:
+        tf = importlib.import_module("tensorflow")
+    except ImportError as error:
+        raise Refused("no-tensorflow", str(error)) from error
+    for name in ("tf_keras", "tensorflow.keras") if family == KERAS2 else ("keras", "tensorflow.keras"):
+        try:
+            keras: Any = importlib.import_module(name)
+        except ImportError:
+            keras = getattr(tf, "keras", None) if name == "tensorflow.keras" else None
+        version = str(getattr(keras, "__version__", tf.__version__)) if keras is not None and hasattr(keras, "models") else ""
+        if version and version.startswith("3") == (family == KERAS3):
+            return tf, keras
+    raise Refused("no-tf-keras" if family == KERAS2 else "no-keras", "TensorFlow {} is there".format(tf.__version__))
+
+
+def _defined(module: ModuleType) -> dict[str, Any]:
+    """Return the classes and functions that a module defines itself."""
+    public = ((name, value) for name, value in vars(module).items() if not name.startswith("_"))
+    return {name: value for name, value in public if (inspect.isclass(value) or inspect.isfunction(value)) and value.__module__ == module.__name__}
+
+
+def _dict(value: Any) -> Any:
+    return {"class_name": "Policy", "config": {"name": value}} if isinstance(value, str) and value.startswith("mixed_") else value

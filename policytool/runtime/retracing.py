@@ -1,0 +1,98 @@
+"""The job ``retrace``: a SavedModel built anew with other policies, traced and saved again."""
+
+from __future__ import annotations
+
+import gc
+import os
+from typing import TYPE_CHECKING
+
+from . import rebuilding, serving
+from .library import KERAS2, Library, Refused, paths, sentence
+
+if TYPE_CHECKING:
+    from typing import Any, Callable, Mapping
+
+VARIABLES = "variables"
+
+
+def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
+    """Write the model of ``job["source"]`` with the policies of ``job["config"]`` to ``job["draft"]``, and return what was done."""
+    step("importing TensorFlow")
+    library = Library(KERAS2)
+    library.register(job["custom_objects"], job["registered"])
+    if job["trust"]:
+        library.trust()
+    step("loading the original")
+    original = _original(library, job)
+    rebuilding.check_code(library, original)
+    step("comparing its signatures with its own call")
+    loaded = library.tf.saved_model.load(job["source"]) if job["traces"] else None  # held: its signatures do not keep their variables alive in TF 2.2
+    signatures = dict(loaded.signatures) if loaded is not None else {}
+    nested = serving.structure(original, signatures)
+    matched = [serving.match(library, original, nested, name, signature) for name, signature in sorted(signatures.items())]
+    step("building it anew")
+    model = rebuilding.rebuilt(library, original, nested, job)
+    optimizer = rebuilding.compiled(library, model, job["training"]) if job["training"] else None
+    del original, signatures, loaded
+    gc.collect()
+    restored = rebuilding.filled(library, model, optimizer, os.path.join(job["source"], VARIABLES, VARIABLES))
+    step("tracing and saving")
+    exported = {one.name: serving.exported(library, model, nested, one) for one in matched}
+    _save(library, model, exported if job["traces"] else None, job["draft"])
+    step("loading the result")
+    _check_loads(library, job)
+    return {
+        "versions": library.versions,
+        "policies": {path: _policy(layer) for path, layer in paths(model)},
+        "signatures": sorted(one.name for one in matched),
+        "traces": job["traces"],
+        "variables": len(restored.taken),
+        "cast": sorted(restored.cast),
+        "optimizer": None if optimizer is None else _state(restored),
+    }
+
+
+def _original(library: Library, job: Mapping[str, Any]) -> Any:
+    try:
+        with library.under(job["policy_before"]):
+            return library.load(job["source"], compiled=False, trust=job["trust"])
+    except Exception as error:  # whatever the library raises is its refusal
+        text = "{} {} cannot load it: {}".format(library.versions["library"], library.versions["keras"], sentence(error))
+        if job["registered"] and not library.custom:
+            text += "; it holds classes of its own ({}), which --custom-objects MODULE names".format(", ".join(job["registered"]))
+        raise Refused("not-loadable", text) from error
+
+
+def _check_loads(library: Library, job: Mapping[str, Any]) -> None:
+    """Refuse a result that the library that saved it cannot load, which happens (a Sequential that two models share, in tf_keras 2.21)."""
+    try:
+        with library.under(job["policy"]):
+            library.load(job["draft"], compiled=False, trust=job["trust"])
+    except Exception as error:  # whatever the library raises is its refusal
+        text = "{} {} cannot load what it saves of this model itself: {}; --python names an interpreter with another release"
+        raise Refused("not-reloadable", text.format(library.versions["library"], library.versions["keras"], sentence(error))) from error
+
+
+def _save(library: Library, model: Any, signatures: Any, draft: str) -> None:
+    options: dict[str, Any] = {"save_format": "tf"}
+    if signatures is None:
+        if library.release < (2, 4):
+            raise Refused("traces", "the file has no traces, and TensorFlow {} saves none without; --python names a newer one".format(library.tf.__version__))
+        options["save_traces"] = False
+    else:
+        options["signatures"] = signatures
+    with library.scope():
+        model.save(draft, **options)
+
+
+def _policy(layer: Any) -> Any:
+    return getattr(getattr(layer, "_dtype_policy", None), "name", None)
+
+
+def _state(restored: Any) -> dict[str, int]:
+    """Return how much of the optimizer's state came over."""
+
+    def count(keys: Any) -> int:
+        return sum("optimizer" in key.lower() for key in keys)
+
+    return {"restored": count(restored.taken), "lost": count(restored.left)}

@@ -1,0 +1,250 @@
+"""
+A child process that has TensorFlow, and does one job after the other: what it is given and what it answers is JSON, one line each.
+
+The child runs ``policytool/runtime`` under an interpreter of the user's choice, in an empty directory and with no more of the environment than
+TensorFlow needs. It starts with the first job and stays for the next ones; one that crashed is started anew. It ends with this process, whichever way
+that ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final, Self
+
+from policytool.errors import WorkerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from types import TracebackType
+
+RUNTIME: Final = Path(__file__).with_name("runtime") / "__main__.py"
+
+INSTALL: Final = "pip install 'policytool[check]'"
+
+_KEPT: Final = frozenset({"HOME", "LANG", "LOGNAME", "PATH", "PYTHONPATH", "SHELL", "TEMP", "TMP", "TMPDIR", "TZ", "USER"})
+_KEPT_PREFIXES: Final = ("CUDA", "DYLD_", "GOMP_", "KMP_", "LC_", "LD_", "MKL_", "NCCL_", "NVIDIA_", "OMP_", "ROCM_", "HIP_", "TF_", "XLA_")
+"""What libraries, devices and interpreters are found by; credentials of other programs are none of the child's business."""
+
+_QUIET: Final = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore", "PYTHONUTF8": "1"}
+
+_MAX_LINE: Final = 64 * 2**20
+"""Bytes of one event; a report on the layers of the largest model known takes less than 1 MiB."""
+
+_TICK: Final = 0.5
+"""Seconds between looks at the clock."""
+
+_GRACE: Final = 2.0
+"""Seconds that a child has to end by itself when it is asked to."""
+
+_TAIL: Final = 4000
+"""Characters of the child's own output that go into an error's details."""
+
+_MISSING: Final = {"no-tensorflow": "has no TensorFlow", "no-tf-keras": "has TensorFlow without tf-keras", "no-keras": "has TensorFlow without Keras 3"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Interpreter:
+    """What runs the child, and its bounds."""
+
+    python: str = sys.executable
+    """A path or a name on PATH; an environment of its own may have any release of TensorFlow."""
+
+    memory_limit: int | None = None
+    """Bytes that the child may have."""
+
+    timeout: float | None = None
+    """Seconds that one job may take."""
+
+    script: Path = RUNTIME
+
+
+class Worker:
+    """The child, as a context manager; nothing is started before the first job."""
+
+    def __init__(self, interpreter: Interpreter, report: Callable[[str], None] = lambda _: None) -> None:
+        """``report`` hears of each step of a job, and an empty text at its end."""
+        self._interpreter = interpreter
+        self._report = report
+        self._stack = contextlib.ExitStack()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._events = b""
+        self._descriptor = -1
+        self._messages: IO[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the child, with all that it started."""
+        self._stack.close()
+
+    def run(self, job: Mapping[str, Any]) -> Mapping[str, Any]:
+        """
+        Return what the child made of a job.
+
+        :raises WorkerError: with a sentence, where it refused, failed, crashed, took too long, or could not be started.
+        """
+        process = self._started()
+        try:
+            return self._result(process, json.dumps(job).encode() + b"\n")
+        except BaseException as error:
+            if not isinstance(error, WorkerError) or error.ended:
+                self.close()  # Ctrl-C, or a child that nothing more can be expected of
+            raise
+        finally:
+            self._report("")
+
+    def _result(self, process: subprocess.Popen[bytes], line: bytes) -> Mapping[str, Any]:
+        stream = process.stdin
+        try:
+            if stream is not None:
+                stream.write(line)
+                stream.flush()
+        except BrokenPipeError:
+            raise self._crash(process) from None
+        for event in self._answers(process):
+            match event:
+                case {"step": str() as step}:
+                    self._report(step)
+                case {"result": dict() as result}:
+                    return result
+                case {"error": {"code": str() as code, "message": str() as message, "trace": str() as trace}}:
+                    raise self._refusal(code, message, trace)
+                case _:
+                    raise WorkerError(
+                        "worker-garbage", f"{self._interpreter.python} answered {str(event)[:200]!r}, which is no event; is it a Python?", ended=True
+                    )
+        raise self._crash(process)
+
+    def _answers(self, process: subprocess.Popen[bytes]) -> Iterator[object]:
+        """Yield what the child says, until it is gone."""
+        deadline = time.monotonic() + self._interpreter.timeout if self._interpreter.timeout is not None else None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._descriptor, selectors.EVENT_READ)
+            while True:
+                line, separator, rest = self._events.partition(b"\n")
+                if separator:
+                    self._events = rest
+                    yield _parsed(line)
+                    continue
+                if deadline is not None and time.monotonic() > deadline:
+                    message = f"the process with TensorFlow was ended after {self._interpreter.timeout:g} seconds; --timeout allows more"
+                    raise WorkerError("worker-timeout", message, ended=True)
+                if selector.select(_TICK):
+                    block = os.read(self._descriptor, 2**16)
+                    self._events += block
+                    if not block or len(self._events) > _MAX_LINE:
+                        return
+                elif process.poll() is not None:
+                    return
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self._process is not None and self._process.poll() is None:
+            return self._process
+        self.close()
+        scratch = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="policytool-", ignore_cleanup_errors=True))
+        self._messages = self._stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  # the stack closes it
+        ours, theirs = os.pipe()
+        self._stack.callback(os.close, ours)
+        limit = self._interpreter.memory_limit
+        try:
+            process = subprocess.Popen(  # noqa: S603  # the interpreter is the user's own choice
+                [_found(self._interpreter.python), str(self._interpreter.script), str(theirs), *([str(limit)] if limit is not None else [])],
+                cwd=scratch,
+                env=environment(os.environ),
+                stdin=subprocess.PIPE,
+                stdout=self._messages,
+                stderr=self._messages,
+                pass_fds=(theirs,),
+                start_new_session=True,  # a Ctrl-C at the terminal is heard here, and the child is then ended in an orderly way
+            )
+        except OSError as error:
+            self.close()
+            message = f"{self._interpreter.python} cannot be run ({error.strerror or error}); --python names an interpreter that has TensorFlow"
+            raise WorkerError("no-python", message, ended=True) from error
+        finally:
+            os.close(theirs)
+        self._stack.callback(_end, process)
+        self._process, self._descriptor, self._events = process, ours, b""
+        return process
+
+    def _refusal(self, code: str, message: str, trace: str) -> WorkerError:
+        python = self._interpreter.python
+        if code in _MISSING:
+            return WorkerError(code, f"{python} {_MISSING[code]} ({message}); install it with {INSTALL}, or name an interpreter that has it with --python")
+        if code == "memory":
+            return WorkerError(code, f"TensorFlow ran out of memory ({message}){self._limit()}", details=trace + self._tail())
+        return WorkerError(code, message, details=trace)
+
+    def _crash(self, process: subprocess.Popen[bytes]) -> WorkerError:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE)
+        code, tail = process.returncode, self._tail()
+        last = next((line.strip() for line in reversed(tail.splitlines()) if line.strip()), "")
+        if code is not None and code < 0:
+            how = f"was ended by {signal.Signals(-code).name}" if -code in set(signal.Signals) else f"was ended by signal {-code}"
+            hint = self._limit() if -code in {signal.SIGKILL, signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS} else ""
+        else:
+            how, hint = f"ended with code {code}", f": {last[:300]}" if last else ""
+        return WorkerError(
+            "worker-crashed", f"the process with TensorFlow ({self._interpreter.python}) {how}{hint}; nothing was written", details=tail, ended=True
+        )
+
+    def _limit(self) -> str:
+        limit = self._interpreter.memory_limit
+        return f", with --memory-limit {limit}; allow more" if limit is not None else ", which the system does where memory runs out"
+
+    def _tail(self) -> str:
+        if self._messages is None or self._messages.closed:
+            return ""
+        size = os.fstat(self._messages.fileno()).st_size
+        return os.pread(self._messages.fileno(), _TAIL, max(0, size - _TAIL)).decode("utf-8", "replace")
+
+
+def environment(own: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that a child gets."""
+    kept = {name: value for name, value in own.items() if name in _KEPT or name.startswith(_KEPT_PREFIXES)}
+    if own.get("PYTHONPATH"):  # the child's working directory is another
+        kept["PYTHONPATH"] = os.pathsep.join(str(Path(entry).absolute()) for entry in own["PYTHONPATH"].split(os.pathsep) if entry)
+    return {**_QUIET, **kept}
+
+
+def _found(python: str) -> str:
+    """Return an interpreter as the child's working directory finds it; not resolved, because a virtual environment's is a link out of it."""
+    return str(Path(python).absolute()) if os.sep in python else python
+
+
+def _parsed(line: bytes) -> object:
+    try:
+        found: object = json.loads(line)
+    except (ValueError, RecursionError):
+        return line.decode("utf-8", "replace")
+    return found
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a child that may be in the middle of something, and whatever it started."""
+    if process.stdin is not None:
+        with contextlib.suppress(OSError):
+            process.stdin.close()  # which it takes as the end
+    try:
+        process.wait(_GRACE if process.poll() is None else 0)
+    except subprocess.TimeoutExpired:
+        pass
+    finally:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
