@@ -115,7 +115,8 @@ def _done_by_tensorflow(migration: Migration) -> list[tuple[str, str, str]]:
         found.append(("traced anew", f"by {library}{signatures}", "good"))
         found.append(("variables", f"{held.identical} of {held.variables} are bit for bit what they were{cast}", "good"))
         if held.judged:
-            found.append(("graph", f"{held.judged} layers compute in what their policies say", "good"))
+            words = "layers compute in what their policies say" if held.judged != 1 else "layer computes in what its policy says"
+            found.append(("graph", f"{held.judged} {words}", "good"))
     if (comparison := migration.comparison) is not None:
         allowed = f"{comparison.tolerance:.2g} of the largest value is allowed" if comparison.tolerance else "they have to be the same bit for bit"
         for call in comparison.calls:
