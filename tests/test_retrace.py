@@ -302,6 +302,26 @@ def test_values_are_the_same_or_exactly_as_cast(dtype: str) -> None:
     assert [_holding.same(stored[0], other) for other in stored[1:]] == [True, False, False]
 
 
+@pytest.mark.parametrize("before", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("after", ["float16", "bfloat16", "float32", "float64"])
+def test_the_child_casts_as_the_parent_does(before: str, after: str) -> None:
+    """Values between two neighbours, subnormal ones and those that overflow come out the same on both sides, bit for bit."""
+    import numpy as np
+
+    from policytool import casting
+    from policytool.runtime import restoring
+
+    random = np.random.default_rng(1)
+    values = np.ldexp(random.standard_normal(4000), random.integers(-30, 20, 4000))
+    awkward = np.array(
+        [0.0, -0.0, np.inf, -np.inf, 1 + 2**-8, 1 + 2**-8 + 2**-40, 1 + 2**-11 + 2**-45, 65519.999, 65520.0, 2.0**-24, 2.0**-25, 2.0**-134, 3e38]
+    )
+    with np.errstate(over="ignore"):
+        array = np.concatenate([values, awkward]).astype(casting.DTYPES[before])
+    ours, _ = casting.cast(array, before, after)
+    assert restoring.cast(array, casting.DTYPES[after]).tobytes() == ours.tobytes()
+
+
 def test_the_command_says_it_all(child: Callable[..., Worker], model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The JSON is of the schema; --plan carries out what --dry-run planned; a missed tolerance is exit code 1."""
     schema = json.loads((ROOT / "policytool/data/migrate.schema.json").read_text(encoding="utf-8"))

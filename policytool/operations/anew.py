@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from policytool import executable, opaque, planning, reading, recognition, retracing, verification
+from policytool import executable, opaque, planning, reading, recognition, verification
 from policytool.errors import BundleError, ModelFileError, PolicytoolError
 from policytool.plan import Kind, Note, Refusal, Severity
 from policytool.planning.options import Options
@@ -121,6 +121,8 @@ class Run:
         :raises MissedError: where its predictions are too far from the original's.
         :raises WorkerError: where the child cannot do it.
         """
+        from policytool import retracing  # protobuf, which no other migration reads checkpoints with
+
         wanted = retracing.planned(self.analysis, self.plan)
         result = self._asked(retracing.job(self.analysis, wanted, self.source, draft))
         after = _read(draft, self.plan.path)
@@ -191,6 +193,8 @@ def measured(plan: Plan, analysis: Analysis, source: Path) -> Mapping[tuple[str,
 
     :raises ModelFileError: where the checkpoint cannot be read.
     """
+    from policytool import retracing  # as above
+
     try:
         return retracing.measured(analysis, source, plan.casts)
     except BundleError as error:

@@ -47,7 +47,12 @@ class _Predictions:
         for name, signature in sorted(signatures.items()):
             specs = dict(sorted(signature.structured_input_signature[1].items()))
             wanted = seeded.specs_of([library.tf.TensorSpec(spec.shape, spec.dtype, name=key) for key, spec in specs.items()])
-            made = [signature(**dict(zip(specs, seeded.drawn(library, model, wanted, seed, self.size)))) for seed in SEEDS]
+            try:
+                made = [signature(**dict(zip(specs, seeded.drawn(library, model, wanted, seed, self.size)))) for seed in SEEDS]
+            except library.tf.errors.OpError as error:
+                text = "signature {} of {} cannot run here: {}"
+                which = "the result" if other is not None else "the original"
+                raise Refused("not-callable", text.format(name, which, sentence(error))) from error
             self.signatures[name] = {key: [_array(one[key]) for one in made] for key in made[0]}
 
     def _called(self, library: Library, model: Any, nested: Any) -> Mapping[str, list[Any]]:
