@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool import checkpoints, dtypes
+from policytool import checkpoints, dtypes, graphops
 from policytool.model import Source
 from policytool.tree import INPUT_CLASS
 
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from policytool.reading import Analysis
 
 PREFIX: Final = ("variables", "variables")
-_COMPUTING: Final = frozenset({"MatMul", "BatchMatMul", "BatchMatMulV2", "Conv1D", "Conv2D", "Conv3D", "DepthwiseConv2dNative", "Einsum"})
-"""The ops that a layer is judged by: others of its scope may compute in another dtype on purpose (a BatchNormalization in float32)."""
-
 _MAKERS: Final = frozenset({"MultiHeadAttention"})
 """Built-in layers that make others and keep no word of their policies: in TF 2.5 these took the global one, in TF 2.15 that of their maker."""
 
@@ -259,7 +256,7 @@ def _judged(model: Model) -> Iterator[tuple[Layer, set[str]]]:
     """Yield each layer that has an op to judge it by, with what these compute in; none where the graph was not read, and none that holds other layers."""
     holding = {layer.path.rpartition("/")[0] for layer in model.layers}
     for layer in model.layers:
-        found = {op.dtype for op in layer.traced_ops if op.op in _COMPUTING}
+        found = {op.dtype for op in layer.traced_ops if op.amp == graphops.ALLOW}  # others may compute in another dtype on purpose (BatchNormalization)
         if found and layer.path not in holding and layer.compute_dtype is not None and not layer.opaque:
             yield layer, found
 
