@@ -14,6 +14,7 @@ import jsonschema
 import pytest
 
 from policytool import discovery, executable, reading, recognition, verification
+from policytool.document import TracedOp
 from policytool.operations.anew import Tools
 from policytool.operations.destinations import Destination
 from policytool.operations.inspection import Failure
@@ -368,3 +369,19 @@ def test_nothing_is_started_without_need(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("policytool.workers.subprocess.Popen", lambda *_, **__: pytest.fail("a process was started"))
     assert run("migrate", SAVED, "--to", "mixed_bfloat16", "--dry-run").code == 0
     assert run("migrate", SAVED, "--retrace", "--verify", "--dry-run").code == 0
+
+
+@pytest.mark.parametrize(
+    ("ops", "wrong"),
+    [
+        ((TracedOp(op="MatMul", dtype="float16", count=1, amp="allow"), TracedOp(op="Softmax", dtype="float32", count=1, amp="infer")), []),
+        ((TracedOp(op="MatMul", dtype="float32", count=1, amp="allow"),), ["mlp/dense_a is mixed_float16, and its graph computes in float32"]),
+        ((TracedOp(op="Softmax", dtype="float32", count=1, amp="infer"),), []),
+    ],
+    ids=["as declared", "otherwise", "nothing to judge by"],
+)
+def test_the_new_graph_is_held_against_the_policies(ops: tuple[TracedOp, ...], wrong: list[str]) -> None:
+    """A layer whose matrix products are in another dtype than its policy's is told; one without any is not judged."""
+    model = reading.read(SAVED, SAVED.name)
+    layers = tuple(replace(layer, traced_ops=ops if layer.path == "mlp/dense_a" else ()) for layer in model.layers)
+    assert list(_holding._traced(replace(model, layers=layers))) == wrong  # noqa: SLF001  # what a child would have to be made to do wrong
