@@ -14,7 +14,16 @@ if TYPE_CHECKING:
     from policytool.comparing.sides import Subject
     from policytool.comparison import LayerPair
 
-_WORDS: Final = {"json": "architecture JSON", "weights": "weights alone", "savedmodel": "a SavedModel", "h5": "HDF5", "keras": ".keras"}
+_WORDS: Final = {
+    "json": "architecture JSON",
+    "yaml": "architecture YAML",
+    "weights": "weights alone",
+    "savedmodel": "a SavedModel",
+    "h5": "HDF5",
+    "keras": ".keras",
+    "tfjs": "a TensorFlow.js model",
+    "keras-metadata": "keras_metadata.pb alone",
+}
 
 _NAMED: Final = 3
 """How many layers a note names."""

@@ -16,7 +16,7 @@ from policytool import casting, recognition
 from policytool.document import Document, Tensor
 from policytool.values import ValuesError, open_values
 from policytool.values import _hdf5 as datasets
-from policytool.values import savedmodel as savedmodel_values
+from policytool.values._numbers import numpy_dtype, whole
 from tests import building
 from tests.conftest import FIXTURES, UNPACKED
 
@@ -276,16 +276,16 @@ def test_what_a_keras_file_does_not_hold_has_no_values() -> None:
 def test_chunks_of_a_checkpoint_may_cut_an_element(size: int) -> None:
     """It is put together again."""
     data = KERNEL.tobytes()
-    found = list(savedmodel_values.whole((data[start : start + size] for start in range(0, len(data), size)), np.dtype("f4")))
+    found = list(whole((data[start : start + size] for start in range(0, len(data), size)), np.dtype("f4")))
     np.testing.assert_array_equal(np.concatenate(found), KERNEL.reshape(-1))
 
 
 def test_dtypes_that_numpy_lacks_are_told() -> None:
     """Quantised integers of TensorFlow have none; floats of eight bits come as their bits."""
-    assert savedmodel_values.numpy_dtype("bfloat16") == casting.DTYPES["bfloat16"]
-    assert savedmodel_values.numpy_dtype("float8_e5m2") == np.dtype("u1")
+    assert numpy_dtype("bfloat16") == casting.DTYPES["bfloat16"]
+    assert numpy_dtype("float8_e5m2") == np.dtype("u1")
     with pytest.raises(ValuesError, match="qint8"):
-        savedmodel_values.numpy_dtype("qint8")
+        numpy_dtype("qint8")
 
 
 def test_a_checkpoint_that_may_not_be_read_is_a_reason(tmp_path: Path) -> None:
