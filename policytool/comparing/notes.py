@@ -53,7 +53,9 @@ def _of_side(name: str, side: Subject, other: Subject) -> Iterator[Note]:
     if other.optimizer is not None and not holds_optimizer(side):
         yield Note(code="no-optimizer", message=f"{name} is {here}, which holds no optimizer: the other file's is not compared")
     if other.document.signatures and side.document.format != "savedmodel":
-        yield Note(code="no-signatures", message=f"{name} is {here}, which has no signatures: the other file's are not compared")
+        yield Note(code="no-signatures", message=f"{name} is {here}, which has no graph: the other file's signatures and traced dtypes are not compared")
+    elif other.is_traced and not side.is_traced:
+        yield Note(code="no-graph", message=f"{name} has no graph that was read: the dtypes that the other file's computes in are not compared")
     if side.has_unknown_scales and not other.has_unknown_scales:
         yield Note(code="loss-scale-unknown", message=f"{name} is of TF 2.3 or 2.4, which differ in the loss scale that they leave unsaid: it is not compared")
     if side.is_graph and not other.is_graph and any((held.config or {}).get("has_input_vocabulary") for held in side.layers):
