@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from policytool.comparing.sections import has_like_state, holds_optimizer, state_of
-from policytool.comparison import Note, Pairing, Presence, Verdict
+from policytool.comparison import Aspect, Note, Pairing, Presence, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,12 +35,22 @@ def of(a: Subject, b: Subject, layers: Sequence[LayerPair]) -> Iterator[Note]:
     yield from _of_side("B", b, a)
     if not a.described and not b.described and "savedmodel" in {a.document.format, b.document.format}:
         yield Note(code="graphs", message="graphs are not compared op by op: what these files say of their signatures and their variables is")
+    if _computes_alike(a, b, layers):
+        yield Note(
+            code="traced-alike", message="policies differ, and what the layers' traced ops compute in does not: whoever runs the graphs sees no other dtypes"
+        )
     yield from _unlisted(layers)
     if a.optimizer is not None and b.optimizer is not None and not has_like_state(a, b) and (state_of(a) or state_of(b)):
         yield Note(code="optimizer-state", message="the two formats store the optimizer's variables under other names: they are not compared")
     if any(layer.paired is Pairing.SHARED for layer in layers):
         yield Note(code="shared-places", message="one file lists a shared layer once, the other at each of its places: each place is compared")
     yield from _unread(layers)
+
+
+def _computes_alike(a: Subject, b: Subject, layers: Sequence[LayerPair]) -> bool:
+    """Return whether policies differ and graphs do not: what migrate leaves, which traces nothing anew by itself."""
+    aspects = {change.aspect for layer in layers for change in layer.differences}
+    return a.is_traced and b.is_traced and Aspect.POLICY in aspects and Aspect.TRACED not in aspects
 
 
 def _of_side(name: str, side: Subject, other: Subject) -> Iterator[Note]:
