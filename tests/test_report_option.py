@@ -216,6 +216,7 @@ def test_one_file_is_not_named_twice() -> None:
         "model.json",
         "cut.h5",
         "pointer.h5",
+        "web/group1-shard1of1.bin",
     ],
 )
 def test_no_model_and_no_part_of_one_is_replaced(name: str) -> None:
@@ -226,6 +227,7 @@ def test_no_model_and_no_part_of_one_is_replaced(name: str) -> None:
     Path("link.pb").symlink_to("exported/saved_model.pb")
     (Path("exported") / "variables").mkdir()
     shutil.copytree(UNPACKED, "unpacked")
+    shutil.copytree(ROOT / "fixtures/tfjs4.22/sequential", "web")
     Path("model.json").write_text(json.dumps({**sequential(), "keras_version": "2.4.0"}), encoding="utf-8")
     Path("cut.h5").write_bytes(FIXED_SCALE_H5.read_bytes()[:3000])
     Path("pointer.h5").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n", encoding="utf-8")

@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from policytool import dtypes, limits
 from policytool.document import Document, Layout, Observation, Tensor, Writer
+from policytool.errors import ModelFileError
 from policytool.formats._base import Format, Probe, parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from policytool.jsontext import Json
 
@@ -116,6 +118,15 @@ def places(probe: Probe) -> tuple[Place, ...]:
             width = dtypes.itemsize(tensor.dtype)
             offset = offset + width * math.prod(tensor.shape or ()) if offset is not None and width else None
     return tuple(found)
+
+
+def is_shard(path: Path) -> bool:
+    """Return whether a file is one that the ``model.json`` beside it names; one that cannot be read names none."""
+    probe = Probe(path.with_name(PART), PART)
+    try:
+        return probe.path.is_file() and recognise(probe) and path.name in shards(_object(probe, []))
+    except (ModelFileError, OSError):
+        return False
 
 
 def escapes(path: str) -> bool:
