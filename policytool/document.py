@@ -63,6 +63,9 @@ class Tensor:
     node: int | None = None
     """The variable's node in a SavedModel's object graph; without one (TF 1), its position among the graph's nodes."""
 
+    key: str | None = None
+    """Its key in a checkpoint, which may be another than what it is called."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Node:

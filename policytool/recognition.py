@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from policytool.document import Document
+    from policytool.formats import Format
 
 
 def document(path: Path, shown: str) -> Document:
@@ -24,9 +25,8 @@ def document(path: Path, shown: str) -> Document:
     """
     probe = Probe(path, shown)
     try:
-        for candidate in FORMATS:
-            if candidate.recognise(probe):
-                return candidate.read(probe)
+        if found := format_of(probe):
+            return found.read(probe)
         if probe.is_directory:
             raise probe.failure("no-model", f"is a directory without a model in it; {mistaken.EXPECTED}")
         raise probe.failure(*mistaken.foreign(probe.head))
@@ -48,10 +48,18 @@ def _missing(path: Path) -> str:
     return "does not exist; check the path"
 
 
+def format_of(probe: Probe) -> Format | None:
+    """
+    Return the format that recognises a path; None where none does.
+
+    :raises OSError: where it cannot be read.
+    """
+    return next((candidate for candidate in FORMATS if candidate.recognise(probe)), None)
+
+
 def is_model(path: Path) -> bool:
     """Return whether some format recognises the path; what cannot be read is none."""
-    probe = Probe(path, str(path))
     try:
-        return any(candidate.recognise(probe) for candidate in FORMATS)
+        return format_of(Probe(path, str(path))) is not None
     except OSError:
         return False

@@ -18,7 +18,7 @@ from policytool import comparing
 from policytool.cli.exit_codes import Exit
 from policytool.comparing.variables import Opened
 from policytool.comparison import POLICIES, Aspect, Pairing, Presence, Verdict
-from policytool.document import Document, Layout, Signature
+from policytool.document import Document, GraphOp, Layout, Signature, Trace
 from policytool.errors import ModelFileError, UsageError
 from policytool.plan import ABSENT
 from tests import building
@@ -32,7 +32,10 @@ if TYPE_CHECKING:
     from policytool.comparison import Comparison
 
 RELEASES: Final = sorted(truth.parent.name for truth in FIXTURES.glob("*/truth.json"))
-SHARDS: Final = "keras-sharded"
+UNREADABLE: Final = "tfjs-graph"
+"""A kind of fixture that has no layers, and is refused."""
+
+QUANTISED: Final = "stored quantised"
 NOT_THE_SAME: Final = "adam_autowrap_mf16"
 """``.keras`` leaves out the loss scaling that compile() adds by itself; HDF5 and SavedModels write it."""
 
@@ -41,7 +44,7 @@ def cases(release: str) -> dict[str, dict[str, Path]]:
     """Return a release's cases, each with its files by format."""
     truth = json.loads((FIXTURES / release / "truth.json").read_text(encoding="utf-8"))
     return {
-        name: {kind: FIXTURES / release / file for kind, file in case["files"].items() if kind != SHARDS}
+        name: {kind: FIXTURES / release / file for kind, file in case["files"].items() if kind != UNREADABLE}
         for name, case in truth["cases"].items()
         if case["files"]
     }
@@ -65,13 +68,51 @@ def verdicts(found: Comparison) -> set[Verdict]:
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_every_model_is_the_same_as_itself(release: str) -> None:
-    """Whatever the release and the format: nothing differs, nothing is spelled differently, and every value was read."""
+    """Whatever the release and the format: nothing differs, nothing is spelled differently, and every value was read, but for quantised ones."""
     for path in files(release):
-        found = policytool.diff(path, path)
-        assert not found.differs, path
-        assert not found.spellings, path
-        assert verdicts(found) <= {Verdict.EQUAL}, path
-        assert all(layer.presence is Presence.BOTH and layer.paired in {Pairing.ROOT, Pairing.PATH} for layer in found.layers), path
+        is_itself(path)
+
+
+@pytest.mark.parametrize("name", ["listed", "saver", "training"])
+def test_every_checkpoint_is_the_same_as_itself(name: str) -> None:
+    """Those of layers, of TF 1's names, and of a training loop."""
+    found = is_itself(FIXTURES / "checkpoints" / f"{name}.index")
+    assert verdicts(found) == {Verdict.EQUAL}
+
+
+def test_metadata_alone_is_the_same_as_itself(tmp_path: Path) -> None:
+    """A lone ``keras_metadata.pb`` has layers and no variables; with its directory it is the same model."""
+    alone = tmp_path / "keras_metadata.pb"
+    shutil.copy(MIXED_SAVEDMODEL / alone.name, alone)
+    assert not is_itself(alone).variables
+    found = policytool.diff(alone, MIXED_SAVEDMODEL)
+    assert not found.differs
+    assert {note.code for note in found.notes} >= {"no-variables", "no-signatures"}
+
+
+def is_itself(path: Path) -> Comparison:
+    """Compare a model with itself."""
+    found = policytool.diff(path, path)
+    assert not found.differs, path
+    assert not found.spellings, path
+    assert {pair.values.reason for pair in found.variables if pair.values.verdict is not Verdict.EQUAL} <= {QUANTISED}, path
+    assert all(layer.presence is Presence.BOTH and layer.paired in {Pairing.ROOT, Pairing.PATH} for layer in found.layers), path
+    return found
+
+
+@pytest.mark.parametrize("case", ["default_float32", "default_float32_compiled", "global_mixed_float16", "nested_models", "sequential", "wrappers"])
+def test_a_tensorflow_js_model_is_the_same_as_what_it_was_made_of(case: str) -> None:
+    """No difference, no spelling, and equal bytes."""
+    found = policytool.diff(FIXTURES / f"tf2.15/{case}.h5", FIXTURES / f"tfjs4.22/{case}/model.json")
+    assert not found.differs
+    assert verdicts(found) == {Verdict.EQUAL}
+    assert (found.optimizer is not None) == (case == "default_float32_compiled")
+
+
+def test_quantised_values_are_never_called_equal() -> None:
+    """They are told, and so is their stored dtype."""
+    found = policytool.diff(FIXTURES / "tf2.15/default_float32.h5", FIXTURES / "tfjs4.22/quantized_float16/model.json")
+    assert {(pair.b.dtype if pair.b else "", pair.values.reason) for pair in found.variables} == {("float16", QUANTISED)}
 
 
 @pytest.mark.parametrize("release", RELEASES)
@@ -149,9 +190,10 @@ def test_cast_variables_are_told_as_such(tmp_path: Path, policy: str) -> None:
 
 
 def test_the_same_model_of_keras_2_and_3() -> None:
-    """One case, built alike by two libraries: what differs is the axis that Keras 2 has resolved, and no spelling."""
+    """One case, built alike by two libraries: nothing differs, though Keras 2 has resolved an axis."""
     found = policytool.diff(FIXTURES / "tf2.15/global_mixed_float16.h5", FIXTURES / "keras3.15/global_mixed_float16.keras")
-    assert [(layer.path, change.key, change.a, change.b) for layer in found.layers for change in layer.differences] == [("mlp/norm", "axis", [1], -1)]
+    assert not found.differs
+    assert [(layer.path, change.a, change.b) for layer in found.layers for change in layer.changes if change.key == "axis"] == [("mlp/norm", [1], -1)]
     assert found.spellings > 5
     assert {layer.paired for layer in found.layers} == {Pairing.ROOT, Pairing.PATH}
 
@@ -249,21 +291,75 @@ def test_an_optimizer_that_is_gone_is_a_difference() -> None:
 def test_signatures_are_compared_between_savedmodels() -> None:
     """By their names, arguments, dtypes, and what they compute in; another format has none, which is said."""
 
-    def exported(*signatures: Signature) -> comparing.Subject:
-        return comparing.subject(Document(path="export", format="savedmodel", layout=Layout.SCOPES, tensors=(), signatures=signatures))
+    def exported(dtype: str, *signatures: Signature) -> comparing.Subject:
+        trace = Trace(entry="serve", signature=True, ops=((GraphOp(scope=(), op="MatMul", dtypes=(dtype,)), 1),), reads={})
+        return comparing.subject(Document(path="export", format="savedmodel", layout=Layout.SCOPES, tensors=(), signatures=signatures, traces=(trace,)))
 
-    serve = Signature(name="serve", inputs={"x": "float32"}, outputs={"y": "float32"}, compute_dtypes=("float32",))
-    half = Signature(name="serve", inputs={"x": "float16", "z": "float32"}, outputs={"y": "float32"}, compute_dtypes=("float16",))
+    serve = Signature(name="serve", inputs={"x": "float32"}, outputs={"y": "float32"})
+    half = Signature(name="serve", inputs={"x": "float16", "z": "float32"}, outputs={"y": "float32"})
     other = Signature(name="other", inputs={}, outputs={})
-    found = comparing.compared(exported(serve, other), exported(half), Opened())
+    found = comparing.compared(exported("float32", serve, other), exported("float16", half), Opened())
     assert [(section.name, section.presence) for section in found.signatures] == [("other", Presence.A), ("serve", Presence.BOTH)]
     assert [(change.key, change.a, change.b) for change in found.signatures[1].changes] == [
         ("input x", "float32", "float16"),
         ("input z", ABSENT, "float32"),
         (None, ["float32"], ["float16"]),
     ]
-    assert not comparing.compared(exported(serve), exported(serve), Opened()).differs
+    assert not comparing.compared(exported("float32", serve), exported("float32", serve), Opened()).differs
     assert "no-signatures" in {note.code for note in policytool.diff(FIXTURES / "tf2.3/global_mixed_float16", MIXED_H5).notes}
+
+
+def test_migrated_policies_leave_what_was_traced(tmp_path: Path) -> None:
+    """Policies differ, the graphs do not, and a note says what that means."""
+    target = policytool.migrate(MIXED_SAVEDMODEL, to="mixed_bfloat16", output=tmp_path / "model").target
+    assert target is not None
+    found = policytool.diff(MIXED_SAVEDMODEL, target)
+    assert {aspect for _, aspect in differences(found)} == {Aspect.POLICY, Aspect.COMPUTE}
+    assert not any(section.differs for section in found.signatures)
+    assert [note.code for note in found.notes] == ["traced-alike"]
+
+
+def test_savedmodels_of_one_model_compute_alike() -> None:
+    """Releases that trace the same: nothing differs but, in the older one, what its random numbers began with."""
+    assert not policytool.diff(FIXTURES / "tf2.15/global_mixed_float16", FIXTURES / "tf_keras2.21/global_mixed_float16").differs
+    older = policytool.diff(FIXTURES / "tf2.9/global_mixed_float16", FIXTURES / "tf2.15/global_mixed_float16")
+    assert not differences(older)
+    assert not any(section.differs for section in older.signatures)
+    assert [pair.a.name for pair in older.variables if pair.differs and pair.a] == ["kernel"]
+
+
+def test_another_trace_is_a_difference() -> None:
+    """TF 2.4 traces the softmax in float32, TF 2.5 casts before it; policies are the same."""
+    found = policytool.diff(FIXTURES / "tf2.4/global_mixed_float16", FIXTURES / "tf2.5/global_mixed_float16", values=False)
+    traced = [(layer.path, change.a, change.b) for layer in found.layers for change in layer.differences if change.aspect is Aspect.TRACED]
+    assert traced == [("mlp/probabilities", ["float32"], ["float16", "float32"])]
+
+
+def test_exports_of_keras_3_and_tf_1_are_compared_by_what_they_compute_in() -> None:
+    """They have no policies; a signature in another dtype is what differs."""
+    found = policytool.diff(FIXTURES / "keras3.15/global_mixed_float16.export", FIXTURES / "tf1.15/global_mixed_float16.export", values=False)
+    section = next(section for section in found.signatures if section.name == "serving_default")
+    assert [(change.a, change.b) for change in section.changes if change.aspect is Aspect.TRACED] == [(["float16", "float32"], ["float32"])]
+    assert ("dense_a", Aspect.TRACED) in differences(found)
+
+
+def test_a_graph_that_one_file_lacks_is_a_note() -> None:
+    """HDF5 has none, which makes no difference."""
+    found = policytool.diff(FIXTURES / "tf2.15/global_mixed_float16", FIXTURES / "tf2.15/global_mixed_float16.h5")
+    assert not found.differs
+    assert [note.code for note in found.notes] == ["no-signatures"]
+    assert "traced dtypes" in found.notes[0].message
+
+
+def test_a_graph_that_was_not_read_is_a_note() -> None:
+    """One beyond the bounds, say: the other file's is not compared."""
+    trace = Trace(entry="serve", signature=True, ops=(), reads={})
+    one, other = (comparing.subject(Document(path="x", format="savedmodel", layout=Layout.SCOPES, tensors=(), traces=traces)) for traces in ((trace,), ()))
+    found = comparing.compared(one, other, Opened())
+    assert not found.differs
+    assert [note.message for note in found.notes if note.code == "no-graph"] == [
+        "B has no graph that was read: the dtypes that the other file's computes in are not compared"
+    ]
 
 
 def test_a_layer_may_be_picked(tmp_path: Path) -> None:

@@ -64,8 +64,8 @@ def models(tmp_path: Path) -> Path:
     fixtures = ROOT / "fixtures"
     shutil.copy(fixtures / "tf2.3/exp_mf16_fixed128.h5", tmp_path / "model.h5")
     shutil.copy(fixtures / "keras3.15/rnn_mixed.keras", tmp_path / "model.keras")
-    shutil.copy(fixtures / "tf2.15/global_mixed_float16.h5", tmp_path / "old.h5")
-    shutil.copy(fixtures / "keras3.15/global_mixed_float16.keras", tmp_path / "new.keras")
+    shutil.copy(fixtures / "tf2.15/wrappers.h5", tmp_path / "old.h5")
+    shutil.copy(fixtures / "keras3.15/wrappers.keras", tmp_path / "new.keras")
     shutil.copytree(fixtures / "tf2.5/global_mixed_float16", tmp_path / "exported")
     (tmp_path / "runs/1").mkdir(parents=True)
     shutil.copy(fixtures / "keras3.15/global_mixed_float16.keras", tmp_path / "runs/1/last.keras")

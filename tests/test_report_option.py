@@ -17,6 +17,7 @@ import pytest
 
 from policytool.drafts import Draft
 from policytool.reports import REPORTERS
+from policytool.reports.differences import DIFFERENCE_REPORTERS
 from policytool.reports.plans import PLAN_REPORTERS
 from tests.building import dense, h5_model, keras_zip, sequential, small_saved_model
 from tests.conftest import FIXED_SCALE_H5, ROOT, UNPACKED, run
@@ -56,6 +57,34 @@ def test_migrate_has_reports_in_files_too(form: str) -> None:
     shown = ["--diff"] if form == "diff" else ["--format", form]
     assert run("migrate", "--dry-run", "--report", f"{form}=report", "a.h5").code == 0
     assert Path("report").read_bytes().decode() == run("migrate", "--dry-run", *shown, "a.h5").out
+
+
+@pytest.mark.parametrize("form", [reporter.name for reporter in DIFFERENCE_REPORTERS])
+def test_diff_has_reports_in_files_too(form: str) -> None:
+    """Each of its formats, with what --all adds, and the exit code stays what was found."""
+    shutil.copy(FIXED_SCALE_H5.with_name("exp_mf16_dynamic_custom.h5"), "b.h5")
+    ended = run("diff", "a.h5", "b.h5", "--all", "--report", f"{form}=report")
+    assert (ended.code, ended.err) == (1, "")
+    assert Path("report").read_bytes().decode() == run("diff", "a.h5", "b.h5", "--all", "--format", form).out
+    assert run("diff", "a.h5", "a.h5", "--report", f"{form}=report").code == 0
+
+
+def test_a_diff_that_fails_is_reported() -> None:
+    """JSON has the reason; a report that cannot be written makes the code 3."""
+    ended = run("diff", "a.h5", "gone.h5", "--report", "json=report.json")
+    assert ended.code == 3
+    assert json.loads(Path("report.json").read_text(encoding="utf-8"))["failures"][0]["code"] == "not-found"
+    Path("read.only").mkdir()
+    assert refused("diff", "a.h5", "a.h5", "--report", "json=read.only")[0] == 3
+
+
+def test_a_diff_replaces_neither_of_its_files() -> None:
+    """However they are spelled."""
+    shutil.copy("a.h5", "b.h5")
+    for name in ("a.h5", "./b.h5"):
+        code, said = refused("diff", "a.h5", "b.h5", "--report", f"json={name}")
+        assert code == 2
+        assert "would replace a file that this call reads or writes" in said
 
 
 def test_several_reports_leave_stdout_to_format() -> None:
@@ -187,6 +216,7 @@ def test_one_file_is_not_named_twice() -> None:
         "model.json",
         "cut.h5",
         "pointer.h5",
+        "web/group1-shard1of1.bin",
     ],
 )
 def test_no_model_and_no_part_of_one_is_replaced(name: str) -> None:
@@ -197,6 +227,7 @@ def test_no_model_and_no_part_of_one_is_replaced(name: str) -> None:
     Path("link.pb").symlink_to("exported/saved_model.pb")
     (Path("exported") / "variables").mkdir()
     shutil.copytree(UNPACKED, "unpacked")
+    shutil.copytree(ROOT / "fixtures/tfjs4.22/sequential", "web")
     Path("model.json").write_text(json.dumps({**sequential(), "keras_version": "2.4.0"}), encoding="utf-8")
     Path("cut.h5").write_bytes(FIXED_SCALE_H5.read_bytes()[:3000])
     Path("pointer.h5").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n", encoding="utf-8")

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from policytool.cli import options
+from policytool.cli import options, report_option
 from policytool.cli.exit_codes import Exit
 from policytool.operations import comparison
 from policytool.reports._layout import clean
 from policytool.reports.differences import DIFFERENCE_REPORTERS, Differences
+
+if TYPE_CHECKING:
+    from policytool.cli.report_option import ReportFile
 
 
 @click.command("diff", context_settings={"help_option_names": ["-h", "--help"]})
@@ -26,12 +31,14 @@ from policytool.reports.differences import DIFFERENCE_REPORTERS, Differences
     envvar="POLICYTOOL_FORMAT",
     help="What stdout carries.",
 )
+@report_option.option(DIFFERENCE_REPORTERS)
 @options.common
 def command(
     a: str,
     b: str,
     layer: str | None,
     format: str,  # the option's name
+    report: tuple[ReportFile, ...],
     *,
     all: bool,  # the option's name
     values: bool,
@@ -47,13 +54,18 @@ def command(
     A and B may be of different formats and generations: what both mean the same is no difference, however they spell it, and what one format
     cannot hold is not compared, and said.
     """
-    found = comparison.attempted(a, b, values=values, layer=layer)
+    report_option.check(report, comparison.inputs(a, b))
+    found = Differences(outcome=comparison.attempted(a, b, values=values, layer=layer), everything=all)
+    unwritten = report_option.written(report, DIFFERENCE_REPORTERS, found)
     reporter = next(reporter for reporter in DIFFERENCE_REPORTERS if reporter.name == format)
-    click.echo(reporter.render(Differences(outcome=found, everything=all), options.view(color)), nl=False, color=color != "never")
-    for failure in found.failures:
+    click.echo(reporter.render(found, options.view(color)), nl=False, color=color != "never")
+    for failure in found.outcome.failures:
         click.echo(f"policytool: {clean(failure.path)} {clean(failure.message)} [{failure.code}]", err=True)
-    if found.comparison is None:
+    for sentence in unwritten:
+        click.echo(f"policytool: {sentence}", err=True)
+    compared = found.outcome.comparison
+    if compared is not None and verbose and not quiet:
+        click.echo(f"policytool: {len(compared.layers)} layers and {len(compared.variables)} variables were compared", err=True)
+    if compared is None or unwritten:
         return Exit.FAILURE
-    if verbose and not quiet:
-        click.echo(f"policytool: {len(found.comparison.layers)} layers and {len(found.comparison.variables)} variables were compared", err=True)
-    return Exit.FINDINGS if found.comparison.differs else Exit.CLEAN
+    return Exit.FINDINGS if compared.differs else Exit.CLEAN

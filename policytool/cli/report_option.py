@@ -19,6 +19,7 @@ from policytool import discovery, recognition
 from policytool.cli.options import PIPE_WIDTH
 from policytool.discovery import Input, shown
 from policytool.errors import ModelFileError, ReportError, UsageError
+from policytool.formats import tfjs
 from policytool.operations.inspection import is_passed_over
 from policytool.reports import View
 from policytool.reports._layout import clean
@@ -145,6 +146,8 @@ def _is_model(path: Path) -> bool:
     if not real.is_file():
         return real.is_dir() and recognition.is_model(real)
     try:
+        if tfjs.is_shard(real):
+            return True
         recognition.document(real, shown(real))
     except ModelFileError as error:
         return not is_passed_over(Input(path=real, exact=False), error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.comparing import normalising
+from policytool.comparing import normalising, ranks
 from policytool.comparison import Aspect, Change, Pairing
 from policytool.model import Source
 from policytool.plan import ABSENT
@@ -34,19 +34,22 @@ _BUILT: Final = {"forward_layer": frozenset({"zero_output_for_mask"}), "backward
 def changes(a: Subject, b: Subject, held: tuple[Held, Held], by: Pairing) -> Iterator[Change]:
     """Yield what differs in two layers, policies before configs."""
     one, other = (side.layer for side in held)
+    if a.is_traced and b.is_traced and one.traced_dtypes != other.traced_dtypes:
+        yield Change(aspect=Aspect.TRACED, a=list(one.traced_dtypes), b=list(other.traced_dtypes))
     if not (a.described and b.described):
         return
     yield from _identity(held, by)
     unknown = {side.layer.path for side, subject in zip(held, (a, b), strict=True) if subject.has_unknown_scales and side.layer.loss_scale is None}
     found = _policy(one, other, implicit=held[0].implicit or held[1].implicit)
     yield from (change for change in found if change.aspect is not Aspect.LOSS_SCALE or not unknown)
-    if one.traced_dtypes and other.traced_dtypes and one.traced_dtypes != other.traced_dtypes:
-        yield Change(aspect=Aspect.TRACED, a=list(one.traced_dtypes), b=list(other.traced_dtypes))
     if held[0].config is not None and held[1].config is not None:
         yield from _spelled_policy(held[0].config, held[1].config, one, other)
         found = configs(held[0].config, held[1].config, (one.class_name, other.class_name))
         built = _BUILT.get(held[0].attribute, frozenset())
-        yield from (replace(change, spelling=change.spelling or change.key in built) for change in found if not is_asset(change, a, b))
+        for change in found:
+            if not is_asset(change, a, b):
+                alike = change.spelling or change.key in built or _is_same_axis(change, a, b, held)
+                yield replace(change, spelling=alike)
     if held[0].operations is not None and held[1].operations is not None:
         yield from configs(held[0].operations, held[1].operations)
 
@@ -77,6 +80,13 @@ def is_asset(change: Change, a: Subject, b: Subject) -> bool:
     if change.key not in _ASSETS or a.is_graph == b.is_graph:
         return False
     return (change.a if a.is_graph else change.b) in {None, True}  # the vocabulary is null, has_input_vocabulary is true
+
+
+def _is_same_axis(change: Change, a: Subject, b: Subject, held: tuple[Held, Held]) -> bool:
+    """Return whether a change is of one axis counted from either end."""
+    if change.key != "axis" or change.a is ABSENT or change.b is ABSENT:
+        return False
+    return ranks.is_same_axis(change.a, change.b, ((a, held[0]), (b, held[1])))
 
 
 def wiring(held: tuple[Held, Held], a: Subject, b: Subject, pairs: Pairs) -> Iterator[Change]:

@@ -38,6 +38,7 @@ RULES: Final = (
     ),
     ("policies", "a policy is its name, however it is spelled, as long as it has no loss scale"),
     ("sequences", "tuples, lists and `TensorShape`s of the same items are the same, and so are an `axis` and a list of that one axis"),
+    ("axes", "an `axis` counted from the end is the same counted from the start, where the layers before it prove how many dimensions there are"),
     ("numbers", "a number and the same number rounded to float32 are the same: releases store hyperparameters either way"),
     ("unsaid", "a key whose value is null is the same as no key, and so is one with the value that releases without the key have: `ragged: false`"),
     ("derived", "a key that one file has, and that follows from the rest of the model: `build_input_shape`, the `query_shape` of an attention layer"),

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from policytool.comparing.sections import has_like_state, holds_optimizer, state_of
-from policytool.comparison import Note, Pairing, Presence, Verdict
+from policytool.comparison import Aspect, Note, Pairing, Presence, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -14,7 +14,16 @@ if TYPE_CHECKING:
     from policytool.comparing.sides import Subject
     from policytool.comparison import LayerPair
 
-_WORDS: Final = {"json": "architecture JSON", "weights": "weights alone", "savedmodel": "a SavedModel", "h5": "HDF5", "keras": ".keras"}
+_WORDS: Final = {
+    "json": "architecture JSON",
+    "yaml": "architecture YAML",
+    "weights": "weights alone",
+    "savedmodel": "a SavedModel",
+    "h5": "HDF5",
+    "keras": ".keras",
+    "tfjs": "a TensorFlow.js model",
+    "keras-metadata": "keras_metadata.pb alone",
+}
 
 _NAMED: Final = 3
 """How many layers a note names."""
@@ -26,12 +35,22 @@ def of(a: Subject, b: Subject, layers: Sequence[LayerPair]) -> Iterator[Note]:
     yield from _of_side("B", b, a)
     if not a.described and not b.described and "savedmodel" in {a.document.format, b.document.format}:
         yield Note(code="graphs", message="graphs are not compared op by op: what these files say of their signatures and their variables is")
+    if _computes_alike(a, b, layers):
+        yield Note(
+            code="traced-alike", message="policies differ, and what the layers' traced ops compute in does not: whoever runs the graphs sees no other dtypes"
+        )
     yield from _unlisted(layers)
     if a.optimizer is not None and b.optimizer is not None and not has_like_state(a, b) and (state_of(a) or state_of(b)):
         yield Note(code="optimizer-state", message="the two formats store the optimizer's variables under other names: they are not compared")
     if any(layer.paired is Pairing.SHARED for layer in layers):
         yield Note(code="shared-places", message="one file lists a shared layer once, the other at each of its places: each place is compared")
     yield from _unread(layers)
+
+
+def _computes_alike(a: Subject, b: Subject, layers: Sequence[LayerPair]) -> bool:
+    """Return whether policies differ and graphs do not: what migrate leaves, which traces nothing anew by itself."""
+    aspects = {change.aspect for layer in layers for change in layer.differences}
+    return a.is_traced and b.is_traced and Aspect.POLICY in aspects and Aspect.TRACED not in aspects
 
 
 def _of_side(name: str, side: Subject, other: Subject) -> Iterator[Note]:
@@ -44,7 +63,9 @@ def _of_side(name: str, side: Subject, other: Subject) -> Iterator[Note]:
     if other.optimizer is not None and not holds_optimizer(side):
         yield Note(code="no-optimizer", message=f"{name} is {here}, which holds no optimizer: the other file's is not compared")
     if other.document.signatures and side.document.format != "savedmodel":
-        yield Note(code="no-signatures", message=f"{name} is {here}, which has no signatures: the other file's are not compared")
+        yield Note(code="no-signatures", message=f"{name} is {here}, which has no graph: the other file's signatures and traced dtypes are not compared")
+    elif other.is_traced and not side.is_traced:
+        yield Note(code="no-graph", message=f"{name} has no graph that was read: the dtypes that the other file's computes in are not compared")
     if side.has_unknown_scales and not other.has_unknown_scales:
         yield Note(code="loss-scale-unknown", message=f"{name} is of TF 2.3 or 2.4, which differ in the loss scale that they leave unsaid: it is not compared")
     if side.is_graph and not other.is_graph and any((held.config or {}).get("has_input_vocabulary") for held in side.layers):

@@ -27,7 +27,10 @@ _MAX_WRAPPERS: Final = 8
 
 def holds_optimizer(subject: Subject) -> bool:
     """Return whether the format can hold an optimizer."""
-    return subject.document.format in {"h5", "keras", "savedmodel"} and subject.document.config_part is not None
+    document = subject.document
+    if document.format == "tfjs":  # save_keras_model drops it, and the converter of HDF5 files keeps it
+        return document.training_part is not None
+    return document.format in {"h5", "keras", "savedmodel"} and document.config_part is not None
 
 
 def state_of(subject: Subject) -> list[Named]:
@@ -66,7 +69,7 @@ def signatures(a: Subject, b: Subject) -> tuple[Section, ...]:
     """Return how the signatures differ of two files that can have some."""
     if not (a.document.format == b.document.format == "savedmodel"):
         return ()
-    ones, others = ({signature.name: signature for signature in side.document.signatures} for side in (a, b))
+    ones, others = ({signature.name: signature for signature in side.model.signatures} for side in (a, b))
     return tuple(_signature(name, ones.get(name), others.get(name)) for name in sorted(ones.keys() | others.keys()))
 
 

@@ -47,6 +47,9 @@ class Held:
     implicit: bool = False
     """Whether no config describes it: a layer that its parent makes by itself."""
 
+    before: int | None = None
+    """The layer that its parent lists before it."""
+
     inputs: tuple[int | str, ...] | None = None
     """The layers that feed it, by index, and operations of Keras 3 by name; None for a shared layer, and where the model is no functional one."""
 
@@ -75,6 +78,11 @@ class Subject:
     def is_graph(self) -> bool:
         """Whether the layers are those of a SavedModel's object graph, which has more of them than a config."""
         return bool(self.document.nodes)
+
+    @property
+    def is_traced(self) -> bool:
+        """Whether the file has a graph, and it was read."""
+        return bool(self.document.traces)
 
     @property
     def has_unknown_scales(self) -> bool:
@@ -110,6 +118,7 @@ def subject(document: Document) -> Subject:
     analysis = reading.analysed(document)
     sites, placed = analysis.placed.sites, analysis.placed
     fed, ends, operations = _wired(sites)
+    before = _before(sites)
     layers = tuple(
         Held(
             layer=layer,
@@ -120,6 +129,7 @@ def subject(document: Document) -> Subject:
             config=site.config,
             attribute=site.attribute,
             implicit=site.sub_policy is not None,
+            before=before.get(index),
             inputs=fed.get(index) if not site.also_at else None,  # it has others at each place
             ends=ends.get(index),
             operations=operations.get(index),
@@ -174,6 +184,17 @@ def _scope(layer: Layer, names: tuple[str, ...], tensors: list[Tensor]) -> Held:
         tensors=tuple(tensor for _, tensor in first.values()),
         implicit=names[0].startswith(_SEEDS),
     )
+
+
+def _before(sites: tuple[Site, ...]) -> dict[int, int]:
+    """Return what stands before each layer below the same parent."""
+    last: dict[int | None, int] = {}
+    found = {}
+    for index, site in enumerate(sites):
+        if site.parent in last:
+            found[index] = last[site.parent]
+        last[site.parent] = index
+    return found
 
 
 def _wired(sites: tuple[Site, ...]) -> tuple[dict[int, tuple[int | str, ...]], dict[int, Mapping[str, tuple[int | str, ...]]], dict[int, Mapping[str, Json]]]:

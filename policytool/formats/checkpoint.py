@@ -16,7 +16,7 @@ from policytool.formats._base import Format, Probe
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from policytool.checkpoints import Bundle, Entry, ObjectGraph
+    from policytool.checkpoints import Bundle, ObjectGraph
 
 INDEX: Final = ".index"
 STATE: Final = "checkpoint"
@@ -39,9 +39,9 @@ def recognise(probe: Probe) -> bool:
 def whole(path: Path) -> Path | None:
     """Return the index that a path stands for: of a shard, of the file ``checkpoint``, of a prefix, as TensorFlow names checkpoints; None for others."""
     try:
-        prefix = _prefix(path.name, Probe(path, path.name).head if path.name == STATE else b"") if path.exists() else path.name
-        index = path.with_name(f"{prefix}{INDEX}")
-        return index if prefix and index.is_file() else None
+        stem = _prefix(path.name, Probe(path, path.name).head if path.name == STATE else b"") if path.exists() else path.name
+        index = path.with_name(f"{stem}{INDEX}")
+        return index if stem and index.is_file() else None
     except (OSError, ValueError):  # it stands for itself, and reading it says what is wrong
         return None
 
@@ -51,11 +51,10 @@ def read(probe: Probe) -> Document:
     from policytool import checkpoints  # protobuf and checksums are only for some formats
     from policytool.formats import _checkpoint_names
 
-    name = probe.path.name
-    if not name.endswith(INDEX):
+    if not probe.path.name.endswith(INDEX):
         raise probe.failure(*_no_index(probe))
     try:
-        bundle = checkpoints.open_bundle(probe.path.with_name(name.removesuffix(INDEX)))
+        bundle = checkpoints.open_bundle(prefix(probe))
         lacking = tuple(bundle.lacking())
         named = _checkpoint_names.named(bundle.entries, _objects(bundle, lacking))
     except BundleError as error:
@@ -64,14 +63,20 @@ def read(probe: Probe) -> Document:
         path=probe.shown,
         format="weights",
         layout=Layout.SCOPES,
-        tensors=tuple(_tensor(path, bundle.entries[key]) for key, path in named.weights.items()),
-        state=tuple(_tensor(tuple(key.split("/")), bundle.entries[key]) for key in named.rest),
+        tensors=tuple(_tensor(path, bundle, key) for key, path in named.weights.items()),
+        state=tuple(_tensor(tuple(key.split("/")), bundle, key) for key in named.rest),
         observations=tuple(Observation(code=error.code, message=error.message) for error in lacking),
     )
 
 
-def _tensor(path: tuple[str, ...], entry: Entry) -> Tensor:
-    return Tensor(path=path, shape=entry.shape, dtype=entry.dtype)
+def prefix(probe: Probe) -> Path:
+    """Return the prefix of the checkpoint whose index this is: what all its files' names begin with."""
+    return probe.path.with_name(probe.path.name.removesuffix(INDEX))
+
+
+def _tensor(path: tuple[str, ...], bundle: Bundle, key: str) -> Tensor:
+    entry = bundle.entries[key]
+    return Tensor(path=path, shape=entry.shape, dtype=entry.dtype, key=key)
 
 
 def _objects(bundle: Bundle, lacking: tuple[BundleError, ...]) -> ObjectGraph | None:
@@ -86,13 +91,13 @@ def _objects(bundle: Bundle, lacking: tuple[BundleError, ...]) -> ObjectGraph | 
 
 def _no_index(probe: Probe) -> tuple[str, str]:
     """Return code and sentence for a file of a checkpoint that is not its index, or not called so."""
-    prefix = _prefix(probe.path.name, probe.head)
-    if prefix is None:
+    stem = _prefix(probe.path.name, probe.head)
+    if stem is None:
         return (
             "checkpoint-v1",
             "is a table like a checkpoint's index and has another name: expected PREFIX.index; a checkpoint in one file (V1) has to be saved again as V2",
         )
-    index = probe.path.with_name(f"{prefix}{INDEX}")
+    index = probe.path.with_name(f"{stem}{INDEX}")
     advice = f"name its index, {index.name}" if index.is_file() else f"its index, {index.name}, is not here: copy it to this directory too"
     return "checkpoint-part", f"is a part of a checkpoint; {advice}"
 

@@ -11,6 +11,7 @@ from policytool.document import Document, Layout, Observation, Tensor
 from policytool.formats._base import Format, Probe, parse_json
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from policytool.jsontext import Json
@@ -45,14 +46,11 @@ def read(probe: Probe) -> Document:
     """Return the document of all shards together."""
     from policytool.formats import _hdf5  # h5py costs 80 ms at start
 
-    size = probe.path.stat().st_size
-    if size > limits.MAX_JSON_BYTES:
-        raise probe.failure("json-limit", f"holds {size} bytes of JSON; at most {limits.MAX_JSON_BYTES} are read")
     observations: list[Observation] = []
     tensors: list[Tensor] = []
     names: dict[str, str] = {}
-    for name in _shards(probe, parse_json(probe, probe.path.read_bytes(), "the file", observations)):
-        with _hdf5.opened(probe, str(_beside(probe, name)), name) as file:
+    for path in shards(probe, observations):
+        with _hdf5.opened(probe, str(path), path.name) as file:
             contents = _hdf5.walk(probe, file, attributes=True)
         tensors += contents.tensors
         names.update(contents.names)
@@ -60,7 +58,20 @@ def read(probe: Probe) -> Document:
     return Document(path=probe.shown, format="weights", layout=Layout.OBJECT_PATHS, tensors=tuple(tensors), layer_names=names, observations=tuple(observations))
 
 
-def _shards(probe: Probe, value: Json) -> list[str]:
+def shards(probe: Probe, observations: list[Observation]) -> Iterator[Path]:
+    """
+    Yield the paths of the shards, each a file beside the map.
+
+    :raises ModelFileError: for a map that is none, and for a shard that is missing or lies elsewhere.
+    """
+    size = probe.path.stat().st_size
+    if size > limits.MAX_JSON_BYTES:
+        raise probe.failure("json-limit", f"holds {size} bytes of JSON; at most {limits.MAX_JSON_BYTES} are read")
+    for name in _names(probe, parse_json(probe, probe.path.read_bytes(), "the file", observations)):
+        yield _beside(probe, name)
+
+
+def _names(probe: Probe, value: Json) -> list[str]:
     """Return the names of the shards, each once, in the order of the map; a variable's group can be spread over several."""
     mapped = value.get(MAP) if isinstance(value, dict) else None
     if not isinstance(mapped, dict):

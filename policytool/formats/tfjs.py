@@ -7,17 +7,21 @@ Python, builds a Keras model of the file.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import PureWindowsPath
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from policytool import dtypes, limits
 from policytool.document import Document, Layout, Observation, Tensor, Writer
+from policytool.errors import ModelFileError
 from policytool.formats._base import Format, Probe, parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from policytool.jsontext import Json
 
@@ -37,6 +41,21 @@ _BEGINNING: Final = re.compile(
 """The key that any release of the converter, or of TensorFlow.js, writes first."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """Where the values of a tensor lie."""
+
+    tensor: Tensor
+    paths: tuple[str, ...]
+    """The shards of its group, whose bytes are one after another's continuation."""
+
+    offset: int | None
+    """Where its bytes begin in them; None behind text, whose length only the shards know."""
+
+    quantised: bool
+    """Whether the values are stored in another dtype than the one whoever loads the file gets."""
+
+
 def recognise(probe: Probe) -> bool:
     """Return whether the file begins like a ``model.json``."""
     return _BEGINNING.match(probe.head.removeprefix(_BYTE_ORDER_MARK)) is not None
@@ -44,13 +63,8 @@ def recognise(probe: Probe) -> bool:
 
 def read(probe: Probe) -> Document:
     """Return the document of a model; its shards are not looked at."""
-    size = probe.path.stat().st_size
-    if size > limits.MAX_JSON_BYTES:
-        raise probe.failure("json-limit", f"holds {size} bytes of JSON; at most {limits.MAX_JSON_BYTES} are read")
     observations: list[Observation] = []
-    model = parse_json(probe, probe.path.read_bytes().removeprefix(_BYTE_ORDER_MARK), "the file", observations)
-    if not isinstance(model, dict):
-        raise probe.failure("tfjs-not-keras", "is JSON, but no TensorFlow.js model; expected an object with modelTopology and weightsManifest")
+    model = _object(probe, observations)
     topology = model.get(_TOPOLOGY)
     if model.get("format") == _GRAPH or (isinstance(topology, dict) and "node" in topology):
         raise probe.failure(
@@ -88,10 +102,47 @@ def shards(model: Json) -> tuple[str, ...]:
     return tuple(dict.fromkeys(path for paths in listed if isinstance(paths, list) for path in paths if isinstance(path, str)))
 
 
+def places(probe: Probe) -> tuple[Place, ...]:
+    """
+    Return where the values of each tensor lie, in the order of the manifest.
+
+    :raises ModelFileError: for a manifest that is none.
+    """
+    found = []
+    for group in _groups(probe, _object(probe, [])):
+        paths = tuple(path for path in _listed(probe, group, "paths") if isinstance(path, str))
+        offset: int | None = 0
+        for entry in _listed(probe, group, "weights"):
+            tensor = _tensor(probe, entry)
+            found.append(Place(tensor=tensor, paths=paths, offset=offset, quantised=isinstance(entry, dict) and isinstance(entry.get("quantization"), dict)))
+            width = dtypes.itemsize(tensor.dtype)
+            offset = offset + width * math.prod(tensor.shape or ()) if offset is not None and width else None
+    return tuple(found)
+
+
+def is_shard(path: Path) -> bool:
+    """Return whether a file is one that the ``model.json`` beside it names; one that cannot be read names none."""
+    probe = Probe(path.with_name(PART), PART)
+    try:
+        return probe.path.is_file() and recognise(probe) and path.name in shards(_object(probe, []))
+    except (ModelFileError, OSError):
+        return False
+
+
 def escapes(path: str) -> bool:
     """Return whether a shard's path leads out of the model's directory, on any system; or is no path but a URL."""
     found = PureWindowsPath(path)  # takes both kinds of slash
     return not found.parts or bool(found.anchor) or ".." in found.parts or ":" in path or "\0" in path
+
+
+def _object(probe: Probe, observations: list[Observation]) -> dict[str, Json]:
+    size = probe.path.stat().st_size
+    if size > limits.MAX_JSON_BYTES:
+        raise probe.failure("json-limit", f"holds {size} bytes of JSON; at most {limits.MAX_JSON_BYTES} are read")
+    model = parse_json(probe, probe.path.read_bytes().removeprefix(_BYTE_ORDER_MARK), "the file", observations)
+    if not isinstance(model, dict):
+        raise probe.failure("tfjs-not-keras", "is JSON, but no TensorFlow.js model; expected an object with modelTopology and weightsManifest")
+    return model
 
 
 def _groups(probe: Probe, model: dict[str, Json]) -> list[dict[str, Json]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from policytool.comparison import Comparison
+    from policytool.discovery import Input
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,6 +62,15 @@ def attempted(a: str, b: str, *, values: bool = True, layer: str | None = None) 
         return Outcome(failures=(Failure(path=error.path, code=error.code, message=error.message),))
 
 
+def inputs(*paths: str) -> list[Input]:
+    """
+    Return the models that paths mean; nothing for one that means none.
+
+    :raises UsageError: for a URL.
+    """
+    return [found for path in paths for found in itertools.islice(discovery.inputs([path]), 1)]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Read:
     """One of the two files."""
@@ -69,7 +80,7 @@ class _Read:
 
 
 def _read(path: str) -> _Read:
-    found = next(iter(discovery.inputs([path])), None)
+    found = next(iter(inputs(path)), None)
     if found is None or not found.exact:
         raise ModelFileError(path, "no-model", "is a directory without a model of its own; name the model in it")
     return _Read(path=found.path, subject=comparing.subject(recognition.document(found.path, found.shown)))

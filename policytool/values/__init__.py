@@ -7,9 +7,10 @@ than a block of a tensor is held at once.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
+from policytool import recognition
 from policytool.formats import Probe
 from policytool.values._base import BLOCK, Values, ValuesError
 
@@ -28,23 +29,35 @@ def open_values(path: Path, document: Document) -> Iterator[Values | None]:
     :raises ModelFileError: where a file with values is truncated or damaged where it begins.
     """
     probe = Probe(path, document.path)
-    match document.format:
-        case "h5" | "weights":
-            from policytool.values import hdf5  # h5py costs 80 ms at start
+    found = recognition.format_of(probe)  # the document's own format is "weights" for what is stored in four ways
+    with ExitStack() as stack:
+        match found.name if found is not None else None:
+            case "h5":
+                from policytool.values import hdf5  # h5py costs 80 ms at start
 
-            with hdf5.opened(probe, document) as values:
-                yield values
-        case "keras":
-            from policytool.values import keras
+                yield stack.enter_context(hdf5.opened(probe, document))
+            case "keras" | "keras-directory":
+                from policytool.values import keras
 
-            with keras.opened(probe) as values:
-                yield values
-        case "savedmodel":
-            from policytool.values import savedmodel
+                yield stack.enter_context(keras.opened(probe))
+            case "sharded-weights":
+                from policytool.values import keras
 
-            yield savedmodel.opened(probe, document)
-        case _:
-            yield None
+                yield stack.enter_context(keras.opened_shards(probe))
+            case "savedmodel":
+                from policytool.values import savedmodel
+
+                yield savedmodel.SavedModelValues(probe, document)
+            case "checkpoint":
+                from policytool.values import checkpoint
+
+                yield checkpoint.CheckpointValues(probe)
+            case "tfjs":
+                from policytool.values import tfjs
+
+                yield tfjs.TfjsValues(probe)
+            case _:
+                yield None
 
 
 __all__ = ["BLOCK", "Values", "ValuesError", "open_values"]

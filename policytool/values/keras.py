@@ -6,9 +6,9 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from policytool.formats import _hdf5 as opening
-from policytool.formats import _keras, keras_zip
+from policytool.formats import _keras, keras_zip, sharded_weights
 from policytool.values import _hdf5
-from policytool.values._base import ValuesError
+from policytool.values._base import ValuesError, by_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,6 +29,17 @@ def opened(probe: Probe) -> Iterator[KerasValues]:
     """
     with ExitStack() as stack:
         yield KerasValues(_in_directory(probe, stack) if probe.is_directory else _in_archive(probe, stack))
+
+
+@contextmanager
+def opened_shards(probe: Probe) -> Iterator[KerasValues]:
+    """
+    Open the values of weights in shards.
+
+    :raises ModelFileError: where a shard is missing, lies elsewhere, or is damaged where it begins.
+    """
+    with ExitStack() as stack:
+        yield KerasValues([_closed_with(stack, opening.open_file(probe, str(path), path.name)) for path in sharded_weights.shards(probe, [])])
 
 
 def _in_directory(probe: Probe, stack: ExitStack) -> list[h5py.File]:
@@ -68,10 +79,4 @@ class KerasValues:
 
     def ordered(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Return the tensors by their paths, whose numbers are the layer's own order."""
-        return tuple(sorted(tensors, key=_numbers))
-
-
-def _numbers(tensor: Tensor) -> tuple[tuple[str, ...], int]:
-    """Return a key that puts ``10`` behind ``9``."""
-    last = tensor.path[-1]
-    return tensor.path[:-1], int(last) if last.isdigit() and len(last) < 10 else 0  # noqa: PLR2004  # longer ones are no numbers of Keras
+        return by_number(tensors)

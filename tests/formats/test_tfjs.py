@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import shutil
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -12,7 +13,7 @@ import policytool
 from policytool.document import Layout
 from policytool.errors import ModelFileError
 from policytool.formats import FORMATS, Probe
-from policytool.formats.tfjs import escapes
+from policytool.formats.tfjs import escapes, is_shard
 from policytool.jsontext import value
 from tests.building import dense, sequential
 from tests.conftest import FIXTURES, MIXED_TFJS, run
@@ -178,3 +179,14 @@ def test_an_architecture_of_a_custom_class_is_no_tensorflow_js(tmp_path: Path) -
     """The first key decides."""
     path = written(tmp_path, {"class_name": "Sequential", "config": {"layers": [dense()], "format": "layers-model"}})
     assert policytool.inspect(path).format == "json"
+
+
+def test_a_shard_is_known_by_the_model_beside_it(tmp_path: Path) -> None:
+    """By name, where the model can be read; nothing else is one."""
+    shutil.copytree(FIXTURES / "tfjs4.22/sequential", tmp_path / "web")
+    shard = tmp_path / "web/group1-shard1of1.bin"
+    assert is_shard(shard)
+    assert not is_shard(shard.with_name("other.bin"))
+    assert not is_shard(tmp_path / shard.name)
+    (tmp_path / "web/model.json").write_text('{"modelTopology": ')
+    assert not is_shard(shard)

@@ -84,6 +84,18 @@ def test_json_is_the_golden_one_and_of_the_schema(name: str, *, everything: bool
     validator().validate(json.loads(text, parse_constant=lambda constant: pytest.fail(f"{constant} is no JSON")))
 
 
+@pytest.mark.parametrize("everything", [False, True], ids=["differences", "all"])
+@pytest.mark.parametrize("name", CASES)
+def test_markdown_is_the_golden_one(name: str, *, everything: bool) -> None:
+    """The report for pull requests says what the table says."""
+    text = rendered("markdown", case(name, everything=everything))
+    if not everything or name == "generations":
+        compared(text, f"diff-{name}{'-all' if everything else ''}.md")
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert {line.count("|") for line in rows} <= {5}
+    assert not text or (text.endswith("\n") and not text.endswith("\n\n"))
+
+
 @pytest.mark.parametrize("name", sorted(set(CASES) - {"failure"}))
 def test_all_shows_what_the_rest_leaves_out(name: str) -> None:
     """Every layer of either model, and every change that the summary counts."""
@@ -114,6 +126,7 @@ def made(*changes: Change, path: str = "mlp/dense", notes: tuple[Note, ...] = ()
         float("nan"),
         float("-inf"),
         "text",
+        "a | b `c` <script> [x](y) @someone",
         "tab\tand\x1b[31m",
         "\ud800",
         [1, [2]],
@@ -127,6 +140,9 @@ def test_any_value_of_a_strangers_config_is_shown(value: Json) -> None:
     found = made(Change(aspect=Aspect.CONFIG, key="k\n\x1b", a=value, b=ABSENT), path="mlp/\x1b[2J")
     text = rendered("table", found, View(width=200))
     assert all(line.isprintable() for line in text.splitlines())
+    marked = rendered("markdown", found).splitlines()
+    assert all(line.isprintable() for line in marked)
+    assert {line.count("|") for line in marked if line.startswith("|")} == {5}
     report = json.loads(rendered("json", found), parse_constant=lambda constant: pytest.fail(f"{constant} is no JSON"))
     validator().validate(report)
     (change,) = report["comparison"]["layers"][0]["changes"]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
+import json
 import math
+import shutil
 import zipfile
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -16,7 +19,8 @@ from policytool import casting, recognition
 from policytool.document import Document, Tensor
 from policytool.values import ValuesError, open_values
 from policytool.values import _hdf5 as datasets
-from policytool.values import savedmodel as savedmodel_values
+from policytool.values import tfjs as tfjs_values
+from policytool.values._numbers import numpy_dtype, whole
 from tests import building
 from tests.conftest import FIXTURES, UNPACKED
 
@@ -237,9 +241,10 @@ def test_a_savedmodels_checkpoint_may_not_contradict_its_graph() -> None:
                 list(stored.blocks(wrong))
 
 
-def test_an_architecture_stores_none() -> None:
+@pytest.mark.parametrize("name", ["tf2.15/default_float32.json", "tf2.1/default_float32.yaml"])
+def test_an_architecture_stores_none(name: str) -> None:
     """There is nothing to open."""
-    path = FIXTURES / "tf2.15/default_float32.json"
+    path = FIXTURES / name
     with open_values(path, recognition.document(path, path.name)) as stored:
         assert stored is None
 
@@ -276,16 +281,16 @@ def test_what_a_keras_file_does_not_hold_has_no_values() -> None:
 def test_chunks_of_a_checkpoint_may_cut_an_element(size: int) -> None:
     """It is put together again."""
     data = KERNEL.tobytes()
-    found = list(savedmodel_values.whole((data[start : start + size] for start in range(0, len(data), size)), np.dtype("f4")))
+    found = list(whole((data[start : start + size] for start in range(0, len(data), size)), np.dtype("f4")))
     np.testing.assert_array_equal(np.concatenate(found), KERNEL.reshape(-1))
 
 
 def test_dtypes_that_numpy_lacks_are_told() -> None:
     """Quantised integers of TensorFlow have none; floats of eight bits come as their bits."""
-    assert savedmodel_values.numpy_dtype("bfloat16") == casting.DTYPES["bfloat16"]
-    assert savedmodel_values.numpy_dtype("float8_e5m2") == np.dtype("u1")
+    assert numpy_dtype("bfloat16") == casting.DTYPES["bfloat16"]
+    assert numpy_dtype("float8_e5m2") == np.dtype("u1")
     with pytest.raises(ValuesError, match="qint8"):
-        savedmodel_values.numpy_dtype("qint8")
+        numpy_dtype("qint8")
 
 
 def test_a_checkpoint_that_may_not_be_read_is_a_reason(tmp_path: Path) -> None:
@@ -294,3 +299,119 @@ def test_a_checkpoint_that_may_not_be_read_is_a_reason(tmp_path: Path) -> None:
     (path / "variables" / "variables.index").mkdir(parents=True)
     with opened(path) as (stored, _), pytest.raises(ValuesError):
         list(stored.blocks(Tensor(path=("dense_a", "kernel"), shape=(6, 2), dtype="float32", node=2)))
+
+
+def stored(path: Path) -> set[bytes]:
+    """Return the bytes of every tensor of a model."""
+    return {array.tobytes() for array in every(path).values()}
+
+
+@pytest.mark.parametrize("export", sorted(path for path in FIXTURES.glob("keras3.*/*.export") if path.with_suffix(".keras").exists()), ids=str)
+def test_an_export_of_keras_3_has_the_values_of_its_twin(export: Path) -> None:
+    """Each variable once, though the file holds copies: all that the ``.keras`` file has, and the states of random layers."""
+    states = {array.tobytes() for path, array in every(export).items() if path[0].startswith("seed_generator")}
+    assert stored(export.with_suffix(".keras")) == stored(export) - states
+
+
+def test_a_graph_of_tf_1_has_the_values_of_its_twin() -> None:
+    """By name: there is no object graph, and a tensor's number is that of a graph node."""
+    assert stored(FIXTURES / "tf1.15/global_mixed_float16.export") == stored(FIXTURES / "tf1.15/global_mixed_float16.h5")
+
+
+@pytest.mark.parametrize("name", ["saver", "training", "listed"])
+def test_checkpoints_have_the_values_that_tensorflow_read(name: str) -> None:
+    """Every weight by its key, whatever it is called."""
+    path = FIXTURES / "checkpoints" / f"{name}.index"
+    truth = json.loads((FIXTURES / "checkpoints/tensors.json").read_text(encoding="utf-8"))[name]
+    with opened(path) as (values, document):
+        for tensor in (*(document.tensors or ()), *document.state):
+            found = np.concatenate([*values.blocks(tensor), np.zeros(0, tensor.dtype)]) if tensor.dtype != "string" else None
+            if found is not None:
+                assert hashlib.sha256(found.tobytes()).hexdigest() == truth[str(tensor.key)][2], tensor
+
+
+@pytest.mark.parametrize("release", ["tf1.15", "tf2.15"])
+def test_weights_in_a_checkpoint_are_those_in_hdf5(release: str) -> None:
+    """``save_weights`` of one model in two formats."""
+    assert stored(FIXTURES / release / "weights_only.ckpt.index") == stored(FIXTURES / release / "weights_only.weights.h5")
+
+
+def test_a_checkpoint_without_its_values_says_so(tmp_path: Path) -> None:
+    """The index alone tells shapes; what is missing is the reason."""
+    shutil.copy(FIXTURES / "checkpoints/saver.index", tmp_path)
+    with opened(tmp_path / "saver.index") as (values, document), pytest.raises(ValuesError, match="is missing"):
+        list(values.blocks((document.tensors or ())[0]))
+    with opened(tmp_path / "saver.index") as (values, _), pytest.raises(ValuesError, match="no values"):
+        list(values.blocks(Tensor(path=("x",), shape=(), dtype="float32")))
+
+
+def test_weights_in_shards_have_values() -> None:
+    """The map leads to the shards beside it."""
+    assert stored(FIXTURES / "keras3.15/sharded.weights.json") == stored(FIXTURES / "keras3.15/sharded_00000.weights.h5")
+
+
+@pytest.mark.parametrize("case", ["default_float32", "global_mixed_float16", "nested_models", "sequential", "wrappers"])
+def test_tensorflow_js_models_have_the_values_they_were_made_of(case: str) -> None:
+    """Tensors one behind another."""
+    assert stored(FIXTURES / f"tfjs4.22/{case}/model.json") == stored(FIXTURES / f"tf2.15/{case}.h5")
+
+
+def tfjs(directory: Path, *weights: dict[str, Any], paths: tuple[str, ...] = ("shard.bin",)) -> Path:
+    """Write a ``model.json`` whose manifest is one group of these tensors."""
+    path = directory / "model.json"
+    path.write_text(json.dumps({"modelTopology": None, "weightsManifest": [{"paths": paths, "weights": weights}]}), encoding="utf-8")
+    return path
+
+
+KERNEL_ENTRY: Final = {"name": "dense/kernel", "shape": [6, 2], "dtype": "float32"}
+
+
+@pytest.mark.parametrize("cut", [0, 1, 3, 4, 47, 48])
+def test_a_tensor_may_lie_in_several_shards(tmp_path: Path, cut: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever they are cut, and read in blocks however small."""
+    monkeypatch.setattr(tfjs_values, "BLOCK", 5)
+    data = bytes(7) + KERNEL.tobytes()
+    (tmp_path / "a.bin").write_bytes(data[: 7 + cut])
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "b.bin").write_bytes(data[7 + cut :])
+    path = tfjs(tmp_path, {"name": "dense/flags", "shape": [7], "dtype": "bool"}, KERNEL_ENTRY, paths=("a.bin", "sub/b.bin"))
+    np.testing.assert_array_equal(one(path, "kernel"), KERNEL.reshape(-1))
+
+
+@pytest.mark.parametrize(
+    ("weights", "paths", "words"),
+    [
+        ([{**KERNEL_ENTRY, "quantization": {"dtype": "uint8", "min": 0.0, "scale": 1.0}}], ["shard.bin"], "stored quantised"),
+        ([KERNEL_ENTRY], ["gone.bin"], "missing"),
+        ([KERNEL_ENTRY], ["../shard.bin"], "outside"),
+        ([KERNEL_ENTRY], ["link.bin"], "outside"),
+        ([KERNEL_ENTRY], ["https://example.org/shard.bin"], "outside"),
+        ([KERNEL_ENTRY], ["sub"], "missing"),
+        ([KERNEL_ENTRY], [], "shorter"),
+        ([{**KERNEL_ENTRY, "name": "dense/first"}, KERNEL_ENTRY], ["shard.bin"], "shorter"),
+        ([{"name": "dense/words", "shape": [2], "dtype": "string"}, KERNEL_ENTRY], ["shard.bin"], "text"),
+    ],
+    ids=["quantised", "gone", "above", "link", "address", "directory", "none", "short", "text"],
+)
+def test_what_is_not_in_the_shards_is_a_reason(tmp_path: Path, weights: list[dict[str, Any]], paths: list[str], words: str) -> None:
+    """Nothing outside of the model's directory is opened."""
+    home = tmp_path / "model"
+    (home / "sub").mkdir(parents=True)
+    for directory in (home, tmp_path):
+        (directory / "shard.bin").write_bytes(KERNEL.tobytes())
+    (home / "link.bin").symlink_to(tmp_path / "shard.bin")
+    with opened(tfjs(home, *weights, paths=tuple(paths))) as (values, document), pytest.raises(ValuesError, match=words):
+        list(values.blocks(next(tensor for tensor in document.tensors or () if tensor.path[-1] == "kernel")))
+
+
+def test_an_unknown_tensor_of_a_tensorflow_js_model_has_no_values(tmp_path: Path) -> None:
+    """The manifest does not list it."""
+    with opened(tfjs(tmp_path, KERNEL_ENTRY)) as (values, _), pytest.raises(ValuesError, match="no values"):
+        list(values.blocks(Tensor(path=("x",), shape=(), dtype="float32")))
+
+
+def test_numbers_in_tensorflow_js_models_are_ordered_as_numbers(tmp_path: Path) -> None:
+    """Models of Keras 3 have them; names come as the manifest has them."""
+    for names, ordered in ((("vars/10", "vars/2"), ["2", "10"]), (("d/kernel", "d/bias"), ["kernel", "bias"])):
+        with opened(tfjs(tmp_path, *({**KERNEL_ENTRY, "name": name} for name in names))) as (values, document):
+            assert [tensor.path[-1] for tensor in values.ordered(document.tensors or ())] == ordered

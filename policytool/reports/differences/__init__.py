@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from policytool.reports.differences import json_report, table
+from policytool.reports.differences import json_report, markdown, table
 from policytool.reports.differences._base import DifferenceReporter, Differences
 
 DIFFERENCE_REPORTERS: Final[tuple[DifferenceReporter, ...]] = (
     table.REPORTER,  # first: the default
+    markdown.REPORTER,
     json_report.REPORTER,
 )
 

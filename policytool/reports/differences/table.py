@@ -2,64 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from policytool.comparison import POLICIES, Aspect, Pairing, Presence, Verdict
-from policytool.plan import ABSENT
-from policytool.policy import Dynamic, Fixed
-from policytool.reports._layout import Cell, Column, clean, table, wrapped
-from policytool.reports._words import FORMATS, generation_words, loss_scale_words
+from policytool.reports._layout import Column, clean, table, wrapped
 from policytool.reports.differences._base import DifferenceReporter
+from policytool.reports.differences._content import SPELLED, about, alike, entries, summary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Sequence
 
-    from policytool.comparison import Change, Comparison, LayerPair, Section, Side, Values, VariablePair
-    from policytool.jsontext import Json
-    from policytool.model import Variable
-    from policytool.plan import Absent
-    from policytool.reports._layout import View
+    from policytool.reports._layout import Cell, View
     from policytool.reports.differences._base import Differences
 
-    Row = tuple[Cell, Cell, Cell]
-    """What, and how A and B have it."""
-
-_PAIRED: Final = {Pairing.POSITION: "position", Pairing.MOVED: "name and shapes"}
-"""What paired layers that have other paths, in words."""
-
-_ALIKE: Final = 3
-"""From this many layers on that differ in the same way, the first stands for the others."""
-
 _LABEL: Final = 3
-_SPELLED: Final = "~ "
-"""What stands before a key that is spelled differently and means the same."""
-
-_COUNTED: Final = (
-    ("layer only in A", "layers only in A"),
-    ("layer only in B", "layers only in B"),
-    ("policy", "policies"),
-    ("class", "classes"),
-    ("name or place", "names or places"),
-    ("other input", "other inputs"),
-    ("config key", "config keys"),
-    ("traced dtype", "traced dtypes"),
-)
-"""One and several of what the summary counts."""
-
-_CONFIG: Final = 6
-_GROUPS: Final = {
-    Aspect.CLASS: 3,
-    Aspect.NAME: 4,
-    Aspect.PLACE: 4,
-    Aspect.ORDER: 4,
-    Aspect.SHARED: 4,
-    Aspect.WIRING: 5,
-    Aspect.CONFIG: _CONFIG,
-    Aspect.TRACED: 7,
-    **dict.fromkeys(POLICIES, 2),
-}
 
 
 def render(found: Differences, view: View) -> str:
@@ -68,76 +23,17 @@ def render(found: Differences, view: View) -> str:
     if comparison is None:
         return ""
     lines = wrapped("", summary(comparison), view, "title", indent=0)
-    entries = list(_entries(comparison, everything=found.everything))
+    shown = list(entries(comparison, everything=found.everything))
     if comparison.differs or found.everything:
-        lines += [line for name, side in (("A", comparison.a), ("B", comparison.b)) for line in wrapped(f"{name:{_LABEL}}", _about(side, view), view)]
-    rows = [row for entry in _alike(entries, everything=found.everything) for row in entry]
+        lines += [line for name, side in (("A", comparison.a), ("B", comparison.b)) for line in wrapped(f"{name:{_LABEL}}", about(side, view), view)]
+    rows = [row for entry in alike(shown, everything=found.everything) for row in entry]
     if rows:
         lines += ["", *table(_columns(rows), rows, view), ""]
-    if any(row[1].text.startswith(_SPELLED) for row in rows):
-        lines += wrapped(_SPELLED, "spelled differently and the same in meaning", view, "dim")
+    if any(row[1].text.startswith(SPELLED) for row in rows):
+        lines += wrapped(SPELLED, "spelled differently and the same in meaning", view, "dim")
     for note in comparison.notes:
         lines += wrapped("! ", clean(note.message), view, "dim")
     return "\n".join(lines).rstrip("\n") + "\n"
-
-
-def summary(comparison: Comparison) -> str:
-    """Return in one line how much differs."""
-    differing = sum(layer.differs for layer in comparison.layers)
-    total = len(comparison.layers)
-    parts = []
-    if not comparison.differs:
-        parts.append(f"{clean(comparison.a.path)} and {clean(comparison.b.path)} hold the same: {_many(total, 'layer')}")
-    else:
-        counts = Counter(group for layer in comparison.layers for group in _counted(layer))
-        verb = "differs" if differing == 1 else "differ"
-        what = ", ".join(f"{counts[group]} {_COUNTED[group][counts[group] != 1]}" for group in range(len(_COUNTED)) if counts[group])
-        parts.append(f"{differing} of {_many(total, 'layer')} {verb}{': ' if what else ''}{what}")
-    parts += _about_variables(comparison.variables)
-    if comparison.optimizer is not None and comparison.optimizer.differs:
-        parts.append("the optimizer differs")
-    signatures = sum(section.differs for section in comparison.signatures)
-    if signatures:
-        parts.append(f"{_many(signatures, 'signature')} differ{'s' if signatures == 1 else ''}")
-    if comparison.spellings:
-        parts.append(f"{_many(comparison.spellings, 'value')} spelled differently and the same in meaning")
-    return "; ".join(parts)
-
-
-def _about_variables(variables: Sequence[VariablePair]) -> Iterator[str]:
-    """Yield what is to be said of stored values; nothing of variables that one file could not hold."""
-    compared = [variable for variable in variables if variable.presence is Presence.BOTH or variable.differs]
-    if not compared:
-        return
-    differing = [variable for variable in compared if variable.differs]
-    unread = sum(variable.values.verdict is Verdict.NOT_COMPARED for variable in compared)
-    if differing:
-        yield f"{len(differing)} of {_many(len(compared), 'variable')} differ{'s' if len(differing) == 1 else ''}"
-    elif not unread:
-        yield f"all {len(compared)} variables have equal bytes" if len(compared) != 1 else "its one variable has equal bytes"
-    if unread == len(compared):
-        yield f"the values of {'all ' if unread > 1 else ''}{_many(unread, 'variable')} were not compared"
-    elif unread:
-        yield f"the values of {_many(unread, 'variable')} were not compared"
-
-
-def _counted(layer: LayerPair) -> list[int]:
-    """Return which of the counted things differ in a layer: each once, keys of its config one by one."""
-    if layer.presence is not Presence.BOTH:
-        return [0 if layer.presence is Presence.A else 1] if layer.differs else []
-    groups = [_GROUPS[change.aspect] for change in layer.differences if change.aspect in _GROUPS]
-    return [*({*groups} - {_CONFIG}), *(group for group in groups if group == _CONFIG)]
-
-
-def _many(count: int, word: str) -> str:
-    return f"{count} {word}{'' if count == 1 else 's'}"
-
-
-def _about(side: Side, view: View) -> str:
-    separator = " · " if view.unicode else " - "
-    written = f"Keras {clean(side.writer.keras)}" if side.writer.keras else f"TensorFlow {clean(side.writer.tensorflow)}" if side.writer.tensorflow else ""
-    facts = [clean(side.path), FORMATS.get(side.format, side.format), generation_words(side.generation), *([f"written by {written}"] if written else [])]
-    return separator.join(facts)
 
 
 def _columns(rows: Sequence[Sequence[Cell]]) -> list[Column]:
@@ -148,150 +44,6 @@ def _columns(rows: Sequence[Sequence[Cell]]) -> list[Column]:
         Column(title="A", minimum=14),
         Column(title="B", minimum=26),  # says by how much values differ
     ]
-
-
-def _entries(comparison: Comparison, *, everything: bool) -> Iterator[tuple[str, tuple[Row, ...]]]:
-    """Yield each layer that is shown, and what stands beside layers, with its rows."""
-    for layer in comparison.layers:
-        if layer.differs or everything:
-            yield layer.path, tuple(_layer(layer, everything=everything))
-    if comparison.optimizer is not None and (comparison.optimizer.differs or everything):
-        yield "optimizer", tuple(_section(comparison.optimizer, everything=everything))
-    for section in comparison.signatures:
-        if section.differs or everything:
-            yield f"signature {section.name}", tuple(_section(section, everything=everything))
-
-
-def _alike(entries: Sequence[tuple[str, tuple[Row, ...]]], *, everything: bool) -> Iterator[list[list[Cell]]]:
-    """Yield the rows of each entry; of many that differ in the same way only the first, with how many there are."""
-    counts = Counter(rows for _, rows in entries)
-    shown: set[tuple[Row, ...]] = set()
-    for name, rows in entries:
-        many = counts[rows] >= _ALIKE and not everything
-        if many and rows in shown:
-            continue
-        shown.add(rows)
-        yield [[Cell(text=clean(name) if number == 0 else ""), *row] for number, row in enumerate(rows)]
-        if many:
-            yield [[Cell(text=f"  and {counts[rows] - 1} more alike", style="dim"), Cell(text=""), Cell(text=""), Cell(text="")]]
-
-
-def _layer(layer: LayerPair, *, everything: bool) -> Iterator[Row]:
-    if layer.presence is not Presence.BOTH:
-        held = f", {_many(len(layer.variables), 'variable')}" if layer.variables else ""
-        only = f"{clean(layer.class_name or 'no class')}{held}"
-        in_a = layer.presence is Presence.A
-        side = layer.presence.value.upper()
-        what = f"only in {side}" if layer.listed else f"only {side} lists it"
-        yield Cell(text=what), Cell(text=only if in_a else "", style="bad"), Cell(text="" if in_a else only, style="good")
-        return
-    changes: Sequence[Change] = layer.changes
-    if layer.paired in {Pairing.POSITION, Pairing.MOVED}:
-        yield Cell(text=f"path, by {_PAIRED[layer.paired]}"), Cell(text=clean(layer.a or ""), style="dim"), Cell(text=clean(layer.b or ""), style="half")
-        changes = [change for change in changes if change.aspect not in {Aspect.NAME, Aspect.PLACE}]  # the paths say it
-    yield from _changed(changes, everything=everything)
-    yield from _variables(layer.variables, everything=everything)
-    if everything and not layer.differs and not layer.variables and not layer.changes:
-        yield Cell(text="equal", style="dim"), Cell(text=""), Cell(text="")
-
-
-def _section(section: Section, *, everything: bool) -> Iterator[Row]:
-    if section.presence is not Presence.BOTH:
-        in_a = section.presence is Presence.A
-        yield (
-            Cell(text=f"only in {section.presence.value.upper()}"),
-            Cell(text="" if not in_a else "yes", style="bad"),
-            Cell(text="" if in_a else "yes", style="good"),
-        )
-        return
-    yield from _changed(section.changes, everything=everything)
-    yield from _variables(section.variables, everything=everything)
-    if everything and not section.differs and not section.variables and not section.changes:
-        yield Cell(text="equal", style="dim"), Cell(text=""), Cell(text="")
-
-
-def _changed(changes: Sequence[Change], *, everything: bool) -> Iterator[Row]:
-    """Yield a row for each change; dtypes that follow from another policy only where everything is shown."""
-    has_policy = any(change.aspect is Aspect.POLICY and not change.spelling for change in changes)
-    for change in changes:
-        follows = change.aspect in {Aspect.COMPUTE, Aspect.VARIABLE} and has_policy
-        if everything or not (change.spelling or follows):
-            what = _WHAT.get(change.aspect, change.aspect.value.replace("-", " "))
-            named = f"{what} {clean(change.key)}".strip() if change.key and change.aspect is not Aspect.POLICY else what
-            style = "dim" if change.spelling else "mixed" if change.aspect in POLICIES else "half"
-            a, b = (_words(value, change.aspect) for value in (change.a, change.b))
-            if a == b:  # the same number, rounded to float32 or not
-                a, b = (json.dumps(value, ensure_ascii=False) if value is not ABSENT else "unsaid" for value in (change.a, change.b))
-            yield Cell(text=f"{_SPELLED if change.spelling else ''}{named}"), Cell(text=clean(a), style="dim"), Cell(text=clean(b), style=style)
-
-
-_WHAT: Final = {Aspect.CONFIG: "", Aspect.WIRING: "fed by", Aspect.ORDER: "place in order", Aspect.SHARED: "shared at", Aspect.SIGNATURE: ""}
-
-
-def _variables(variables: Iterable[VariablePair], *, everything: bool) -> Iterator[Row]:
-    for variable in variables:
-        if variable.differs or everything:
-            known = variable.a or variable.b
-            name = clean(known.name if known else "")
-            yield Cell(text=name), Cell(text=_stored(variable.a), style="dim"), _compared(variable)
-
-
-def _compared(variable: VariablePair) -> Cell:
-    if variable.b is None:
-        return Cell(text=variable.values.reason or "" if not variable.differs else "not in B", style="bad" if variable.differs else "dim")
-    text, style = _verdict(variable.values)
-    same = variable.a is not None and (variable.a.dtype, variable.a.shape) == (variable.b.dtype, variable.b.shape)
-    stored = "" if same else _stored(variable.b)
-    return Cell(text=": ".join(part for part in (stored, text if variable.a is not None else "") if part), style=style if variable.a is not None else "good")
-
-
-def _verdict(values: Values) -> tuple[str, str]:
-    """Return how values compare in a few words, and their style."""
-    match values.verdict:
-        case Verdict.EQUAL:
-            return "equal bytes", "dim"
-        case Verdict.ROUNDED:
-            which = {Presence.A: "A is this rounded", Presence.B: "A rounded", Presence.BOTH: "the same values"}
-            return which[values.rounded or Presence.BOTH], "mixed"
-        case Verdict.NOT_COMPARED:
-            return f"not compared: {clean(values.reason or '')}", "dim"
-        case Verdict.DIFFERENT:
-            if values.differing is None:
-                return values.reason or "different", "bad"
-            largest = "" if values.largest is None else f", up to {values.largest:.3g}"
-            return f"{values.differing:,}/{values.elements:,} differ{largest}", "bad"
-
-
-def _stored(variable: Variable | None) -> str:
-    if variable is None:
-        return ""
-    shape = "?" if variable.shape is None else f"({', '.join(str(size) for size in variable.shape)})"
-    return f"{variable.dtype} {shape}"
-
-
-def _words(value: Json | Absent, aspect: Aspect) -> str:
-    """Return a value in a few words: text as it is, a loss scale in words, anything else as JSON."""
-    if value is ABSENT:
-        return "unsaid"
-    if value is None:
-        return "none" if aspect in POLICIES else "null"
-    if aspect is Aspect.LOSS_SCALE and isinstance(value, dict):
-        return loss_scale_words(Fixed(value=_number(value["value"])) if value["kind"] == "fixed" else _dynamic(value))
-    if isinstance(value, list) and aspect in {Aspect.WIRING, Aspect.TRACED, Aspect.SHARED}:
-        return ", ".join(map(str, value)) or "nothing"
-    if isinstance(value, dict) and isinstance(value.get("class_name"), str) and not (value.get("config") or "items" in value):
-        return str(value["class_name"])
-    if isinstance(value, float):
-        return f"{value:.7g}"  # the digits that float32 has: releases store 0.001 as 0.0010000000474974513
-    return value if isinstance(value, str) and aspect is not Aspect.CONFIG else json.dumps(value, ensure_ascii=False)
-
-
-def _dynamic(value: dict[str, Json]) -> Dynamic:
-    return Dynamic(initial=_number(value["initial"]), growth_steps=int(_number(value["growth_steps"])), multiplier=_number(value["multiplier"]))
-
-
-def _number(value: Json) -> float:
-    return float(value) if isinstance(value, int | float) else 0.0
 
 
 REPORTER: Final = DifferenceReporter(name="table", render=render)
