@@ -1,0 +1,87 @@
+"""
+What migrate refuses to change in a SavedModel's metadata, the newest tf_keras refuses too.
+
+Each refused plan is carried out all the same, and what was written fails to load, or does not compute in what the plan wanted.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from policytool import planning, reading, recognition, writers
+from policytool.planning.applied import applied
+from policytool.planning.options import Options
+from tests.compat.asking import Job, Loaded, ask
+from tests.compat.test_newest_loaders import CASES, TF_KERAS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from policytool.plan import Plan
+    from policytool.reading import Analysis
+    from tests.test_truth import Case
+
+pytestmark = pytest.mark.compat
+
+TARGETS: Final = ("float16", "float64")
+"""Policies that change variables' dtypes in every model that is not of them already."""
+
+CODE: Final = "checkpoint-stays"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forced:
+    """A refused plan that was carried out."""
+
+    case: Case
+    to: str
+    path: str
+    refused: tuple[str, ...]
+    """The layers that the plan was refused for."""
+
+    wanted: Mapping[str, str | None]
+    """The variable dtype that the plan wanted, by layer."""
+
+    def job(self) -> Job:
+        """Return what the library is asked."""
+        return Job(format="savedmodel", path=self.path)
+
+    def confirms(self, loaded: Loaded) -> bool:
+        """Return whether the library does not make of it what the plan wanted, in one of the layers that it was refused for at least."""
+        if loaded.error is not None:
+            return True
+        live = {path: record["variable_dtype"] for record in loaded.layers for path in (record["path"], *record["also_at"])}
+        return any(live.get(path) != self.wanted[path] for path in self.refused)
+
+
+def _forced(case: Case, to: str, target: Path) -> Forced | None:
+    """Carry out the plan for a fixture where it is refused for its checkpoint alone; None where it is not."""
+    analysis: Analysis = reading.analysed(recognition.document(Path(case.path), case.path))
+    plan: Plan = planning.plan(analysis, Options(to=to))
+    if {refusal.code for refusal in plan.refusals} != {CODE}:
+        return None
+    shutil.copytree(case.path, target)
+    writers.rewrite(target, writers.Changes(edits=plan.edits), "savedmodel")
+    wanted = reading.analysed(applied(analysis.document, plan.edits, ())).model
+    return Forced(
+        case=case,
+        to=to,
+        path=str(target),
+        refused=tuple(refusal.path for refusal in plan.refusals if refusal.path is not None),
+        wanted={layer.path: layer.variable_dtype for layer in wanted.layers},
+    )
+
+
+def test_what_the_checkpoint_forbids_no_loader_does(compat_python: Path, tmp_path: Path) -> None:
+    """Of every SavedModel and each of two policies: a plan that is refused because the variables stay is refused by the real loader as well."""
+    saved = [case for case in CASES if case.format == "savedmodel"]
+    forced = [one for case in saved for to in TARGETS if (one := _forced(case, to, tmp_path / f"{case.release}-{case.name}-{to}"))]
+    assert len(forced) > len(saved)
+    answers = ask(compat_python, TF_KERAS, [one.job() for one in forced])
+    loaded = [f"{one.case.release}/{one.case.name} to {one.to}" for one in forced if not one.confirms(answers.loaded[one.job()])]
+    assert not loaded
