@@ -268,13 +268,18 @@ def machine(keras: str, models: Path) -> list[str]:
     script = "import platform, h5py, keras, tensorflow; print(platform.python_version(), keras.__version__, tensorflow.__version__, h5py.__version__)"
     done = subprocess.run([keras, "-c", script], capture_output=True, text=True, check=True, env=ENVIRONMENT)
     python, of_keras, tensorflow, h5py = done.stdout.split()
-    sizes = ", ".join(f"`{path.name}` {path.stat().st_size / MIB:.0f} MiB" for path in sorted(models.glob("*.*")) if path.stem in {"efficientnetv2l", "thin"})
+    sizes = ", ".join(f"`{path.name}` {size(path) / MIB:.0f} MiB" for path in sorted(models.glob("*.*")) if path.stem in {"efficientnetv2l", "thin"})
     return [
         f"{len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()} cores, {processor()}, {platform.system()}",
         f"policytool: Python {platform.python_version()}, " + ", ".join(f"{name} {version(name)}" for name in ("click", "h5py", "numpy")),
         f"Keras: Python {python}, keras {of_keras} on tensorflow {tensorflow}, h5py {h5py}",
         f"models: {sizes}",
     ]
+
+
+def size(path: Path) -> int:
+    """Return the bytes of a file, or of all files in a directory."""
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file()) if path.is_dir() else path.stat().st_size
 
 
 def processor() -> str:
