@@ -139,3 +139,12 @@ def test_the_same_plan_gives_the_same_bytes() -> None:
     """Planning and rendering twice give one text."""
     for reporter in PLAN_REPORTERS:
         assert rendered(reporter.name, "to_mixed") == rendered(reporter.name, "to_mixed")
+
+
+def test_the_optimizer_has_one_row_where_two_files_hold_it() -> None:
+    """As a layer has."""
+    inputs = list(discovery.inputs([str((FIXTURES / "tf2.5/exp_mf16_fixed128").relative_to(ROOT))]))
+    found = Migrations(migrations=tuple(one for one in migrate_all(inputs, Options(), Destination(write=False)) if isinstance(one, Migration)), failures=())
+    text = next(one for one in PLAN_REPORTERS if one.name == "table").render(found, View(width=160))
+    rows = [line for line in text.splitlines() if line.strip().startswith("optimizer ")]
+    assert len(rows) == 1

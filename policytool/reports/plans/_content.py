@@ -47,17 +47,18 @@ def changes(migration: Migration) -> list[Change]:
     """
     Return what becomes of each layer that changes or is kept from changing, each once, and of the optimizer.
 
-    A SavedModel says one policy in many places, which are one change as long as they say the same.
+    A SavedModel says one policy in many places, and TF 2.5's the optimizer in two, which are one change as long as they say the same.
     """
     found: list[Change] = []
     seen = set[str]()
     told = set[Change]()
     for edit in migration.plan.edits:
-        name = edit.path or ("optimizer" if edit.kind in {Kind.TRAINING, Kind.SPELLING} and "optimizer" in edit.address.pointer else edit.address.pointer)
+        of_optimizer = edit.path is None and edit.kind in {Kind.TRAINING, Kind.SPELLING} and "optimizer" in edit.address.pointer
+        name = "optimizer" if of_optimizer else edit.path or edit.address.pointer
         if edit.path is not None:
             seen.add(edit.path)
         change = Change(name=name, before=_words(edit, edit.before), after=_words(edit, edit.after), reason=edit.reason, style=_style(edit))
-        if edit.path is None or change not in told:
+        if (edit.path is None and not of_optimizer) or change not in told:
             found.append(change)
             told.add(change)
     found += [Change(name=kept.path, before=kept.policy, after=KEPT, reason=kept.reason, style="dim") for kept in migration.plan.kept if kept.path not in seen]
