@@ -12,6 +12,7 @@ from policytool.errors import SpellingError
 from policytool.generations import GENERATIONS
 from policytool.operations.migration import Status
 from policytool.plan import ABSENT, Kind, Severity
+from policytool.planning.revival import REVIVES_ALL
 from policytool.policy import Policy
 from policytool.reports._words import FORMATS, generation_words, loader_ranges, loss_scale_words
 
@@ -192,7 +193,8 @@ def _loaders(migration: Migration) -> list[tuple[str, str, str]]:
     lost = [loader for loader, reason in after.items() if reason is not None and loader in before]
     for reason in dict.fromkeys(after[loader] for loader in lost):
         loaders = [loader for loader in lost if after[loader] == reason]
-        hint = f"; --target {loaders[-1]} writes what it reads" if plan.suffix != loaders[-1] and loaders[-1].startswith("tf2.") and not plan.retrace else ""
+        spelled = plan.suffix != loaders[-1] and loaders[-1].startswith("tf2.") and not plan.retrace and reason != REVIVES_ALL
+        hint = f"; --target {loaders[-1]} writes what it reads" if spelled else ""
         hint = hint or ("; --python with an older release writes what it reads" if migration.retraced is not None else "")
         found.append(("no longer", f"{loader_ranges(loaders)}: {reason}{hint}", "half"))
     refused = [loader for loader, reason in after.items() if reason is not None and loader not in before]
