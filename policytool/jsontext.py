@@ -97,6 +97,13 @@ def value(document: Json, path: str) -> Json:
     return result
 
 
+def without(document: Json, key: str) -> Json:
+    """Return a value without a key, wherever in it that stands."""
+    if isinstance(document, dict):
+        return {name: without(child, key) for name, child in document.items() if name != key}
+    return [without(child, key) for child in document] if isinstance(document, list) else document
+
+
 def _bracket_depth(text: str | bytes) -> int:
     """Return how deep the brackets of ``text`` nest; brackets inside strings count too, so it is never too small. Walking the value takes ten times as long."""
     raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text

@@ -50,8 +50,11 @@ MAX_PROTO_BYTES: Final = 2**31 - 1
 MAX_OBJECT_NODES: Final = 2_000_000
 """Nodes of a SavedModel's object graph; EfficientNetV2-L has about 20,000."""
 
-MAX_TRACED_OPS: Final = 5_000_000
-"""Ops of a SavedModel's entry points, each counted as often as it is called; EfficientNetV2-L's signature runs 4,400."""
+MAX_TRACE_STEPS: Final = 10_000_000
+"""Ops of a SavedModel's entry points with their inputs, calls and scopes, each counted as often as it is called; EfficientNetV2-L takes some 100,000."""
+
+MAX_SCOPE_DEPTH: Final = 100
+"""Scopes within scopes; real ones nest below 30."""
 
 MAX_CALL_DEPTH: Final = 200
 """Functions within functions; a layer in a loop in a nested model reaches about 10."""

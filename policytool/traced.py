@@ -206,11 +206,17 @@ class _Names:
     """Finds layers by the names in a scope."""
 
     def __init__(self, sites: Sequence[Site]) -> None:
-        self._children: dict[int, dict[str, int]] = defaultdict(dict)
-        for index, site in enumerate(sites):
-            if site.parent is not None:
-                self._children[site.parent].setdefault(site.name, index)
+        self._parents = [site.parent for site in sites]
         self._longest = 1 + max(site.name.count("/") for site in sites)
+        children: dict[int | None, dict[str, int]] = defaultdict(dict)
+        self._first = {index for index, site in enumerate(sites) if children[site.parent].setdefault(site.name, index) == index}
+        depths: list[int] = []
+        self._named: dict[str, list[int]] = defaultdict(list)
+        for site in sites:  # a parent stands before its children
+            depths.append(0 if site.parent is None else depths[site.parent] + 1)
+        for index in sorted(range(len(sites)), key=depths.__getitem__):
+            self._named[sites[index].name].append(index)
+        self._found: dict[tuple[int, str], int | None] = {}
 
     def site(self, scope: Scope, known: Mapping[Scope, int]) -> int:
         """Return the deepest layer that a scope names, beginning with what is known of it; what names none is the model's own."""
@@ -230,11 +236,16 @@ class _Names:
         return index
 
     def _below(self, index: int, name: str) -> int | None:
-        """Return the first layer of this name below another, breadth first."""
-        level = [index]
-        while level:
-            for above in level:
-                if name in self._children[above]:
-                    return self._children[above][name]
-            level = [child for above in level for child in self._children[above].values()]
-        return None
+        """Return the first layer of this name below another, those that are nearer to it first."""
+        if name not in self._named:
+            return None
+        if (index, name) not in self._found:
+            self._found[index, name] = next((found for found in self._named[name] if found != index and self._is_below(found, index)), None)
+        return self._found[index, name]
+
+    def _is_below(self, index: int, other: int) -> bool:
+        """Return whether the way up from a layer leads to the other, by layers that are the first of their name where they stand."""
+        above: int | None = index
+        while above is not None and above != other and above in self._first:
+            above = self._parents[above]
+        return above == other

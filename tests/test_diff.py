@@ -18,7 +18,7 @@ from policytool import comparing
 from policytool.cli.exit_codes import Exit
 from policytool.comparing.variables import Opened
 from policytool.comparison import POLICIES, Aspect, Pairing, Presence, Verdict
-from policytool.document import Document, GraphOp, Layout, Signature, Trace
+from policytool.document import Document, GraphOp, Layout, Signature, Tensor, Trace
 from policytool.errors import ModelFileError, UsageError
 from policytool.plan import ABSENT
 from tests import building
@@ -214,6 +214,18 @@ def test_weights_alone_are_read_with_the_other_files_config(weights: str) -> Non
     assert [pair.presence for pair in dense.variables] == [Presence.BOTH, Presence.BOTH]
     assert "variables-alone" in {note.code for note in found.notes}
     assert not differences(found)
+
+
+def test_variables_of_one_name_are_all_compared() -> None:
+    """``tf.Module`` calls every variable that nobody named ``Variable``: none of them stands for the others."""
+
+    def module(*shapes: tuple[int, ...]) -> comparing.Subject:
+        tensors = tuple(Tensor(path=("Variable",), shape=shape, dtype="float32", node=index) for index, shape in enumerate(shapes))
+        return comparing.subject(Document(path="module", format="savedmodel", layout=Layout.SCOPES, tensors=tensors))
+
+    same = comparing.compared(module((2,), (3,)), module((2,), (3,)), Opened())
+    assert (same.differs, [len(layer.variables) for layer in same.layers]) == (False, [2])
+    assert comparing.compared(module((2,), (3,)), module((2,), (4,)), Opened()).differs
 
 
 def test_two_layouts_of_weights_alone_pair_by_names_in_the_file() -> None:

@@ -24,7 +24,7 @@ from policytool import limits, protobuf_messages
 from policytool.errors import ModelFileError
 from tests import building
 from tests.building import Object, dense, h5_model, keras_members, keras_object, keras_zip, saved_model, sequential, small_saved_model
-from tests.conftest import MIXED_H5, MIXED_KERAS, MIXED_SAVEDMODEL, Ended, run, run_process
+from tests.conftest import FIXTURES, MIXED_H5, MIXED_KERAS, MIXED_SAVEDMODEL, Ended, run, run_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -656,6 +656,12 @@ def test_two_descriptions_that_differ_are_told_and_the_newer_counts(tmp_path: Pa
     model = policytool.inspect(path)
     assert model.layers[1].policy == "float16"
     assert [(item.code, item.where) for item in model.observations] == [("metadata-differs", "keras_metadata.pb#1")]
+
+
+@pytest.mark.parametrize("name", ["default_float32", "exp_mf16_fixed128", "global_mixed_float16", "mha_mixed", "subclassed"])
+def test_numbers_of_objects_are_no_difference(name: str) -> None:
+    """TF 2.5 writes some of them to ``keras_metadata.pb`` alone."""
+    assert "metadata-differs" not in {item.code for item in policytool.inspect(FIXTURES / "tf2.5" / name).observations}
 
 
 def test_keras_layers_below_a_root_that_is_none_are_not_denied(tmp_path: Path) -> None:

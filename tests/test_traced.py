@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import shutil
+import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 import policytool
-from policytool import graphops
+from policytool import graphops, reading, recognition, traced
+from policytool.document import GraphOp, Trace
+from tests.building import keras_object, saved_model
 from tests.conftest import FIXTURES, MIXED_SAVEDMODEL
 
 if TYPE_CHECKING:
@@ -88,3 +92,17 @@ def test_without_traces_nothing_is_judged() -> None:
     assert any(layer.traced_dtypes for layer in model.layers)
     assert not any(layer.traced_dtypes for layer in bare.layers)
     assert not _differing(bare)
+
+
+def test_many_scopes_are_found_among_many_layers(tmp_path: Path) -> None:
+    """Each scope is looked up, and the layers are not walked for it."""
+    many = 4_000
+    layers = [(f"layer-{number}", number + 1) for number in range(many)]
+    objects = [keras_object("net", "Functional", children=layers), *(keras_object(f"dense_{number}", "Dense") for number in range(many))]
+    analysis = reading.analysed(recognition.document(saved_model(tmp_path / "wide", objects), "wide"))
+    ops = tuple((GraphOp(scope=("net", f"other_{number}", f"dense_{number}"), op="MatMul", dtypes=("float32",)), 1) for number in range(many))
+    document = replace(analysis.document, traces=(Trace(entry="serving_default", signature=True, ops=ops, reads={}),))
+    start = time.perf_counter()
+    _, own = traced.of_layers(document, analysis.placed)
+    assert time.perf_counter() - start < 1
+    assert {analysis.placed.sites[index].name for index in own} == {f"dense_{number}" for number in range(many)}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from policytool import reading, training
-from policytool.model import Layer, Model, Source, Variable
+from policytool.model import Layer, Model, Source
 from policytool.planning import graph
 from policytool.tree import INPUT_CLASS, LAYERS, storage
 
@@ -172,16 +172,13 @@ def _undescribed(document: Document) -> Subject:
 
 
 def _scope(layer: Layer, names: tuple[str, ...], tensors: list[Tensor]) -> Held:
-    """Return a group of variables, each once: Keras 3's ``export`` stores every variable twice, in two lists."""
-    first: dict[tuple[str, ...], tuple[Variable, Tensor]] = {}
-    for variable, tensor in zip(layer.variables, tensors, strict=True):
-        first.setdefault(tensor.path, (variable, tensor))
+    """Return a group of variables; several may have one name, as in what ``tf.Module`` leaves unnamed."""
     return Held(
-        layer=replace(layer, variables=tuple(variable for variable, _ in first.values())),
+        layer=layer,
         parent=None,
         names=names,
         places=frozenset({names}),
-        tensors=tuple(tensor for _, tensor in first.values()),
+        tensors=tuple(tensors),
         implicit=names[0].startswith(_SEEDS),
     )
 

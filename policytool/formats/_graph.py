@@ -34,6 +34,9 @@ _WITH_CONDITION: Final = frozenset({"If", "StatelessIf", "Case", "StatelessCase"
 """Ops whose first input chooses the branch and is no argument of it."""
 
 _FLOATS: Final = {number: name for number, name in dtypes.OF_TENSORFLOW_ENUM.items() if dtypes.is_float(name)}
+_CHARACTERS: Final = 4
+"""Of a name, what counts as a step: as many make a part of a scope, with its slash."""
+
 _REFERENCE: Final = 100
 """What TensorFlow adds to a dtype's number for a reference to such a tensor (types.proto)."""
 
@@ -83,11 +86,13 @@ class _Reader:
         pending: list[tuple[tuple[_Node, ...], Mapping[str, int], str, tuple[str, ...]]] = [(tuple(nodes), sources, "", ())]
         while pending:
             body, bindings, scope, callers = pending.pop()
-            self.steps += len(body)
-            if self.steps > limits.MAX_TRACED_OPS or len(callers) > limits.MAX_CALL_DEPTH:
-                raise GraphLimitError(f"runs more than {limits.MAX_TRACED_OPS} ops, or nests calls deeper than {limits.MAX_CALL_DEPTH}")
+            if len(callers) > limits.MAX_CALL_DEPTH:
+                raise GraphLimitError(f"nests calls deeper than {limits.MAX_CALL_DEPTH}")
             for node in body:
                 name = node.name if not scope or node.name.startswith(f"{scope}/") else f"{scope}/{node.name}"
+                self.count(1 + len(node.inputs) + len(node.calls) * (1 + len(node.inputs)) + len(name) // _CHARACTERS)
+                if name.count("/") > limits.MAX_SCOPE_DEPTH:
+                    raise GraphLimitError(f"nests scopes deeper than {limits.MAX_SCOPE_DEPTH}")
                 *above, _ = name.split("/")
                 found = [bindings[source] for source in node.inputs if source in bindings]
                 if node.calls:
@@ -95,6 +100,7 @@ class _Reader:
                     for called in node.calls:
                         if called in self.functions and called not in callers:
                             function = self.function(called)
+                            self.count(len(self.bound.get(called, ())))
                             pending.append((function.nodes, self._bindings(called, inputs, bindings), "/".join(above), (*callers, called)))
                     continue
                 if node.dtypes and node.op not in _OUTSIDE:
@@ -107,6 +113,12 @@ class _Reader:
             ops=tuple(counts.items()),
             reads={scope: tuple(numbers) for scope, numbers in reads.items()},
         )
+
+    def count(self, steps: int) -> None:
+        """Count what is done, as far as a small file can have a lot of it done."""
+        self.steps += steps
+        if self.steps > limits.MAX_TRACE_STEPS:
+            raise GraphLimitError(f"takes more than {limits.MAX_TRACE_STEPS} steps to follow")
 
     def function(self, name: str) -> _Function:
         """Return a function of the graph's library."""
@@ -161,6 +173,7 @@ def _of_root(reader: _Reader, objects: Any) -> Iterator[Trace]:
         node = objects.nodes[edge.node_id] if 0 <= edge.node_id < len(objects.nodes) else None
         if node is None:
             continue
+        reader.count(1 + len(node.function.concrete_functions))
         names = [*node.function.concrete_functions, node.bare_function.concrete_function]
         for name in (name for name in map(_text, names) if name in reader.functions):
             trace = reader.trace(_text(edge.local_name), reader.function(name).nodes, reader.bindings(name), signature=False)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool import dtypes, limits, mistaken
+from policytool import dtypes, jsontext, limits, mistaken
 from policytool.document import Document, Layout, Node, Observation, Signature, Tensor, Writer
 from policytool.formats import _graph
 from policytool.formats._base import Format, Probe, parse_json
@@ -35,6 +35,9 @@ SERVE: Final = b"serve"
 """The tag that loaders look for (tensorflow/python/saved_model/tag_constants.py)."""
 
 KERAS_PREFIX: Final = "_tf_keras_"
+_NUMBER: Final = "shared_object_id"
+"""The key of the number that Keras gives each object in its metadata."""
+
 VARIABLE: Final = "variable"
 COPIES: Final = "_all_variables"
 """The attribute that ``export`` of Keras 3 keeps copies of all variables in (keras/src/export/saved_model.py)."""
@@ -147,14 +150,6 @@ def _metadata(probe: Probe, graph: Any, observations: list[Observation]) -> tupl
     if KERAS in probe.names:
         for node in _message(probe, KERAS, "KerasMetadata").nodes:
             inner = texts.get(node.node_id)
-            if inner and inner[1] != node.metadata:
-                observations.append(
-                    Observation(
-                        code="metadata-differs",
-                        message=f"{KERAS} and {GRAPH} describe node {node.node_id} differently; TF 2.5 on obeys {KERAS}, TF 2.4 the other",
-                        where=f"{KERAS}#{node.node_id}",
-                    )
-                )
             if 0 <= node.node_id < len(graph.nodes):
                 if inner and inner[0] == GRAPH:
                     others[node.node_id] = inner[1]
@@ -166,7 +161,15 @@ def _metadata(probe: Probe, graph: Any, observations: list[Observation]) -> tupl
     for index, text in others.items():
         same = parts[f"{KERAS}#{index}"] if text == texts[index][1] else None
         parts[f"{GRAPH}#{index}"] = same if same is not None else parse_json(probe, text, f"{GRAPH}#{index}", observations)
+        if same is None and _unnumbered(parts[f"{GRAPH}#{index}"]) != _unnumbered(parts[f"{KERAS}#{index}"]):
+            message = f"{KERAS} and {GRAPH} describe node {index} differently; TF 2.5 on obeys {KERAS}, TF 2.4 the other"
+            observations.append(Observation(code="metadata-differs", message=message, where=f"{KERAS}#{index}"))
     return parts, {index: f"{file}#{index}" for index, (file, _) in texts.items()}
+
+
+def _unnumbered(value: Json) -> Json:
+    """Return metadata without the numbers of its objects, which TF 2.5 may write to ``keras_metadata.pb`` alone."""
+    return jsontext.without(value, _NUMBER)
 
 
 def _nodes(graph: Any, parts: Mapping[str, Json], places: Mapping[int, str]) -> dict[int, Node]:

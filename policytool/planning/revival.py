@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
 _MODELS: Final = frozenset({"_tf_keras_network", "_tf_keras_model", "_tf_keras_sequential"})
 _REVIVING: Final = frozenset({"tf1.15", "tf2.0", "tf2.1"})
-_REVIVES_ALL: Final = "up to TF 2.1 every layer is revived from what was traced, which computes in the old dtype"
+REVIVES_ALL: Final = "up to TF 2.1 every layer is revived from what was traced, which computes in the old dtype"
+"""Why older loaders refuse a SavedModel whose dtypes change, however its policies are spelled."""
+
 _LAMBDA: Final = "Lambda"
 _RETRACE: Final = "--retrace does it"
 
@@ -58,7 +60,7 @@ def loaders(document: Document, edits: Iterable[Edit], verdicts: tuple[Verdict, 
 
 def _revives_more(loader: str, later: Mapping[str, int]) -> str | None:
     if loader in _REVIVING:
-        return _REVIVES_ALL
+        return REVIVES_ALL
     unknown = sorted(name for name, first in later.items() if LOADERS.index(loader) < first)
     return f"it has no activation {unknown[0]} and revives the layer from what was traced, which computes in the old dtype" if unknown else None
 

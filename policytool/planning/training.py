@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from policytool import training
+from policytool import jsontext, training
 from policytool.errors import SpellingError
 from policytool.plan import Edit, Kind, Note, Severity, Slot
 from policytool.planning import loss_scale, optimizers, state
@@ -14,6 +14,8 @@ from policytool.planning.options import LossScales, Optimizers
 from policytool.policy import Dynamic, Fixed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from policytool.jsontext import Json
     from policytool.planning.options import Options
     from policytool.planning.subject import Subject
@@ -25,6 +27,9 @@ _BFLOAT16: Final = "bfloat16"
 _NEVER_WRAPPED: Final = frozenset({"Adafactor", "Lion"})
 _WRAPPED_BY_TF_KERAS: Final = frozenset({"AdamW"})
 """What LossScaleOptimizerV3 refuses: in every Keras 2, and in all but tf_keras."""
+
+_NUMBER: Final = "shared_object_id"
+"""The key of the number that Keras gives each object in its metadata."""
 
 _LEGACY_TARGETS: Final = "tf2.1-2.3"
 
@@ -90,7 +95,19 @@ def plan(subject: Subject, options: Options, base: str | None, *, changes: bool,
     if work.value == before:
         return Training(state=moved, notes=tuple(work.notes))
     edit = Edit(kind=work.kind, address=address, path=None, before=before, after=work.value, reason="; ".join(work.reasons))
-    return Training(edits=(edit,), state=moved, notes=tuple(work.notes))
+    return Training(edits=(edit, *_copies(subject, edit, before, work.value)), state=moved, notes=tuple(work.notes))
+
+
+def _copies(subject: Subject, edit: Edit, before: Json, after: Json) -> Iterator[Edit]:
+    """Yield the edit of the optimizer in TF 2.5's other file, where that says the same; it may lack the numbers of objects."""
+    for node in subject.document.nodes.values():
+        if node.part == edit.address.part and node.other_part is not None:
+            address = replace(edit.address, part=node.other_part)
+            other, bare = subject.value_at(address), jsontext.without(before, _NUMBER)
+            if other == before:
+                yield replace(edit, address=address)
+            elif other == bare:
+                yield replace(edit, address=address, before=bare, after=jsontext.without(after, _NUMBER))
 
 
 def _modernise(work: _Work) -> None:

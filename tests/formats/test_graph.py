@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pytest
 
@@ -161,12 +161,53 @@ def test_a_function_that_calls_itself_is_run_once() -> None:
 
 def test_a_graph_that_explodes_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sixty functions that each call the next one twice are 2**60 ops: the reader stops at its bound."""
-    monkeypatch.setattr(limits, "MAX_TRACED_OPS", 10_000)
+    monkeypatch.setattr(limits, "MAX_TRACE_STEPS", 10_000)
     functions: Functions = {
         f"f{level}": ([], [Op(name=name, op="PartitionedCall", calls={"f": f"f{level + 1}"}) for name in ("a", "b")]) for level in range(60)
     }
-    with pytest.raises(_graph.GraphLimitError, match="10000 ops"):
+    with pytest.raises(_graph.GraphLimitError, match="10000 steps"):
         traces([Op(name="out", op="PartitionedCall", calls={"f": "f0"})], functions)
+
+
+SMALL_AND_LONG: Final[Mapping[str, tuple[Sequence[Op], Functions]]] = {
+    "calls": (
+        [Op(name="out", op="Case", calls={"branches": ["f"] * 100})],
+        {"f": ([], [Op(name="a", op="Case", calls={"branches": ["g"] * 100})]), "g": ([], [])},
+    ),
+    "inputs": ([Op(name="out", op="Case", calls={"branches": ["f"] * 100})], {"f": ([], [Op(name="a", op="Pack", inputs=["x"] * 100)])}),
+    "arguments": ([Op(name="out", op="Case", inputs=["x"] * 100, calls={"branches": ["f"] * 100})], {"f": ([f"a{number}" for number in range(100)], [])}),
+    "names": ([Op(name="out", op="Case", calls={"branches": ["f"] * 100})], {"f": ([], [Op(name="a" * 400, op="Pack")])}),
+}
+"""A hundred times a hundred of something, of which a file of a megabyte could hold a hundred thousand times as many."""
+
+
+@pytest.mark.parametrize("case", SMALL_AND_LONG)
+def test_what_a_small_file_has_done_is_counted(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls, inputs, arguments and names are work as ops are."""
+    monkeypatch.setattr(limits, "MAX_TRACE_STEPS", 9_000)
+    with pytest.raises(_graph.GraphLimitError, match="9000 steps"):
+        traces(*SMALL_AND_LONG[case])
+
+
+def test_functions_of_the_root_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred attributes of one object that stands for a hundred empty functions."""
+    monkeypatch.setattr(limits, "MAX_TRACE_STEPS", 9_000)
+    definition: Any = protobuf_messages.parse("GraphDef", b"")
+    definition.library.functions.add().signature.name = b"f"
+    meta: Any = protobuf_messages.parse("MetaGraph", b"")
+    root, function = meta.object_graph.nodes.add(), meta.object_graph.nodes.add()
+    function.function.concrete_functions.extend([b"f"] * 100)
+    for _ in range(100):
+        root.children.add(node_id=1, local_name=b"call")
+    with pytest.raises(_graph.GraphLimitError, match="9000 steps"):
+        _graph.traces(meta, definition)
+
+
+def test_scopes_nest_within_bounds() -> None:
+    """A name of more parts than any model's is given up."""
+    name = "a/" * (limits.MAX_SCOPE_DEPTH + 1) + "MatMul"
+    with pytest.raises(_graph.GraphLimitError, match="scopes deeper than"):
+        traces([Op(name=name, op="MatMul")], {}, output=name)
 
 
 def test_calls_nest_within_bounds() -> None:

@@ -139,3 +139,24 @@ def test_the_same_plan_gives_the_same_bytes() -> None:
     """Planning and rendering twice give one text."""
     for reporter in PLAN_REPORTERS:
         assert rendered(reporter.name, "to_mixed") == rendered(reporter.name, "to_mixed")
+
+
+def table(file: str, options: Options) -> str:
+    """Return the table of a fixture's plan."""
+    inputs = list(discovery.inputs([str((FIXTURES / file).relative_to(ROOT))]))
+    found = Migrations(migrations=tuple(one for one in migrate_all(inputs, options, Destination(write=False)) if isinstance(one, Migration)), failures=())
+    return next(one for one in PLAN_REPORTERS if one.name == "table").render(found, View(width=200))
+
+
+def test_the_optimizer_has_one_row_where_two_files_hold_it() -> None:
+    """As a layer has."""
+    rows = [line for line in table("tf2.5/exp_mf16_fixed128", Options()).splitlines() if line.strip().startswith("optimizer ")]
+    assert len(rows) == 1
+
+
+def test_a_target_is_named_where_it_helps() -> None:
+    """Not for loaders that revive every layer from what was traced, whatever its policy's spelling."""
+    text = table("tf2.1/global_mixed_float16", Options(to="float32"))
+    assert "revived from what was traced" in text
+    assert "--target" not in text
+    assert "--target tf2.4 writes" in table("tf2.3/global_mixed_float16", Options(to="mixed_bfloat16"))

@@ -12,6 +12,7 @@ from policytool.errors import SpellingError
 from policytool.generations import GENERATIONS
 from policytool.operations.migration import Status
 from policytool.plan import ABSENT, Kind, Severity
+from policytool.planning.revival import REVIVES_ALL
 from policytool.policy import Policy
 from policytool.reports._words import FORMATS, generation_words, loader_ranges, loss_scale_words
 
@@ -47,17 +48,18 @@ def changes(migration: Migration) -> list[Change]:
     """
     Return what becomes of each layer that changes or is kept from changing, each once, and of the optimizer.
 
-    A SavedModel says one policy in many places, which are one change as long as they say the same.
+    A SavedModel says one policy in many places, and TF 2.5's the optimizer in two, which are one change as long as they say the same.
     """
     found: list[Change] = []
     seen = set[str]()
     told = set[Change]()
     for edit in migration.plan.edits:
-        name = edit.path or ("optimizer" if edit.kind in {Kind.TRAINING, Kind.SPELLING} and "optimizer" in edit.address.pointer else edit.address.pointer)
+        of_optimizer = edit.path is None and edit.kind in {Kind.TRAINING, Kind.SPELLING} and "optimizer" in edit.address.pointer
+        name = "optimizer" if of_optimizer else edit.path or edit.address.pointer
         if edit.path is not None:
             seen.add(edit.path)
         change = Change(name=name, before=_words(edit, edit.before), after=_words(edit, edit.after), reason=edit.reason, style=_style(edit))
-        if edit.path is None or change not in told:
+        if (edit.path is None and not of_optimizer) or change not in told:
             found.append(change)
             told.add(change)
     found += [Change(name=kept.path, before=kept.policy, after=KEPT, reason=kept.reason, style="dim") for kept in migration.plan.kept if kept.path not in seen]
@@ -191,7 +193,8 @@ def _loaders(migration: Migration) -> list[tuple[str, str, str]]:
     lost = [loader for loader, reason in after.items() if reason is not None and loader in before]
     for reason in dict.fromkeys(after[loader] for loader in lost):
         loaders = [loader for loader in lost if after[loader] == reason]
-        hint = f"; --target {loaders[-1]} writes what it reads" if plan.suffix != loaders[-1] and loaders[-1].startswith("tf2.") and not plan.retrace else ""
+        spelled = plan.suffix != loaders[-1] and loaders[-1].startswith("tf2.") and not plan.retrace and reason != REVIVES_ALL
+        hint = f"; --target {loaders[-1]} writes what it reads" if spelled else ""
         hint = hint or ("; --python with an older release writes what it reads" if migration.retraced is not None else "")
         found.append(("no longer", f"{loader_ranges(loaders)}: {reason}{hint}", "half"))
     refused = [loader for loader, reason in after.items() if reason is not None and loader not in before]
