@@ -55,7 +55,7 @@ def inputs(arguments: Iterable[str]) -> Iterator[Input]:
 
     A part of a SavedModel or of an unpacked ``.keras`` stands for its directory, one of a checkpoint for its index.
 
-    :raises UsageError: for a URL.
+    :raises UsageError: for a URL, and for what can be no path.
     """
     seen: set[Path] = set()
     for found in _expanded(list(arguments) or ["."]):
@@ -70,6 +70,9 @@ def _expanded(arguments: list[str]) -> Iterator[Input]:
     for argument in arguments:
         if _URL.match(argument):
             raise UsageError(f"{argument} is a URL, and policytool reads local files; download it first")
+        if "\0" in argument:
+            first = argument.partition("\0")[0]
+            raise UsageError(f"{first!r} is followed by a NUL, which no path holds; a list on stdin whose paths end in NUL takes --null")
         path = Path(argument)
         if os.path.isdir(path) and not is_model(path):  # Path.is_dir raises where a parent may not be entered
             yield from _below(path)

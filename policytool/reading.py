@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from policytool import dtypes, features, loaders, provenance, recognition, traced, training, tree
+from policytool import dtypes, features, limits, loaders, provenance, recognition, traced, training, tree
 from policytool.document import Document, Layout, Observation, Tensor, Writer
 from policytool.errors import ModelFileError, SpellingError
 from policytool.model import Layer, Model, Optimizer, Source, Variable
@@ -164,6 +164,9 @@ def _without_config(document: Document) -> Model:
     others = len(document.state) + len(document.tensors or ()) - sum(len(tensors) for tensors in groups.values())
     numbers = {names: [tensor.node for tensor in tensors if tensor.node is not None] for names, tensors in groups.items()}
     tallies = traced.of_scopes(document, numbers, numbered=document.numbered)
+    held_in = tuple(dict.fromkeys((*groups, *(names for names in tallies if names))))
+    if len(held_in) > limits.MAX_LAYERS:
+        raise ModelFileError(document.path, "layer-limit", f"holds {len(held_in)} layers or scopes; at most {limits.MAX_LAYERS} are read")
     layers = tuple(
         _with_trace(
             Layer(
@@ -175,7 +178,7 @@ def _without_config(document: Document) -> Model:
             ),
             tallies.get(names),
         )
-        for names in dict.fromkeys((*groups, *(names for names in tallies if names)))
+        for names in held_in
     )
     stored = sorted({variable.dtype for layer in layers for variable in layer.variables})
     held = f"its variables are stored as {', '.join(stored)}" if stored else "it holds no variables"

@@ -270,3 +270,12 @@ def test_a_url_is_refused_with_a_sentence(url: str) -> None:
     ended = run("inspect", url)
     assert ended.code == 2
     assert "is a URL" in ended.err
+
+
+@pytest.mark.parametrize("command", ["inspect", "migrate"])
+def test_lists_that_end_in_nul_without_the_option_are_told(command: str) -> None:
+    """What ``find -print0`` prints, read as one line, is no path."""
+    ended = run(command, "-", stdin=b"one.h5\0two.h5\0")
+    assert ended.code == 2
+    assert "'one.h5' is followed by a NUL" in ended.err
+    assert "--null" in ended.err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import shlex
 import shutil
@@ -47,6 +48,16 @@ def test_the_picture_is_of_the_report_of_today(monkeypatch: pytest.MonkeyPatch) 
     pictures = ((ROOT / "docs/inspect.svg").read_text(encoding="utf-8"), generator().picture())
     said = [re.sub(r"&#160;|\s", "", "".join(re.findall(r"<text[^>]*>([^<]*)</text>", svg))) for svg in pictures]
     assert said[0] == said[1]
+
+
+@pytest.mark.parametrize(("schema", "place"), [("inspect", "model"), ("inspect", "layer"), ("migrate", "plan")])
+def test_the_page_of_the_json_reports_has_every_key(schema: str, place: str) -> None:
+    """And, for a key of fixed values, each of them."""
+    page = (ROOT / "docs/json.md").read_text(encoding="utf-8")
+    definition = json.loads((ROOT / "policytool/data" / f"{schema}.schema.json").read_text(encoding="utf-8"))["$defs"][place]
+    words = set(re.findall(r"[\w-]+", page))
+    said = {word for key, value in definition["properties"].items() for word in (key, *(value.get("enum") or ())) if word is not None}
+    assert said <= words
 
 
 def commands() -> Iterator[str]:

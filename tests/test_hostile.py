@@ -278,6 +278,12 @@ def test_weights_member_that_is_no_hdf5_is_not_said_to_begin_like_it(data: bytes
 # Bounds, lowered so that small files pass them
 
 
+def _weights_of(*layers: str) -> Callable[[Path], Path]:
+    """Return what writes a SavedModel of these layers' variables, which no metadata describes."""
+    objects = [Object(children=[(name, number) for number, name in enumerate(layers, 1)]), *(Object(variable=(f"{name}/kernel", 1, (2,))) for name in layers)]
+    return lambda path: saved_model(path / "a", objects)
+
+
 @pytest.mark.parametrize(
     ("bound", "build", "code", "words"),
     [
@@ -288,6 +294,7 @@ def test_weights_member_that_is_no_hdf5_is_not_said_to_begin_like_it(data: bytes
         (("MAX_JSON_BYTES", 100), lambda path: small_saved_model(path / "a"), "json-limit", "bytes of JSON metadata; at most 100"),
         (("MAX_JSON_BYTES", 100), lambda path: small_saved_model(path / "a", separate=True), "json-limit", "bytes of JSON metadata; at most 100"),
         (("MAX_LAYERS", 3), lambda path: h5_model(path / "a.h5", sequential(*(dense(f"d{i}") for i in range(9)))), "config-not-keras", "more than 3 layers"),
+        (("MAX_LAYERS", 1), _weights_of("dense", "norm"), "layer-limit", "holds 2 layers or scopes; at most 1"),
         (("MAX_H5_OBJECTS", 3), lambda path: h5_model(path / "a.h5", sequential()), "h5-limit", "holds more than 3 objects"),
         (("MAX_H5_DEPTH", 1), lambda path: h5_model(path / "a.h5", sequential()), "h5-limit", "nests deeper than 1 groups"),
         (("MAX_H5_RANK", 1), lambda path: h5_model(path / "a.h5", sequential()), "h5-limit", "has 2 dimensions; at most 1"),
