@@ -339,7 +339,7 @@ def _check_target(job: _Job) -> None:
     if kind is not None and not stat.S_ISREG(kind) and not (stat.S_ISDIR(kind) and job.writer.directory):
         raise WriteError("target-exists", f"{job.target.name} is no file that could be replaced; name another output")
     if os.path.lexists(job.target) and not (job.overwrite or job.replace):
-        raise WriteError("target-exists", f"{job.target.name} exists already; use --overwrite to replace it, or -o for another name")
+        raise WriteError("target-exists", f"would be written to {job.target.name}, which exists already; use --overwrite to replace it, or -o for another name")
 
 
 def _state(source: Path) -> dict[str, tuple[int, int, int]]:

@@ -147,8 +147,10 @@ _STYLES: Final = {Status.UNCHANGED: "dim", Status.PLANNED: "mixed", Status.WRITT
 
 
 def _outcome(migration: Migration) -> str:
-    kinds = Counter(edit.kind for edit in migration.plan.edits)
-    edits = ", ".join(f"{count} {kind.value}" for kind, count in kinds.items()) or "no config value"
+    edits = migration.plan.edits
+    values = "1 config value" if len(edits) == 1 else f"{len(edits):,} config values" if edits else "no config value"
+    kinds = ", ".join(dict.fromkeys(edit.kind.value for edit in edits))
+    changed = f"{values} changed{f': {kinds}' if kinds else ''}"
     match migration.status:
         case Status.UNCHANGED:
             nothing = (
@@ -158,10 +160,10 @@ def _outcome(migration: Migration) -> str:
         case Status.REFUSED | Status.MISSED:
             return "the original is as it was"
         case Status.PLANNED:
-            return f"{shown(migration.target or migration.source)} ({edits} changed)"
+            return f"{shown(migration.target or migration.source)} ({changed})"
     written = migration.written
     backup = f", the original is {shown(written.backup)}" if written is not None and written.backup is not None else ""
-    return f"{shown(migration.target or migration.source)} ({edits} changed), read back and compared{backup}"
+    return f"{shown(migration.target or migration.source)} ({changed}), read back and compared{backup}"
 
 
 def _storage(migration: Migration) -> str:
