@@ -22,15 +22,7 @@ if TYPE_CHECKING:
 @click.option("--layer", metavar="PATTERN", help="Compare layers of this path, or whose path this regular expression matches in full.")
 @click.option("--all", "all", is_flag=True, help="Show what is equal too, and what is only spelled differently.")
 @click.option("--values/--no-values", default=True, show_default=True, help="Whether to read and compare stored values.")
-@click.option(
-    "--format",
-    "format",
-    type=click.Choice([reporter.name for reporter in DIFFERENCE_REPORTERS]),
-    default=DIFFERENCE_REPORTERS[0].name,
-    show_default=True,
-    envvar="POLICYTOOL_FORMAT",
-    help="What stdout carries.",
-)
+@options.formatted([reporter.name for reporter in DIFFERENCE_REPORTERS])
 @report_option.option(DIFFERENCE_REPORTERS)
 @options.common
 def command(

@@ -23,15 +23,7 @@ _ONLY = ("deprecated", "mixed")
 
 @click.command("inspect", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
-@click.option(
-    "--format",
-    "format",
-    type=click.Choice([reporter.name for reporter in REPORTERS]),
-    default=REPORTERS[0].name,
-    show_default=True,
-    envvar="POLICYTOOL_FORMAT",
-    help="What stdout carries.",
-)
+@options.formatted([reporter.name for reporter in REPORTERS])
 @report_option.option(REPORTERS)
 @click.option("--layer", metavar="PATTERN", help="Show layers of this path, or whose path this regular expression matches in full.")
 @click.option("--only", metavar="deprecated|mixed|POLICY", help="Show layers with a deprecated spelling, a mixed policy, or this policy.")

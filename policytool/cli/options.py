@@ -16,7 +16,7 @@ from policytool.cli.exit_codes import Exit
 from policytool.reports._layout import View
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 PIPE_WIDTH: Final = 120
 """What a report that goes to no terminal is laid out for, unless COLUMNS says otherwise."""
@@ -77,6 +77,19 @@ _COMMON: Final = (
     ),
     click.option("--show-settings", is_flag=True, help="Print what applies, and from where, and exit."),
 )
+
+
+def formatted(names: Sequence[str]) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Return the option that says which of a command's reports stdout carries; the first is the default."""
+    return click.option(
+        "--format",
+        "format",
+        type=click.Choice(names),
+        default=names[0],
+        show_default=True,
+        envvar="POLICYTOOL_FORMAT",
+        help="What stdout carries.",
+    )
 
 
 def view(color: str, *, variables: bool = False) -> View:

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 
 @click.command("policies", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("name", required=False)
-@click.option(
-    "--format", "format", type=click.Choice(["table", "json"]), default="table", show_default=True, envvar="POLICYTOOL_FORMAT", help="What stdout carries."
-)
+@options.formatted(["table", "json"])
 @options.common
 def command(
     name: str | None,

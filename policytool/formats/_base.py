@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeGuard
 
 from policytool import jsontext
-from policytool.document import Observation
+from policytool.document import Observation, Writer
 from policytool.errors import ModelFileError
 
 if TYPE_CHECKING:
@@ -95,3 +95,14 @@ def parse_json(probe: Probe, text: str | bytes, part: str, observations: list[Ob
         keys = ", ".join(repr(key) for key in repeated[:5])
         observations.append(Observation(code="duplicate-key", message=f"{part} has a key twice in one object ({keys}); Keras reads the last one", where=part))
     return value
+
+
+def is_serialised(config: Json) -> TypeGuard[dict[str, Json]]:
+    """Return whether JSON says what Keras' serialised objects all say: a class by its name, and a config."""
+    return isinstance(config, dict) and isinstance(config.get("class_name"), str) and "config" in config
+
+
+def written_by(config: dict[str, Json]) -> Writer:
+    """Return who wrote an architecture, as it says beside the model's class."""
+    version, backend = config.get("keras_version"), config.get("backend")
+    return Writer(keras=version if isinstance(version, str) else None, backend=backend if isinstance(backend, str) else None)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from policytool import limits
-from policytool.document import Document, Observation, Writer
+from policytool.document import Document, Observation
 from policytool.formats import sharded_weights, tfjs
-from policytool.formats._base import Format, Probe, parse_json
+from policytool.formats._base import Format, Probe, is_serialised, parse_json, written_by
 
 PART: Final = "model"
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
@@ -26,15 +26,14 @@ def read(probe: Probe) -> Document:
         raise probe.failure("json-limit", f"holds {size} bytes of JSON; at most {limits.MAX_JSON_BYTES} are read")
     observations: list[Observation] = []
     config = parse_json(probe, probe.path.read_bytes().removeprefix(_BYTE_ORDER_MARK), "the file", observations)
-    if not isinstance(config, dict) or not isinstance(config.get("class_name"), str) or "config" not in config:
+    if not is_serialised(config):
         raise probe.failure("json-not-keras", "is JSON, but no Keras architecture: it has no class_name and config; expected what model.to_json() returns")
-    version, backend = config.get("keras_version"), config.get("backend")
     return Document(
         path=probe.shown,
         format="json",
         parts={PART: config},
         config_part=PART,
-        writer=Writer(keras=version if isinstance(version, str) else None, backend=backend if isinstance(backend, str) else None),
+        writer=written_by(config),
         observations=tuple(observations),
     )
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from policytool import dtypes, jsontext, limits, mistaken
 from policytool.document import Document, Layout, Node, Observation, Signature, Tensor, Writer
 from policytool.formats import _graph
-from policytool.formats._base import Format, Probe, parse_json
+from policytool.formats._base import Format, Probe, is_serialised, parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -29,6 +29,9 @@ OWN_FILES: Final = frozenset({GRAPH, KERAS, "saved_model.pbtxt", "fingerprint.pb
 ASSETS: Final = "assets"
 ARCHITECTURE: Final = "assets/saved_model.json"
 """Where ``export_saved_model`` of TF 1.13 to 2.0 puts the model's ``to_json()``."""
+
+CHECKPOINT: Final = ("variables", "variables")
+"""Where the checkpoint of a SavedModel lies: its prefix, below the model's directory."""
 
 OWN_DIRECTORIES: Final = frozenset({"variables", ASSETS, "assets.extra"})
 SERVE: Final = b"serve"
@@ -102,7 +105,7 @@ def _architecture(probe: Probe, observations: list[Observation]) -> Json:
     if file.stat().st_size > limits.MAX_JSON_BYTES:
         raise probe.failure("json-limit", f"{ARCHITECTURE} holds {file.stat().st_size} bytes; at most {limits.MAX_JSON_BYTES} are read")
     config = parse_json(probe, file.read_bytes(), ARCHITECTURE, observations)
-    return config if isinstance(config, dict) and isinstance(config.get("class_name"), str) and "config" in config else None
+    return config if is_serialised(config) else None
 
 
 def edges(probe: Probe) -> Mapping[int, tuple[tuple[str, int], ...]]:

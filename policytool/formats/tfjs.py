@@ -15,9 +15,9 @@ from pathlib import PureWindowsPath
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from policytool import dtypes, limits
-from policytool.document import Document, Layout, Observation, Tensor, Writer
+from policytool.document import Document, Layout, Observation, Tensor
 from policytool.errors import ModelFileError
-from policytool.formats._base import Format, Probe, parse_json
+from policytool.formats._base import Format, Probe, is_serialised, parse_json, written_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,12 +74,11 @@ def read(probe: Probe) -> Document:
     tensors = tuple(_tensor(probe, entry) for group in groups for entry in _listed(probe, group, "weights"))
     observations += _about_storage(groups, tensors)
     config = topology.get(_CONFIG, topology) if isinstance(topology, dict) else None
-    if topology is not None and (not isinstance(config, dict) or not isinstance(config.get("class_name"), str) or "config" not in config):
+    if topology is not None and not is_serialised(config):
         raise probe.failure("tfjs-not-keras", "has a modelTopology without class_name and config; expected what tensorflowjs' save_keras_model writes")
     layout = Layout.OBJECT_PATHS if any(tensor.path[-2:-1] == (_VARS,) for tensor in tensors) else Layout.VARIABLE_NAMES
     if not isinstance(topology, dict):
         return Document(path=probe.shown, format="weights", layout=layout, tensors=tensors, observations=tuple(observations))
-    version, backend = topology.get("keras_version"), topology.get("backend")
     return Document(
         path=probe.shown,
         format="tfjs",
@@ -90,7 +89,7 @@ def read(probe: Probe) -> Document:
         training_pointer=f"/{_TOPOLOGY}/{_TRAINING}",
         layout=layout,
         tensors=tensors,
-        writer=Writer(keras=version if isinstance(version, str) else None, backend=backend if isinstance(backend, str) else None),
+        writer=written_by(topology),
         observations=tuple(observations),
     )
 

@@ -6,8 +6,8 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from policytool import limits, yamltext
-from policytool.document import Document, Observation, Writer
-from policytool.formats._base import Format, Probe
+from policytool.document import Document, Observation
+from policytool.formats._base import Format, Probe, is_serialised, written_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,15 +45,14 @@ def read(probe: Probe) -> Document:
     except yamltext.YamlError as error:
         raise probe.failure(error.code, f"the file {error}") from error
     config = found.value
-    if not isinstance(config, dict) or not isinstance(config.get("class_name"), str) or "config" not in config:
+    if not is_serialised(config):
         raise probe.failure("yaml-not-keras", "is YAML, but no Keras architecture: it has no class_name and config; expected what model.to_yaml() returned")
-    version, backend = config.get("keras_version"), config.get("backend")
     return Document(
         path=probe.shown,
         format="yaml",
         parts={PART: config},
         config_part=PART,
-        writer=Writer(keras=version if isinstance(version, str) else None, backend=backend if isinstance(backend, str) else None),
+        writer=written_by(config),
         observations=tuple(_observations(found)),
     )
 

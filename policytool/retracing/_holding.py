@@ -12,6 +12,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool import checkpoints, dtypes, graphops
+from policytool.formats.savedmodel import CHECKPOINT
 from policytool.model import Source
 from policytool.tree import INPUT_CLASS
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from policytool.plan import Cast
     from policytool.reading import Analysis
 
-PREFIX: Final = ("variables", "variables")
 _MAKERS: Final = frozenset({"MultiHeadAttention"})
 """Built-in layers that make others and keep no word of their policies: in TF 2.5 these took the global one, in TF 2.15 that of their maker."""
 
@@ -144,7 +144,7 @@ class Stored:
 
 def _variables(analysis: Analysis, directory: Path) -> dict[Key, Stored]:
     """Return where the values of each layer's variables are stored; an integer or a string has no policy, and is compared all the same."""
-    bundle = checkpoints.open_bundle(directory.joinpath(*PREFIX))
+    bundle = checkpoints.open_bundle(directory.joinpath(*CHECKPOINT))
     keys = checkpoints.keys_of(bundle, {number: node.children for number, node in analysis.document.nodes.items()})
     return {key: Stored(bundle=bundle, key=keys[tensor.node]) for key, tensor in _keys(analysis) if tensor.node is not None and tensor.node in keys}
 

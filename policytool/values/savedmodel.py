@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from policytool.checkpoints import keys_of, open_bundle
 from policytool.document import Layout
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from policytool.document import Document, Tensor
     from policytool.formats import Probe
     from policytool.values._base import Array
-
-PREFIX: Final = ("variables", "variables")
 
 
 class SavedModelValues:
@@ -38,7 +36,7 @@ class SavedModelValues:
 
     @cached_property
     def _bundle(self) -> Bundle:
-        return open_bundle(self._probe.path.joinpath(*PREFIX))
+        return open_bundle(self._probe.path.joinpath(*savedmodel.CHECKPOINT))
 
     @cached_property
     def _keys(self) -> Mapping[int, str]:

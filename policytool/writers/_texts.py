@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import codecs
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from policytool import drafts, jsonedit
-from policytool.writers._base import WriteError, differs, edited
+from policytool.writers._base import WriteError, Writer, differs, edited
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from policytool.plan import Edit
-    from policytool.writers._base import Apply
+    from policytool.plan import Cast, Edit
+    from policytool.writers._base import Apply, Changes, Counted
+
+_THE_FILE: Final = "the file"
+"""What a file that is one text is called in errors."""
 
 
 def decoded(data: bytes, what: str) -> str:
@@ -59,3 +62,34 @@ def compare(source: Path, draft: Path, part: str, edits: Sequence[Edit], apply: 
     """
     if draft.read_bytes() != new_bytes(source.read_bytes(), part, edits, apply):
         raise differs(part)
+
+
+def text(path: Path) -> str:
+    """
+    Return the text of a file that is nothing but one.
+
+    :raises WriteError: where it is not UTF-8.
+    """
+    return decoded(path.read_bytes(), _THE_FILE)
+
+
+def writer(
+    name: str,
+    part: str,
+    measure: Callable[[Path, Sequence[Cast]], Counted],
+    apply: Apply = jsonedit.apply,
+    companions: Callable[[Path], tuple[str, ...]] | None = None,
+) -> Writer:
+    """Return the writer of a format whose files are one text, in which nothing but ``part`` is edited; ``measure`` refuses casts."""
+
+    def texts(path: Path) -> Mapping[str, str]:
+        return {part: text(path)}
+
+    def written(source: Path, draft: Path, changes: Changes) -> Counted:
+        write(source, draft, part, changes.edits, apply)
+        return measure(source, changes.casts)
+
+    def compared(source: Path, draft: Path, changes: Changes) -> None:
+        compare(source, draft, part, changes.edits, apply)
+
+    return Writer(name=name, format=name, texts=texts, measure=measure, write=written, compare=compared, companions=companions)

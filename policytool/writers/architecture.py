@@ -6,19 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats.architecture import PART
 from policytool.writers import _texts
-from policytool.writers._base import WriteError, Writer
+from policytool.writers._base import WriteError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from policytool.plan import Cast
-    from policytool.writers._base import Changes, Counted
-
-
-def texts(path: Path) -> Mapping[str, str]:
-    """Return the file's text."""
-    return {PART: _texts.decoded(path.read_bytes(), "the file")}
+    from policytool.writers._base import Counted, Writer
 
 
 def measure(path: Path, casts: Sequence[Cast]) -> Counted:
@@ -28,15 +23,4 @@ def measure(path: Path, casts: Sequence[Cast]) -> Counted:
     return {}
 
 
-def write(source: Path, draft: Path, changes: Changes) -> Counted:
-    """Write the edited text into an empty draft."""
-    _texts.write(source, draft, PART, changes.edits)
-    return measure(source, changes.casts)
-
-
-def compare(source: Path, draft: Path, changes: Changes) -> None:
-    """Compare a draft with its source."""
-    _texts.compare(source, draft, PART, changes.edits)
-
-
-WRITER: Final = Writer(name="json", format="json", texts=texts, measure=measure, write=write, compare=compare)
+WRITER: Final[Writer] = _texts.writer("json", PART, measure)

@@ -11,19 +11,14 @@ from typing import TYPE_CHECKING, Final
 from policytool import jsontext
 from policytool.formats.tfjs import PART, escapes, shards
 from policytool.writers import _texts
-from policytool.writers._base import WriteError, Writer
+from policytool.writers._base import WriteError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from policytool.plan import Cast
-    from policytool.writers._base import Changes, Counted
-
-
-def texts(path: Path) -> Mapping[str, str]:
-    """Return the text of ``model.json``, whatever it is called."""
-    return {PART: _texts.decoded(path.read_bytes(), "the file")}
+    from policytool.writers._base import Counted, Writer
 
 
 def measure(path: Path, casts: Sequence[Cast]) -> Counted:
@@ -33,17 +28,6 @@ def measure(path: Path, casts: Sequence[Cast]) -> Counted:
     return {}
 
 
-def write(source: Path, draft: Path, changes: Changes) -> Counted:
-    """Write the edited text into an empty draft."""
-    _texts.write(source, draft, PART, changes.edits)
-    return measure(source, changes.casts)
-
-
-def compare(source: Path, draft: Path, changes: Changes) -> None:
-    """Compare a draft with its source."""
-    _texts.compare(source, draft, PART, changes.edits)
-
-
 def companions(path: Path) -> tuple[str, ...]:
     """
     Return the shards that a copy needs, relative to the model's directory.
@@ -51,7 +35,7 @@ def companions(path: Path) -> tuple[str, ...]:
     :raises WriteError: for one that lies elsewhere.
     """
     try:
-        model, _ = jsontext.parse(texts(path)[PART])
+        model, _ = jsontext.parse(_texts.text(path))
     except jsontext.JsonError as error:
         raise WriteError("source-changed", f"{error}, and was read before; plan again") from error
     names = shards(model)
@@ -61,4 +45,4 @@ def companions(path: Path) -> tuple[str, ...]:
     return names
 
 
-WRITER: Final = Writer(name="tfjs", format="tfjs", texts=texts, measure=measure, write=write, compare=compare, companions=companions)
+WRITER: Final[Writer] = _texts.writer("tfjs", PART, measure, companions=companions)
