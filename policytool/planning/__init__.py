@@ -7,6 +7,7 @@ it is written, ``training`` what becomes of the optimizer, ``storage`` which ten
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool import reading
@@ -52,7 +53,8 @@ def plan(analysis: Analysis, options: Options) -> Plan:
     casts = storage.casts(subject, decisions, retrace=retrace)
     trained = _training(subject, options, decisions, edits, target)
     everything = (*edits, *trained.edits)
-    after = revival.loaders(subject.document, everything, reading.analysed(applied(subject.document, everything, casts)).model.loaders)
+    judged = replace(applied(subject.document, everything, casts), traces=())  # loaders are judged without the graph, which stays as it is
+    after = revival.loaders(subject.document, everything, reading.analysed(judged).model.loaders)
     return Plan(
         path=analysis.model.path,
         format=analysis.model.format,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
 
 def applied(document: Document, edits: Iterable[Edit], casts: Iterable[Cast]) -> Document:
     """Return the document with the edits made and the tensors cast."""
-    parts: Mapping[str, Json] = {part: _edited(value, [edit for edit in edits if edit.address.part == part]) for part, value in document.parts.items()}
+    by_part: dict[str, list[Edit]] = defaultdict(list)
+    for edit in edits:
+        by_part[edit.address.part].append(edit)
+    parts: Mapping[str, Json] = {part: _edited(value, by_part[part]) for part, value in document.parts.items()}
     after = {cast.tensor: cast.after for cast in casts}
     tensors = document.tensors
     if tensors is not None and after:
