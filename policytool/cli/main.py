@@ -16,6 +16,7 @@ from policytool.errors import PolicytoolError, UsageError
 
 COMMANDS: Final = {
     "inspect": ("policytool.cli.inspect_command", "Report what each layer of saved models computes in, stores in, and why."),
+    "audit": ("policytool.cli.audit_command", "Find what will not load, will not train as before, or will compute wrongly."),
     "migrate": ("policytool.cli.migrate_command", "Rewrite the policies of saved models into current ones, or into others."),
     "diff": ("policytool.cli.diff_command", "Show what changed between two saved models, across formats and generations."),
     "policies": ("policytool.cli.policies_command", "Explain dtype policies and how each generation of Keras spells them."),

@@ -1,0 +1,76 @@
+"""``audit``: what every rule finds in every model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from policytool import reading, recognition, rules
+from policytool.errors import ModelFileError
+from policytool.finding import Audited
+from policytool.operations.inspection import Failure, is_passed_over
+from policytool.planning.subject import Subject
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from policytool.discovery import Input
+    from policytool.rules import Question
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Audit:
+    """What a call found."""
+
+    audited: tuple[Audited, ...]
+    failures: tuple[Failure, ...] = ()
+    passed_over: int = 0
+    """Files found in directories or by globs that are no models."""
+
+
+def audit_all(inputs: Iterable[Input], question: Question) -> Iterator[Audited | Failure | None]:
+    """Yield, for each input, what was found in it, its failure, or None for what was found and is no model."""
+    for found in inputs:
+        try:
+            yield audited(found, question)
+        except ModelFileError as error:
+            yield None if is_passed_over(found, error) else Failure(path=error.path, code=error.code, message=error.message)
+
+
+def audited(found: Input, question: Question) -> Audited:
+    """
+    Return what the rules find in one model.
+
+    :raises ModelFileError: for what is no model that can be read.
+    """
+    document = recognition.document(found.path, found.shown)
+    if document.config_part is None:
+        subject, model = None, reading.model_of(document)
+    else:
+        analysis = reading.analysed(document)
+        subject, model = Subject(analysis), analysis.model
+    case = rules.Case(model=model, document=document, subject=subject)
+    return Audited(
+        path=model.path,
+        format=model.format,
+        generation=model.generation,
+        layers=len(model.layers),
+        findings=tuple(rules.findings(case, question)),
+        signatures=model.signatures,
+    )
+
+
+def gathered(results: Iterable[Audited | Failure | None]) -> Audit:
+    """Return the results as one value, in their order."""
+    audited_models: list[Audited] = []
+    failures: list[Failure] = []
+    passed_over = 0
+    for result in results:
+        match result:
+            case Audited():
+                audited_models.append(result)
+            case Failure():
+                failures.append(result)
+            case None:
+                passed_over += 1
+    return Audit(audited=tuple(audited_models), failures=tuple(failures), passed_over=passed_over)
