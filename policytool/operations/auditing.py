@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from policytool.discovery import Input
-    from policytool.rules import Question
+    from policytool.rules import Question, Rule
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,6 +26,9 @@ class Audit:
     failures: tuple[Failure, ...] = ()
     passed_over: int = 0
     """Files found in directories or by globs that are no models."""
+
+    rules: tuple[Rule, ...] = rules.RULES
+    """Those that were asked; the rule of every finding is among them."""
 
 
 def audit_all(inputs: Iterable[Input], question: Question) -> Iterator[Audited | Failure | None]:

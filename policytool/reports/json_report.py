@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.policy import Dynamic, Fixed, Quantization
 from policytool.reports._base import Reporter
+from policytool.reports._jsonwriting import written
 from policytool.version import version
 
 if TYPE_CHECKING:
@@ -22,11 +22,7 @@ VERSION: Final = 1
 
 def render(selected: Selected, view: View) -> str:
     """Return the report as JSON text; where the stream lacks characters, they are escaped as JSON does it."""
-    values = document(selected)
-    text = json.dumps(values, indent=2, ensure_ascii=not view.unicode, allow_nan=False)
-    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):  # lone surrogates, which UTF-8 has no bytes for
-        text = json.dumps(values, indent=2, allow_nan=False)
-    return text + "\n"
+    return written(document(selected), view)
 
 
 def document(selected: Selected) -> dict[str, Any]:

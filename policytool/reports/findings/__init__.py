@@ -8,11 +8,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from policytool.reports.findings import table
+from policytool.reports.findings import github, json_report, junit, markdown, sarif, table
 from policytool.reports.findings._base import FindingReporter
 
 FINDING_REPORTERS: Final[tuple[FindingReporter, ...]] = (
     table.REPORTER,  # first: the default
+    markdown.REPORTER,
+    json_report.REPORTER,
+    sarif.REPORTER,
+    junit.REPORTER,
+    github.REPORTER,
 )
 
 __all__ = ["FINDING_REPORTERS", "FindingReporter"]

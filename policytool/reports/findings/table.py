@@ -1,28 +1,89 @@
-"""Findings for terminals, grouped by file."""
+"""
+Findings for people at a terminal, grouped by file and by rule: what, where, why, and the command that mends it.
+
+What a rule says of several layers in the same words is said once, with the names of the layers. A command is in one piece that a shell takes as it is.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.reports._layout import clean, wrapped
+from policytool.finding import Severity
+from policytool.reports import _shell
+from policytool.reports._layout import clean, width_of, wrapped
+from policytool.reports._reference import plain
 from policytool.reports.findings._base import FindingReporter
+from policytool.reports.findings._content import EFFECTS, advice, alike, groups, remedies, summary, words
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from policytool.finding import Audited, Suppressed
     from policytool.operations.auditing import Audit
     from policytool.reports._layout import View
+    from policytool.reports.findings._content import Group
 
-_STYLES: Final = {"error": "bad", "warning": "half", "note": "dim"}
+_STYLES: Final = {Severity.ERROR: "bad", Severity.WARNING: "half", Severity.NOTE: "dim"}
+_BESIDE: Final = 3
+"""A layer's path takes at most one column in so many where a sentence stands beside it; longer ones stand above."""
 
 
 def render(audit: Audit, view: View) -> str:
-    """Return the findings of each file."""
-    lines: list[str] = []
-    for audited in audit.audited:
-        lines.append(view.paint(clean(audited.path), "title"))
-        for finding in audited.findings:
-            label = f"{finding.rule} {finding.severity.value:8}"
-            lines += wrapped(label, clean(finding.message), view, _STYLES[finding.severity.value])
-    return "".join(f"{line}\n" for line in lines)
+    """Return the findings of each model that has some, and totals."""
+    blocks = [_model(audit, audited, view) for audited in audit.audited if audited.findings or audited.suppressed]
+    if text := summary(audit):
+        blocks.append(wrapped("", text, view, "title", indent=0))
+    return "\n".join("".join(f"{line}\n" for line in block) for block in blocks)
+
+
+def _model(audit: Audit, audited: Audited, view: View) -> list[str]:
+    lines = [view.paint(clean(audited.path), "title")]
+    for group in groups(audit, audited):
+        lines += _group(group, audited.path, view)
+    return lines + _suppressed(audited.suppressed, view)
+
+
+def _group(group: Group, path: str, view: View) -> list[str]:
+    label = f"{group.rule.id} {group.severity.value:8}"
+    lines = wrapped(label, plain(group.rule.summary), view)
+    lines[0] = lines[0].replace(label, view.paint(label.rstrip(), _STYLES[group.severity]) + label[len(label.rstrip()) :], 1)
+    lines += _said(alike(group.findings), view)
+    for remedy in remedies(group.findings):
+        lines += [f"    {view.paint(f'mend it ({EFFECTS[remedy.fix]}):', 'dim')}"]
+        lines += [f"      {view.paint(line, 'good')}" for line in _shell.lines(words(path, remedy), view.width - 6)]
+    for text in advice(group.findings):
+        lines += wrapped("what to do: ", clean(text), view, indent=4)
+    return lines
+
+
+def _said(sentences: list[tuple[str, tuple[str, ...]]], view: View) -> list[str]:
+    """Return the sentences, each beside its layer where the paths are short and above it where they are long or several."""
+    room = view.width // _BESIDE
+    labels = [clean(paths[0]) if len(paths) == 1 else "" for _, paths in sentences]
+    longest = max((width_of(label) for label in labels if width_of(label) <= room), default=0)
+    lines = []
+    for (said, paths), label in zip(sentences, labels, strict=True):
+        if label and width_of(label) <= room:
+            beside = label + " " * (longest - width_of(label) + 2)
+            first, *rest = wrapped(beside, clean(said), view, indent=4)
+            lines += [first.replace(label, view.paint(label, "mixed"), 1), *rest]
+            continue
+        if paths:
+            lines += wrapped("", ", ".join(map(clean, paths)), view, "mixed", indent=4)
+        lines += wrapped("", clean(said), view, indent=6 if paths else 4)
+    return lines
+
+
+def _suppressed(found: Iterable[Suppressed], view: View) -> list[str]:
+    """Return what is let pass, by rule and reason."""
+    by: dict[tuple[str, str, str], list[str]] = {}
+    for one in found:
+        by.setdefault((one.finding.rule, one.by, one.reason), []).append(one.finding.path or one.finding.message)
+    lines = []
+    for (rule, by_what, reason), places in by.items():
+        text = f"{', '.join(dict.fromkeys(map(clean, places)))} ({by_what}{': ' if reason else ''}{clean(reason)})"
+        lines += wrapped(f"{rule} suppressed: ", text, view, "dim")
+    return lines
 
 
 REPORTER: Final = FindingReporter(name="table", render=render)

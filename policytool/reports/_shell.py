@@ -1,0 +1,57 @@
+"""Commands as they are typed into a POSIX shell."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from policytool.reports._layout import width_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_PLAIN: Final = re.compile(r"[A-Za-z0-9@%+=:,./_-]+")
+_BEYOND: Final = 0x10000
+
+
+def quoted(word: str) -> str:
+    """Return a word so that a shell reads it as one; what is not printable is written by number (``$'...'``), so that no name moves the cursor."""
+    if _PLAIN.fullmatch(word):
+        return word
+    if word.isprintable():
+        return "'" + word.replace("'", "'\"'\"'") + "'"
+    return "$'" + "".join(_numbered(character) for character in word) + "'"
+
+
+def command(words: Sequence[str]) -> str:
+    """Return a command in one line."""
+    return " ".join(quoted(word) for word in words)
+
+
+def lines(words: Sequence[str], width: int) -> list[str]:
+    """Return a command in lines of at most ``width`` columns where its words are short enough; those before the last end in a backslash."""
+    found: list[str] = []
+    current = ""
+    for word in map(quoted, words):
+        if current and width_of(current) + 1 + width_of(word) > width - len(" \\"):
+            found.append(f"{current} \\")
+            current = f"  {word}"
+        else:
+            current = f"{current} {word}" if current else word
+    return [*found, current]
+
+
+def file(path: str) -> str:
+    """Return a path that no command takes for an option."""
+    return f"./{path}" if path.startswith("-") else path
+
+
+def _numbered(character: str) -> str:
+    if character in "\\'":
+        return f"\\{character}"
+    if character.isprintable():
+        return character
+    if "\udc80" <= character <= "\udcff":  # a byte of a file's name that is no UTF-8
+        return f"\\x{ord(character) - 0xDC00:02x}"
+    number = ord(character)
+    return f"\\u{number:04x}" if number < _BEYOND else f"\\U{number:08x}"

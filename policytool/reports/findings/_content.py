@@ -1,0 +1,147 @@
+"""What the reports of an audit say: findings by rule, what mends them, and how many there are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from policytool.finding import Fix, Severity, fingerprints
+from policytool.reports import _shell
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from policytool.finding import Audited, Finding, Remedy
+    from policytool.operations.auditing import Audit
+    from policytool.rules import Rule
+
+EFFECTS: Final = {
+    Fix.SAFE: "computes the same",
+    Fix.UNSAFE: "changes what is computed, or how training goes on",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Group:
+    """What one rule found in one file, with one severity."""
+
+    rule: Rule
+    severity: Severity
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Totals:
+    """How many of what an audit has."""
+
+    models: int
+    clean: int
+    """Models in which nothing is found that is not suppressed."""
+
+    severities: Mapping[Severity, int]
+    fixes: Mapping[Fix, int]
+    """Findings that ``migrate`` mends, by what it does to what is computed."""
+
+    suppressed: int
+    failures: int
+
+
+def rules_of(audit: Audit) -> Mapping[str, Rule]:
+    """Return the rules of an audit by their ids."""
+    return {rule.id: rule for rule in audit.rules}
+
+
+def groups(audit: Audit, audited: Audited) -> list[Group]:
+    """Return the findings of a model by rule, the worst first; rules and findings stay in their order otherwise."""
+    by: dict[tuple[str, Severity], list[Finding]] = {}
+    for finding in audited.findings:
+        by.setdefault((finding.rule, finding.severity), []).append(finding)
+    rules = rules_of(audit)
+    found = [Group(rule=rules[rule], severity=severity, findings=tuple(findings)) for (rule, severity), findings in by.items()]
+    return sorted(found, key=lambda group: group.severity.rank)
+
+
+def alike(findings: Iterable[Finding]) -> list[tuple[str, tuple[str, ...]]]:
+    """Return what is said of layers, without the layer's path where the sentence begins with it, and the paths of all of which it is said."""
+    by: dict[str, list[str]] = {}
+    for finding in findings:
+        said = finding.message.removeprefix(f"{finding.path} ") if finding.path else finding.message
+        paths = by.setdefault(said, [])
+        if finding.path is not None and finding.path not in paths:
+            paths.append(finding.path)
+    return [(said, tuple(paths)) for said, paths in by.items()]
+
+
+def remedies(findings: Iterable[Finding]) -> list[Remedy]:
+    """Return what mends the findings: each remedy once, and as one those that set policies of different layers."""
+    by: dict[Remedy, dict[tuple[str, str], None]] = {}
+    for finding in findings:
+        if finding.remedy is not None:
+            by.setdefault(replace(finding.remedy, assignments=()), {}).update(dict.fromkeys(finding.remedy.assignments))
+    return [replace(remedy, assignments=tuple(assignments)) for remedy, assignments in by.items()]
+
+
+def advice(findings: Iterable[Finding]) -> list[str]:
+    """Return each advice once."""
+    return list(dict.fromkeys(finding.advice for finding in findings if finding.advice is not None))
+
+
+def words(path: str, remedy: Remedy) -> tuple[str, ...]:
+    """Return the words of the command that carries a remedy out."""
+    return ("policytool", "migrate", _shell.file(path), *remedy.arguments)
+
+
+def mending(path: str, finding: Finding) -> str:
+    """Return how a finding is mended, in sentences; nothing where nobody knows."""
+    sentences = []
+    if finding.remedy is not None:
+        sentences.append(f"`{_shell.command(words(path, finding.remedy))}` mends it and {EFFECTS[finding.remedy.fix]}.")
+    if finding.advice is not None:
+        sentences.append(f"What to do: {finding.advice}.")
+    return " ".join(sentences)
+
+
+def marked(audited: Audited) -> tuple[Sequence[tuple[Finding, str]], Sequence[str]]:
+    """Return the findings with their fingerprints, and the fingerprints of those that are suppressed."""
+    found = fingerprints([*audited.findings, *(one.finding for one in audited.suppressed)])
+    count = len(audited.findings)
+    return list(zip(audited.findings, found[:count], strict=True)), found[count:]
+
+
+def totals(audit: Audit) -> Totals:
+    """Return how many there are of what."""
+    findings = [finding for audited in audit.audited for finding in audited.findings]
+    severities = Counter(finding.severity for finding in findings)
+    fixes = Counter(finding.remedy.fix for finding in findings if finding.remedy is not None)
+    return Totals(
+        models=len(audit.audited),
+        clean=sum(not audited.findings for audited in audit.audited),
+        severities={severity: severities[severity] for severity in Severity},
+        fixes={fix: fixes[fix] for fix in Fix},
+        suppressed=sum(len(audited.suppressed) for audited in audit.audited),
+        failures=len(audit.failures),
+    )
+
+
+def summary(audit: Audit) -> str:
+    """Return the totals in a sentence or several; nothing where there is nothing to count."""
+    count = totals(audit)
+    sentences = []
+    if count.models:
+        found = ", ".join(_counted(number, severity.value) for severity, number in count.severities.items() if number)
+        clean = f", {count.clean} of them without a finding" if found and count.clean else ""
+        sentences.append(f"{_counted(count.models, 'model')}{clean}: {found or 'nothing found'}")
+    safe, unsafe = count.fixes[Fix.SAFE], count.fixes[Fix.UNSAFE]
+    if safe or unsafe:
+        parts = [f"`--fix` mends {safe}"] * bool(safe) + [f"`--unsafe-fixes` {f'{unsafe} more' if safe else f'mends {unsafe}'}"] * bool(unsafe)
+        sentences.append(", ".join(parts))
+    if count.suppressed:
+        sentences.append(f"{count.suppressed} suppressed")
+    if count.failures:
+        sentences.append(f"{_counted(count.failures, 'file')} could not be read")
+    return "; ".join(sentences)
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' if number != 1 else ''}"

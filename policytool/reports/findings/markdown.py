@@ -1,0 +1,66 @@
+"""The report of an audit for pull requests and job summaries: GitHub-flavoured Markdown, a section per model that has findings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.reports import _shell
+from policytool.reports._markdown import code, prose, row
+from policytool.reports._reference import plain
+from policytool.reports.findings._base import FindingReporter
+from policytool.reports.findings._content import EFFECTS, advice, groups, remedies, summary, words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.finding import Audited
+    from policytool.operations.auditing import Audit
+    from policytool.reports._layout import View
+    from policytool.reports.findings._content import Group
+
+_COLUMNS: Final = ("severity", "rule", "layer", "what")
+_LET_PASS: Final = ("rule", "layer", "by", "reason")
+
+
+def render(audit: Audit, _view: View) -> str:
+    """Return the report as Markdown: totals, a section per model with findings, and what could not be read."""
+    blocks = [f"**policytool audit** {prose(summary(audit))}"] if audit.audited or audit.failures else []
+    for audited in audit.audited:
+        if audited.findings or audited.suppressed:
+            blocks += _model(audit, audited)
+    if audit.failures:
+        blocks += ["### Not read", "\n".join(f"- {code(failure.path)} {prose(failure.message)}" for failure in audit.failures)]
+    return "\n\n".join(blocks) + "\n" if blocks else ""
+
+
+def _model(audit: Audit, audited: Audited) -> Iterator[str]:
+    """Yield the blocks of a model: its findings, a table each row, then what its rules are about and what mends it."""
+    yield f"### {code(audited.path)}"
+    found = groups(audit, audited)
+    rows = [
+        row((group.severity.value, group.rule.id, code(finding.path) if finding.path else "", prose(finding.message)))
+        for group in found
+        for finding in group.findings
+    ]
+    if rows:
+        yield _table(_COLUMNS, rows)
+        yield "\n".join(line for group in found for line in _reasons(group, audited.path))
+    if audited.suppressed:
+        yield "Suppressed:"
+        cells = [(one.finding.rule, code(one.finding.path or ""), prose(one.by), prose(one.reason)) for one in audited.suppressed]
+        yield _table(_LET_PASS, [row(one) for one in cells])
+
+
+def _table(titles: tuple[str, ...], rows: list[str]) -> str:
+    return "\n".join([row(titles), row(["---"] * len(titles)), *rows])
+
+
+def _reasons(group: Group, path: str) -> Iterator[str]:
+    yield f"- **{group.rule.id} {group.rule.name}** {prose(plain(group.rule.summary))}"
+    for remedy in remedies(group.findings):
+        yield f"  - {code(_shell.command(words(path, remedy)))} mends it and {EFFECTS[remedy.fix]}"
+    for text in advice(group.findings):
+        yield f"  - {prose(text)}"
+
+
+REPORTER: Final = FindingReporter(name="markdown", render=render)

@@ -1,0 +1,133 @@
+"""
+SARIF 2.1.0 (https://docs.oasis-open.org/sarif/sarif/v2.1.0/), for code scanning: what was found and nothing that passed.
+
+Paths below the working directory are relative to ``%SRCROOT%``, layers are logical locations, and fingerprints stay as models are exported anew.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from policytool.reports import _reference
+from policytool.reports._jsonwriting import written
+from policytool.reports._layout import clean
+from policytool.reports.findings._base import FindingReporter
+from policytool.reports.findings._content import marked, mending
+from policytool.version import documentation, version
+
+if TYPE_CHECKING:
+    from policytool.finding import Audited, Finding
+    from policytool.operations.auditing import Audit
+    from policytool.operations.inspection import Failure
+    from policytool.reports._layout import View
+    from policytool.rules import Rule
+
+_SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
+_ROOT: Final = "%SRCROOT%"
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+_REGION: Final = {"startLine": 1, "startColumn": 1, "endLine": 1, "endColumn": 1}
+"""The beginning: models have no lines, but GitHub's code scanning requires a region."""
+
+
+def render(audit: Audit, view: View) -> str:
+    """Return the report as JSON text."""
+    return written(document(audit), view)
+
+
+def document(audit: Audit) -> dict[str, Any]:
+    """Return the report as JSON values."""
+    positions = {rule.id: position for position, rule in enumerate(audit.rules)}
+    driver = {"name": "policytool", "version": version(), "rules": [_rule(rule) for rule in audit.rules]}
+    invocation = {"executionSuccessful": not audit.failures, "toolExecutionNotifications": [_notification(failure) for failure in audit.failures]}
+    run = {
+        "tool": {"driver": driver},
+        "originalUriBaseIds": {_ROOT: {"description": {"text": "The directory in which policytool was called."}}},
+        "invocations": [invocation],
+        "results": [result for audited in audit.audited for result in _results(audited, positions)],
+    }
+    return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
+
+
+def _rule(rule: Rule) -> dict[str, Any]:
+    tags = [_reference.family(rule)[0], *([f"fix:{rule.fix.value}"] if rule.fix else [])]
+    found: dict[str, Any] = {
+        "id": rule.id,
+        "name": rule.name,
+        "shortDescription": _message(_reference.plain(rule.summary)),
+        "fullDescription": _message(_reference.as_text(rule.doc)),
+        "help": {**_message(_reference.as_text(rule.doc)), "markdown": _braced(_reference.as_markdown(rule))},
+        "defaultConfiguration": {"level": rule.severity.value},
+        "properties": {"tags": tags},
+    }
+    if (pages := documentation()) is not None:
+        found["helpUri"] = f"{pages}/rules.md#{_reference.anchor(rule)}"
+    return found
+
+
+def _results(audited: Audited, positions: dict[str, int]) -> list[dict[str, Any]]:
+    found, of_suppressed = marked(audited)
+    results = [_result(finding, fingerprint, audited.path, positions) for finding, fingerprint in found]
+    for one, fingerprint in zip(audited.suppressed, of_suppressed, strict=True):
+        suppression = {"kind": "external", "status": "accepted", "justification": clean(one.reason), "properties": {"by": one.by}}
+        results.append({**_result(one.finding, fingerprint, audited.path, positions), "suppressions": [suppression]})
+    return results
+
+
+def _result(finding: Finding, fingerprint: str, path: str, positions: dict[str, int]) -> dict[str, Any]:
+    properties: dict[str, Any] = {}
+    if finding.address is not None:
+        properties["address"] = {"part": finding.address.part, "pointer": finding.address.pointer}
+    if finding.remedy is not None:
+        properties["remedy"] = {"fix": finding.remedy.fix.value, "arguments": list(finding.remedy.arguments)}
+    return {
+        "ruleId": finding.rule,
+        "ruleIndex": positions[finding.rule],
+        "level": finding.severity.value,
+        "message": _message(" ".join(filter(None, (f"{finding.message}.", mending(path, finding))))),
+        "locations": [_location(path, finding.path)],
+        # GitHub compares the first; where it is missing, the upload action hashes a line of the file, the same for all that is found in it.
+        "partialFingerprints": {"primaryLocationLineHash": f"{fingerprint}:1", "policytool/v1": fingerprint},
+        **({"properties": properties} if properties else {}),
+    }
+
+
+def _location(path: str, layer: str | None) -> dict[str, Any]:
+    found: dict[str, Any] = {"physicalLocation": {"artifactLocation": _artifact(path), "region": _REGION}}
+    if layer is not None:
+        found["logicalLocations"] = [{"name": clean(layer.rpartition("/")[2]), "fullyQualifiedName": clean(layer), "kind": "layer"}]
+    return found
+
+
+def _artifact(path: str) -> dict[str, str]:
+    """Return where a file is: an address as it is, another root's path as one, all else below the directory of the call."""
+    try:
+        data = path.encode("utf-8", "surrogateescape")  # the bytes of a name that is no UTF-8
+    except UnicodeEncodeError:
+        data = path.encode("utf-8", "surrogatepass")
+    if _SCHEME.match(path):
+        return {"uri": quote(data, safe="/:@?=&%+~")}
+    return {"uri": f"file://{quote(data)}"} if path.startswith("/") else {"uri": quote(data), "uriBaseId": _ROOT}
+
+
+def _notification(failure: Failure) -> dict[str, Any]:
+    return {
+        "level": "error",
+        "descriptor": {"id": failure.code},
+        "message": _message(f"{failure.path} {failure.message}."),
+        "locations": [{"physicalLocation": {"artifactLocation": _artifact(failure.path)}}],
+    }
+
+
+def _message(text: str) -> dict[str, str]:
+    """Return a plain text message: nothing in it is a placeholder (SARIF 3.11.5) or a link (3.11.6)."""
+    shown = "\n".join(map(clean, text.split("\n")))
+    return {"text": _braced(shown.replace("](", "] ("))}
+
+
+def _braced(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")
+
+
+REPORTER: Final = FindingReporter(name="sarif", render=render)
