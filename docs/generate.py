@@ -1,5 +1,5 @@
 """
-Writes the generated parts of the documentation: the picture in the README, the reference of policies, and the table of loaders.
+Writes the generated parts of the documentation: the picture in the README, the references of policies and of rules, and the tables of loaders.
 
 Run by ``make docs``; ``tests/test_docs.py`` checks that what is committed is what this writes.
 """
@@ -20,10 +20,13 @@ from policytool.errors import SpellingError
 from policytool.generations import GENERATIONS
 from policytool.operations import inspection
 from policytool.refusals import LOADERS, REFUSALS
-from policytool.reports import REPORTERS, View
+from policytool.reports import REPORTERS, View, _reference
+from policytool.rules import FAMILIES, RULES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from policytool.rules import Rule
 
 ROOT: Final = Path(__file__).parent.parent
 FIXTURE: Final = "fixtures/tf2.3/exp_mf16_fixed128.h5"
@@ -133,7 +136,36 @@ def _still_refused(after: dict[str, dict[str, bool]], loaders: list[str]) -> Ite
         yield f"| {reason} | {', '.join(names)} | {len({file for _, file in cells})} |"
 
 
-PAGES: Final = {"docs/inspect.svg": picture, "docs/policies.md": policies_page, "docs/loaders.md": loaders_page, "docs/migrated.md": migrated_page}
+def rules_page() -> str:
+    """Return the reference of rules as Markdown."""
+    lines = [
+        "# The rules of audit",
+        "",
+        "Written by `make docs` from the rules' own modules; `policytool rules` and `policytool rules ID` show the same at the terminal. An id is never",
+        "used again for another rule. A safe fix computes the same, bit for bit; an unsafe one changes numerics, or how training goes on.",
+    ]
+    for prefix, (name, about, rules) in FAMILIES.items():
+        if rules:
+            lines += ["", f"## {prefix} {name}: {about}", "", "| rule | severity | fix | needs | looks for |", "| --- | --- | --- | --- | --- |"]
+            lines += [_rule_row(rule) for rule in rules]
+    lines.append("")
+    for rule in RULES:
+        lines += [f"## {rule.id} {rule.name}", "", _reference.as_markdown(rule)]
+    return "\n".join(lines)
+
+
+def _rule_row(rule: Rule) -> str:
+    cells = (rule.severity.value, rule.fix.value if rule.fix else "", f"`{rule.needs.value}`" if rule.needs else "", _reference.markdown(rule.summary))
+    return "| " + " | ".join((f"[{rule.id} {rule.name}](#{_reference.anchor(rule)})", *cells)) + " |"
+
+
+PAGES: Final = {
+    "docs/inspect.svg": picture,
+    "docs/policies.md": policies_page,
+    "docs/rules.md": rules_page,
+    "docs/loaders.md": loaders_page,
+    "docs/migrated.md": migrated_page,
+}
 """File to the function that returns its text."""
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ COMMANDS: Final = {
     "migrate": ("policytool.cli.migrate_command", "Rewrite the policies of saved models into current ones, or into others."),
     "diff": ("policytool.cli.diff_command", "Show what changed between two saved models, across formats and generations."),
     "policies": ("policytool.cli.policies_command", "Explain dtype policies and how each generation of Keras spells them."),
+    "rules": ("policytool.cli.rules_command", "Explain the rules of audit: what each looks for, why, and where that is from."),
 }
 """Name to module and summary, in the order of ``--help``; a command's module is imported when it is called."""
 

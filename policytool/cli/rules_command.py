@@ -1,0 +1,79 @@
+"""``policytool rules``."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from policytool.cli import options
+from policytool.cli.exit_codes import Exit
+from policytool.errors import UsageError
+from policytool.finding import Severity
+from policytool.reports import _reference
+from policytool.reports._jsonwriting import written
+from policytool.reports._layout import wrapped
+from policytool.rules import RULES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from policytool.reports._layout import View
+    from policytool.rules import Rule
+
+_STYLES: Final = {Severity.ERROR: "bad", Severity.WARNING: "half", Severity.NOTE: "dim"}
+_WIDE: Final = 120
+
+
+@click.command("rules", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("rule", required=False, metavar="[RULE]")
+@options.formatted(["table", "json"])
+@options.common
+def command(
+    rule: str | None,
+    format: str,  # the option's name
+    *,
+    verbose: bool,  # there is no more to say
+    quiet: bool,
+    debug: bool,
+    color: str,
+    progress: str,
+) -> int:
+    """Explain the rules of audit: all of them, or RULE by its id or name with its reasons, sources and an example."""
+    found = RULES if rule is None else (named(rule),)
+    view = options.view(color)
+    if format == "json":
+        click.echo(written({"version": 1, "rules": [_reference.values(one) for one in found]}, view), nl=False)
+        return Exit.CLEAN
+    lines = _all(found, view) if rule is None else _reference.as_lines(found[0], view)
+    click.echo("\n".join(lines), color=color != "never")
+    return Exit.CLEAN
+
+
+def named(text: str) -> Rule:
+    """
+    Return the rule of this id or name, however it is capitalised.
+
+    :raises UsageError: for any other text; the message has what is nearest to it.
+    """
+    by = {key: rule for rule in RULES for key in (rule.id.lower(), rule.name)}
+    asked = text.lower().replace("_", "-")
+    if asked in by:
+        return by[asked]
+    near = difflib.get_close_matches(asked, by, n=1, cutoff=0.0)
+    hint = f"; the nearest is {by[near[0]].id} {by[near[0]].name}" if near else ""
+    raise UsageError(f"no rule has the id or the name {text!r}{hint}; `policytool rules` lists all of them")
+
+
+def _all(found: Sequence[Rule], view: View) -> list[str]:
+    """Return a line a rule, with what it looks for beside it where there is room and below it where there is not."""
+    longest = max(len(rule.name) for rule in found)
+    lines = [view.paint(f"  {'id':7}{'name':{longest + 2}}{'severity':10}{'fix':8}{'looks for' * (view.width >= _WIDE)}".rstrip(), "title")]
+    for rule in found:
+        label = f"{rule.id:7}{rule.name:{longest + 2}}{rule.severity.value:10}{rule.fix.value if rule.fix else '':8}"
+        summary = _reference.plain(rule.summary) + (f" Asked with {rule.needs.value}." if rule.needs else "")
+        rows = wrapped(label, summary, view) if view.width >= _WIDE else [f"  {label}".rstrip(), *wrapped("", summary, view, "dim", indent=9)]
+        lines += [rows[0].replace(rule.severity.value, view.paint(rule.severity.value, _STYLES[rule.severity]), 1), *rows[1:]]
+    hint = "`policytool rules ID` says why, with sources and an example. A safe fix computes the same; an unsafe one changes numerics or how training goes on."
+    return [*lines, "", *wrapped("", hint, view, "dim")]
