@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool import capabilities
-from policytool.model import Verdict
+from policytool.model import Cause, Obstacle, Verdict
 from policytool.opaque import OPAQUE_CLASSES
 from policytool.refusals import LOADERS, REFUSALS, Evidence, Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from policytool.document import Document
     from policytool.features import Features
@@ -42,23 +42,29 @@ def verdicts(document: Document, origins: Sequence[Origin], features: Features) 
     evidence = Evidence(document=document, features=features, releases=frozenset(origin.release.id for origin in origins))
     showing = [row for row in REFUSALS if document.format in row.formats and row.shows(evidence)]
     return tuple(
-        Verdict(loader=loader, reason=next((row.reason for row in showing if _reaches(row, loader)), None) or _unbuildable(loader, document, features))
-        for loader in LOADERS
+        _verdict(loader, [*(_cause(row) for row in showing if _reaches(row, loader)), *_unbuildable(loader, document, features)]) for loader in LOADERS
     )
 
 
-def _unbuildable(loader: str, document: Document, features: Features) -> str | None:
-    """Return which layer a loader cannot build in its dtype; a SavedModel's are not built anew from initialisers alone."""
+def _verdict(loader: str, causes: Sequence[Cause]) -> Verdict:
+    return Verdict(loader=loader, reason=causes[0].reason if causes else None, causes=tuple(causes))
+
+
+def _cause(row: Refusal) -> Cause:
+    return Cause(kind=row.kind, reason=row.reason)
+
+
+def _unbuildable(loader: str, document: Document, features: Features) -> Iterator[Cause]:
+    """Yield what a loader cannot build in its dtype; a SavedModel's layers are not built anew from initialisers alone."""
     if document.format == "savedmodel":
-        return None
+        return
     for class_name, policy in sorted(found for found in features.layer_policies if found[1] != _EVERYWHERE and found[0] not in OPAQUE_CLASSES):
         if capabilities.unbuildable(loader, class_name, policy) is not None:
-            return f"it cannot build a {class_name} under {policy}"
+            yield Cause(kind=Obstacle.DTYPE, reason=f"it cannot build a {class_name} under {policy}", class_name=class_name)
     for initializer, policy in sorted(found for found in features.drawn if found[1] != _EVERYWHERE):
         dtype = "float32" if policy.startswith("mixed_") else policy
         if capabilities.undrawable(loader, _CLASS.get(initializer, initializer), dtype) is not None:
-            return f"its initialiser {initializer} makes no {dtype} variables"
-    return None
+            yield Cause(kind=Obstacle.DTYPE, reason=f"its initialiser {initializer} makes no {dtype} variables", class_name=initializer)
 
 
 def _reaches(row: Refusal, loader: str) -> bool:

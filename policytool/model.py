@@ -20,7 +20,22 @@ if TYPE_CHECKING:
 
     from policytool.policy import Dynamic, Fixed, Quantization
 
-__all__ = ["Address", "Layer", "Model", "Observation", "Optimizer", "Signature", "Source", "Summary", "TracedOp", "Variable", "Verdict", "Writer"]
+__all__ = [
+    "Address",
+    "Cause",
+    "Layer",
+    "Model",
+    "Observation",
+    "Obstacle",
+    "Optimizer",
+    "Signature",
+    "Source",
+    "Summary",
+    "TracedOp",
+    "Variable",
+    "Verdict",
+    "Writer",
+]
 
 
 class Source(StrEnum):
@@ -133,6 +148,52 @@ class Summary:
     """How many layers have each policy; layers without one are not counted."""
 
 
+class Obstacle(StrEnum):
+    """What of a file stands in a loader's way."""
+
+    CONTAINER = "container"
+    """The format, or what it is wrapped in."""
+
+    MODEL = "model"
+    """How the model as a whole is described: subclassed, nested, without an input."""
+
+    POLICY = "policy"
+    """How its policies are spelled."""
+
+    CLASS = "class"
+    """A class that the loader lacks, or cannot find by what the file says of it."""
+
+    KEY = "key"
+    """An argument of a class that the loader does not take, or misses."""
+
+    GRAPH = "graph"
+    """An op of its graph."""
+
+    DTYPE = "dtype"
+    """A layer or an initialiser without a kernel for its dtype."""
+
+    STORAGE = "storage"
+    """How its variables are stored."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cause:
+    """One thing that stands in a loader's way, enough by itself for a refusal."""
+
+    kind: Obstacle
+    reason: str
+    """A sentence part that completes "refused by ...: "."""
+
+    layers: tuple[str, ...] = ()
+    """The paths of the layers that do it; none where it is the file as a whole, or where the file does not tell."""
+
+    class_name: str | None = None
+    """The class that it is about: a layer's, or that of something in its config."""
+
+    key: str | None = None
+    """The config key that it is about."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
     """Whether a loader takes a file."""
@@ -142,6 +203,9 @@ class Verdict:
 
     reason: str | None
     """Why it refuses; None where nothing known stands in the way."""
+
+    causes: tuple[Cause, ...] = ()
+    """Everything that stands in its way, the first of which is the reason."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from policytool.model import Obstacle
 from policytool.tree import MODEL_CLASSES
 
 if TYPE_CHECKING:
@@ -53,6 +54,9 @@ class Evidence:
 class Refusal:
     """Why a range of loaders refuses a kind of file."""
 
+    kind: Obstacle
+    """What of the file stands in the way."""
+
     formats: frozenset[str]
     first: str
     last: str
@@ -62,8 +66,9 @@ class Refusal:
     shows: Callable[[Evidence], bool]
 
 
-def _rows(formats: str, first: str, last: str, reason: str, shows: Callable[[Evidence], bool]) -> Refusal:
-    return Refusal(formats=frozenset(formats.split()), first=first, last=last, reason=reason, shows=shows)
+def _row(kind: Obstacle, formats: str, loaders: str, reason: str, shows: Callable[[Evidence], bool]) -> Refusal:
+    first, _, last = loaders.partition(" to ")
+    return Refusal(kind=kind, formats=frozenset(formats.split()), first=first, last=last, reason=reason, shows=shows)
 
 
 def _policy_dict(*classes: str) -> Callable[[Evidence], bool]:
@@ -109,218 +114,310 @@ _K2_RNNS: Final = "LSTM GRU SimpleRNN RNN ConvLSTM2D"
 
 REFUSALS: Final[tuple[Refusal, ...]] = (
     # containers
-    _rows("savedmodel", "keras3.0", "keras3.15", "Keras 3 loads no SavedModels", lambda _: True),
-    _rows("keras", "tf1.15", "tf2.9", "the .keras archive came with TF 2.12", lambda _: True),
-    _rows("h5", "keras3.0", "keras3.15", "Keras 3 takes HDF5 under the suffix .h5 or .hdf5 alone", lambda found: found.document.path.endswith(".keras")),
-    _rows("yaml", "tf2.3", "tf_keras2.21", "TF 2.3.4 and later read no YAML, which could run code", lambda _: True),
-    _rows("yaml", "keras3.0", "keras3.15", "Keras 3 reads no YAML", lambda _: True),
-    _rows("yaml", "tf2.0", "tf2.2", "it has values as calls of Python classes, which PyYAML 5.2 and later refuse", _observed("python-objects")),
+    _row(Obstacle.CONTAINER, "savedmodel", "keras3.0 to keras3.15", "Keras 3 loads no SavedModels", lambda _: True),
+    _row(Obstacle.CONTAINER, "keras", "tf1.15 to tf2.9", "the .keras archive came with TF 2.12", lambda _: True),
+    _row(
+        Obstacle.CONTAINER,
+        "h5",
+        "keras3.0 to keras3.15",
+        "Keras 3 takes HDF5 under the suffix .h5 or .hdf5 alone",
+        lambda found: found.document.path.endswith(".keras"),
+    ),
+    _row(Obstacle.CONTAINER, "yaml", "tf2.3 to tf_keras2.21", "TF 2.3.4 and later read no YAML, which could run code", lambda _: True),
+    _row(Obstacle.CONTAINER, "yaml", "keras3.0 to keras3.15", "Keras 3 reads no YAML", lambda _: True),
+    _row(
+        Obstacle.CONTAINER, "yaml", "tf2.0 to tf2.2", "it has values as calls of Python classes, which PyYAML 5.2 and later refuse", _observed("python-objects")
+    ),
     # SavedModels
-    _rows("savedmodel", "tf1.15", "tf2.0", "a policy dict is no dtype before TF 2.1", _policy_dict("Policy", "PolicyV1")),
-    _rows(
+    _row(Obstacle.POLICY, "savedmodel", "tf1.15 to tf2.0", "a policy dict is no dtype before TF 2.1", _policy_dict("Policy", "PolicyV1")),
+    _row(
+        Obstacle.CONTAINER,
         "savedmodel",
-        "tf1.15",
-        "tf2.5",
+        "tf1.15 to tf2.5",
         "its metadata stands in keras_metadata.pb alone, which TF 2.6 is the first to read",
         lambda found: found.written_by("tf2.9", "tf_keras2.21"),
     ),
-    _rows("savedmodel", "tf1.15", "tf2.9", "its graph has an op of TF 2.12 (DisableCopyOnRead)", lambda found: found.written_by("tf2.12", "tf_keras2.21")),
-    _rows("savedmodel", "tf2.1", "tf2.1", "TF 2.1 cannot read the input shapes that later releases write", lambda found: found.written_by("tf2.2", "tf2.9")),
-    _rows("savedmodel", "tf2.1", "tf2.3", "PolicyV1 came with TF 2.4", _policy_dict("PolicyV1")),
-    _rows("savedmodel", "tf1.15", "tf2.4", "a mixed policy is a bare name, which TF 2.5 is the first to read", _policy_dict("mixed-name")),
-    _rows(
+    _row(
+        Obstacle.GRAPH,
         "savedmodel",
-        "tf2.9",
-        "tf2.15",
+        "tf1.15 to tf2.9",
+        "its graph has an op of TF 2.12 (DisableCopyOnRead)",
+        lambda found: found.written_by("tf2.12", "tf_keras2.21"),
+    ),
+    _row(
+        Obstacle.CONTAINER,
+        "savedmodel",
+        "tf2.1 to tf2.1",
+        "TF 2.1 cannot read the input shapes that later releases write",
+        lambda found: found.written_by("tf2.2", "tf2.9"),
+    ),
+    _row(Obstacle.POLICY, "savedmodel", "tf2.1 to tf2.3", "PolicyV1 came with TF 2.4", _policy_dict("PolicyV1")),
+    _row(Obstacle.POLICY, "savedmodel", "tf1.15 to tf2.4", "a mixed policy is a bare name, which TF 2.5 is the first to read", _policy_dict("mixed-name")),
+    _row(
+        Obstacle.KEY,
+        "savedmodel",
+        "tf2.9 to tf2.15",
         "MultiHeadAttention has softmax_robust_masking, a key of tf_keras 2.21",
         _key("MultiHeadAttention", "softmax_robust_masking"),
     ),
-    _rows(
+    _row(
+        Obstacle.MODEL,
         "savedmodel",
-        "tf2.2",
-        "tf2.5",
+        "tf2.2 to tf2.5",
         "a subclassed model, whose config these loaders take for a functional one's",
         lambda found: found.features.root_class not in MODEL_CLASSES and not found.features.graph_network,
     ),
-    _rows(
+    _row(
+        Obstacle.MODEL,
         "json",
-        "tf1.15",
-        "tf2.5",
+        "tf1.15 to tf2.5",
         "a subclassed model, whose config these loaders take for a functional one's",
         lambda found: found.features.root_class not in MODEL_CLASSES,
     ),
     # .keras archives between families
-    _rows("keras", "tf2.12", "tf2.12", "its model class lies in another module than keras.engine", _foreign_module("keras.engine.functional")),
-    _rows("keras", "tf2.15", "tf2.15", "its model class lies in another module than keras.src.engine", _foreign_module("keras.src.engine.functional")),
-    _rows(
+    _row(
+        Obstacle.CONTAINER, "keras", "tf2.12 to tf2.12", "its model class lies in another module than keras.engine", _foreign_module("keras.engine.functional")
+    ),
+    _row(
+        Obstacle.CONTAINER,
         "keras",
-        "tf_keras2.21",
-        "tf_keras2.21",
+        "tf2.15 to tf2.15",
+        "its model class lies in another module than keras.src.engine",
+        _foreign_module("keras.src.engine.functional"),
+    ),
+    _row(
+        Obstacle.CONTAINER,
+        "keras",
+        "tf_keras2.21 to tf_keras2.21",
         "its model class lies in a module that tf_keras lacks",
         _foreign_module("tf_keras.src.engine.functional", "keras.src.engine.functional"),
     ),
-    _rows("keras", "keras3.0", "keras3.15", "its model class lies in a module that Keras 3 lacks", _foreign_module("keras.src.models.functional")),
+    _row(
+        Obstacle.CONTAINER,
+        "keras",
+        "keras3.0 to keras3.15",
+        "its model class lies in a module that Keras 3 lacks",
+        _foreign_module("keras.src.models.functional"),
+    ),
     # architectures that Keras 3 cannot place
-    _rows(
+    _row(
+        Obstacle.MODEL,
         "json",
-        "keras3.0",
-        "keras3.15",
+        "keras3.0 to keras3.15",
         "Keras 2's to_json() names no module for the model",
         lambda found: _is_keras2(found) and found.features.root_class in MODEL_CLASSES,
     ),
     # models and inputs
-    _rows(_ALL_CONFIGS, "tf1.15", "tf2.2", "the model class Functional came with TF 2.3", _class("Functional")),
-    _rows(_ALL_CONFIGS, "tf1.15", "tf_keras2.21", "input layers have Keras 3's batch_shape", _key("InputLayer", "batch_shape")),
-    _rows(
+    _row(Obstacle.CLASS, _ALL_CONFIGS, "tf1.15 to tf2.2", "the model class Functional came with TF 2.3", _class("Functional")),
+    _row(Obstacle.KEY, _ALL_CONFIGS, "tf1.15 to tf_keras2.21", "input layers have Keras 3's batch_shape", _key("InputLayer", "batch_shape")),
+    _row(
+        Obstacle.KEY,
         _ALL_CONFIGS,
-        "tf1.15",
-        "tf2.15",
+        "tf1.15 to tf2.15",
         "input layers have the key optional of tf_keras 2.21",
         lambda found: found.has_key("InputLayer", "optional") and not _is_keras3(found),
     ),
     # policies
-    _rows(_ALL_CONFIGS, "tf1.15", "tf2.0", "a policy dict is no dtype before TF 2.1", _policy_dict("Policy", "PolicyV1", *_KERAS3_POLICIES)),
-    _rows(_ALL_CONFIGS, "tf2.1", "tf2.3", "PolicyV1 came with TF 2.4", _policy_dict("PolicyV1")),
-    _rows(_ALL_CONFIGS, "tf1.15", "tf2.4", "a mixed policy is a bare name, which TF 2.5 is the first to read", _policy_dict("mixed-name", "quantized-name")),
-    _rows(_ALL_CONFIGS, "tf2.1", "tf_keras2.21", "policies are Keras 3's dicts", _policy_dict(*_KERAS3_POLICIES)),
-    _rows(
+    _row(Obstacle.POLICY, _ALL_CONFIGS, "tf1.15 to tf2.0", "a policy dict is no dtype before TF 2.1", _policy_dict("Policy", "PolicyV1", *_KERAS3_POLICIES)),
+    _row(Obstacle.POLICY, _ALL_CONFIGS, "tf2.1 to tf2.3", "PolicyV1 came with TF 2.4", _policy_dict("PolicyV1")),
+    _row(
+        Obstacle.POLICY,
         _ALL_CONFIGS,
-        "keras3.0",
-        "keras3.0",
+        "tf1.15 to tf2.4",
+        "a mixed policy is a bare name, which TF 2.5 is the first to read",
+        _policy_dict("mixed-name", "quantized-name"),
+    ),
+    _row(Obstacle.POLICY, _ALL_CONFIGS, "tf2.1 to tf_keras2.21", "policies are Keras 3's dicts", _policy_dict(*_KERAS3_POLICIES)),
+    _row(
+        Obstacle.POLICY,
+        _ALL_CONFIGS,
+        "keras3.0 to keras3.0",
         "policies are dicts of Keras 2 without a module",
         lambda found: _policy_dict("Policy", "PolicyV1")(found) and "Policy.module" not in found.features.policy_keys,
     ),
-    _rows(_ALL_CONFIGS, "keras3.3", "keras3.15", "policies are dicts of Keras 2 (Policy, PolicyV1)", _policy_dict("Policy", "PolicyV1")),
-    _rows(_ALL_CONFIGS, "keras3.0", "keras3.0", "quantised policies and policy maps came later", _policy_dict("quantized-name", *_KERAS3_POLICIES[2:])),
-    _rows(_ALL_CONFIGS, "keras3.3", "keras3.3", "quantised policies and policy maps are dicts, which came with Keras 3.4", _policy_dict(*_KERAS3_POLICIES[2:])),
-    _rows(
-        _ALL_CONFIGS, "keras3.6", "keras3.6", "int4, GPTQ and AWQ came after Keras 3.6", _policy_dict("Int4DTypePolicy", "GPTQDTypePolicy", "AWQDTypePolicy")
+    _row(Obstacle.POLICY, _ALL_CONFIGS, "keras3.3 to keras3.15", "policies are dicts of Keras 2 (Policy, PolicyV1)", _policy_dict("Policy", "PolicyV1")),
+    _row(
+        Obstacle.POLICY,
+        _ALL_CONFIGS,
+        "keras3.0 to keras3.0",
+        "quantised policies and policy maps came later",
+        _policy_dict("quantized-name", *_KERAS3_POLICIES[2:]),
+    ),
+    _row(
+        Obstacle.POLICY,
+        _ALL_CONFIGS,
+        "keras3.3 to keras3.3",
+        "quantised policies and policy maps are dicts, which came with Keras 3.4",
+        _policy_dict(*_KERAS3_POLICIES[2:]),
+    ),
+    _row(
+        Obstacle.POLICY,
+        _ALL_CONFIGS,
+        "keras3.6 to keras3.6",
+        "int4, GPTQ and AWQ came after Keras 3.6",
+        _policy_dict("Int4DTypePolicy", "GPTQDTypePolicy", "AWQDTypePolicy"),
     ),
     # graph ops
-    _rows(_ALL_CONFIGS, "tf1.15", "tf2.3", "op layers of TF 2.4 (TFOpLambda)", _class("TFOpLambda", "SlicingOpLambda")),
-    _rows(
+    _row(Obstacle.GRAPH, _ALL_CONFIGS, "tf1.15 to tf2.3", "op layers of TF 2.4 (TFOpLambda)", _class("TFOpLambda", "SlicingOpLambda")),
+    _row(
+        Obstacle.GRAPH,
         _ALL_CONFIGS,
-        "keras3.0",
-        "keras3.15",
+        "keras3.0 to keras3.15",
         "op layers of Keras 2, which Keras 3 has not",
         _class("TensorFlowOpLayer", "TFOpLambda", "SlicingOpLambda", "ClassMethod"),
     ),
-    _rows("h5", "keras3.0", "keras3.15", "operations in its graph, which HDF5 cannot name", lambda found: bool(found.features.operations)),
+    _row(Obstacle.GRAPH, "h5", "keras3.0 to keras3.15", "operations in its graph, which HDF5 cannot name", lambda found: bool(found.features.operations)),
     # layers of Keras 2 in older Keras 2
-    _rows(_ALL_CONFIGS, "tf1.15", "tf2.4", "an activation is a layer, which TF 2.5 is the first to read", lambda found: found.features.activation_layers),
-    _rows(_ALL_CONFIGS, "tf1.15", "tf2.3", "the class MultiHeadAttention came with TF 2.4", _class("MultiHeadAttention")),
-    _rows(
+    _row(
+        Obstacle.KEY,
         _ALL_CONFIGS,
-        "tf1.15",
-        "tf_keras2.21",
+        "tf1.15 to tf2.4",
+        "an activation is a layer, which TF 2.5 is the first to read",
+        lambda found: found.features.activation_layers,
+    ),
+    _row(Obstacle.CLASS, _ALL_CONFIGS, "tf1.15 to tf2.3", "the class MultiHeadAttention came with TF 2.4", _class("MultiHeadAttention")),
+    _row(
+        Obstacle.GRAPH,
+        _ALL_CONFIGS,
+        "tf1.15 to tf_keras2.21",
         "op layers take float16, and the mixed policy that gave it was lost when TF 2.0 or older saved",
         lambda found: found.features.half_ops and not found.features.half_policies,
     ),
-    _rows(
+    _row(
+        Obstacle.KEY,
         _ALL_CONFIGS,
-        "tf2.5",
-        "tf_keras2.21",
+        "tf2.5 to tf_keras2.21",
         "MultiHeadAttention lacks the keys query_shape, key_shape, value_shape",
         lambda found: _class("MultiHeadAttention")(found) and not found.has_key("MultiHeadAttention", "query_shape"),
     ),
     # models that a file cannot rebuild
-    _rows("h5", "tf1.15", "keras3.15", "a subclassed model, which HDF5 cannot rebuild", lambda found: found.features.root_class not in MODEL_CLASSES),
-    _rows(
+    _row(
+        Obstacle.MODEL,
         "h5",
-        "tf1.15",
-        "keras3.15",
+        "tf1.15 to keras3.15",
+        "a subclassed model, which HDF5 cannot rebuild",
+        lambda found: found.features.root_class not in MODEL_CLASSES,
+    ),
+    _row(
+        Obstacle.MODEL,
+        "h5",
+        "tf1.15 to keras3.15",
         "a Sequential without an input shape, which has no variables to load into",
         lambda found: found.features.shapeless and found.features.root_class == "Sequential",
     ),
-    _rows(_ALL_CONFIGS, "tf1.15", "tf2.9", "the class GroupNormalization came with TF 2.11", _class("GroupNormalization")),
-    _rows(_ALL_CONFIGS, "tf2.1", "tf2.9", "Normalization has the key invert of TF 2.13", _key("Normalization", "invert")),
-    _rows(
+    _row(Obstacle.CLASS, _ALL_CONFIGS, "tf1.15 to tf2.9", "the class GroupNormalization came with TF 2.11", _class("GroupNormalization")),
+    _row(Obstacle.KEY, _ALL_CONFIGS, "tf2.1 to tf2.9", "Normalization has the key invert of TF 2.13", _key("Normalization", "invert")),
+    _row(
+        Obstacle.KEY,
         _ALL_CONFIGS,
-        "tf2.4",
-        "tf2.4",
+        "tf2.4 to tf2.4",
         "MultiHeadAttention has the keys query_shape, key_shape, value_shape of TF 2.5",
         _key("MultiHeadAttention", "query_shape"),
     ),
     # layers of Keras 2 in Keras 3
-    _rows("h5", "keras3.0", "keras3.15", "nested models, whose graph Keras 3 misreads", lambda found: found.features.nested_models and not _is_keras3(found)),
-    _rows("h5", "keras3.0", "keras3.15", "an activation is a layer of Keras 2", lambda found: found.features.activation_layers and not _is_keras3(found)),
-    _rows(
+    _row(
+        Obstacle.MODEL,
         "h5",
-        "keras3.0",
-        "keras3.15",
+        "keras3.0 to keras3.15",
+        "nested models, whose graph Keras 3 misreads",
+        lambda found: found.features.nested_models and not _is_keras3(found),
+    ),
+    _row(
+        Obstacle.KEY,
+        "h5",
+        "keras3.0 to keras3.15",
+        "an activation is a layer of Keras 2",
+        lambda found: found.features.activation_layers and not _is_keras3(found),
+    ),
+    _row(
+        Obstacle.CLASS,
+        "h5",
+        "keras3.0 to keras3.15",
         "layers inside others are serialised without a module",
         lambda found: found.features.bare_nested and not _is_keras3(found),
     ),
-    _rows("h5", "keras3.0", "keras3.15", "recurrent layers have the key time_major", _key(_K2_RNNS, "time_major")),
-    _rows("h5", "keras3.0", "keras3.15", "MultiHeadAttention has the keys query_shape, key_shape, value_shape", _key("MultiHeadAttention", "query_shape")),
-    _rows(
+    _row(Obstacle.KEY, "h5", "keras3.0 to keras3.15", "recurrent layers have the key time_major", _key(_K2_RNNS, "time_major")),
+    _row(
+        Obstacle.KEY,
         "h5",
-        "keras3.0",
-        "keras3.3",
+        "keras3.0 to keras3.15",
+        "MultiHeadAttention has the keys query_shape, key_shape, value_shape",
+        _key("MultiHeadAttention", "query_shape"),
+    ),
+    _row(
+        Obstacle.CLASS,
+        "h5",
+        "keras3.0 to keras3.3",
         "initialisers of class Orthogonal, which Keras 3 names so from 3.7 on",
         lambda found: _class("Orthogonal")(found) and not _is_keras3(found),
     ),
-    _rows(
+    _row(
+        Obstacle.KEY,
         "h5 json",
-        "tf1.15",
-        "tf2.5",
+        "tf1.15 to tf2.5",
         "StringLookup says the dtype of its output, which TF 2.6 is the first to read",
         lambda found: _class("StringLookup")(found) and found.written_by("tf2.9", "tf_keras2.21"),
     ),
-    _rows(
+    _row(
+        Obstacle.KEY,
         "h5",
-        "keras3.6",
-        "keras3.15",
+        "keras3.6 to keras3.15",
         "Rescaling lacks the key offset, which TF 2.3 is the first to write",
         lambda found: _class("Rescaling")(found) and not found.has_key("Rescaling", "offset"),
     ),
-    _rows("h5", "keras3.0", "keras3.0", "Embedding has the key input_length", _key("Embedding", "input_length")),
+    _row(Obstacle.KEY, "h5", "keras3.0 to keras3.0", "Embedding has the key input_length", _key("Embedding", "input_length")),
     # keys of later Keras 3
-    _rows(
+    _row(
+        Obstacle.KEY,
         "json keras",
-        "keras3.0",
-        "keras3.3",
+        "keras3.0 to keras3.3",
         "MultiHeadAttention has the key seed of Keras 3.4",
         lambda found: found.has_key("MultiHeadAttention", "seed") and _is_keras3(found),
     ),
-    _rows(
+    _row(
+        Obstacle.KEY,
         _ALL_CONFIGS,
-        "keras3.0",
-        "keras3.6",
+        "keras3.0 to keras3.6",
         "layers have the key quantization_config of Keras 3.13",
         _key("Dense EinsumDense Embedding", "quantization_config"),
     ),
-    _rows(
+    _row(
+        Obstacle.KEY,
         _ALL_CONFIGS,
-        "keras3.0",
-        "keras3.6",
+        "keras3.0 to keras3.6",
         "input layers have the key optional of Keras 3.13",
         lambda found: found.has_key("InputLayer", "optional") and _is_keras3(found),
     ),
-    _rows(
+    _row(
+        Obstacle.KEY,
         _ALL_CONFIGS,
-        "keras3.0",
-        "keras3.6",
+        "keras3.0 to keras3.6",
         "BatchNormalization has the key renorm of Keras 3.14",
         lambda found: found.has_key("BatchNormalization", "renorm") and _is_keras3(found),
     ),
-    _rows(
+    _row(
+        Obstacle.KEY,
         _ALL_CONFIGS,
-        "keras3.0",
-        "keras3.6",
+        "keras3.0 to keras3.6",
         "initialisers have the key input_axes of Keras 3.15",
         _key("GlorotUniform GlorotNormal HeNormal HeUniform VarianceScaling", "input_axes"),
     ),
     # storage
-    _rows(
+    _row(
+        Obstacle.STORAGE,
         "h5",
-        "keras3.0",
-        "keras3.0",
+        "keras3.0 to keras3.0",
         "Keras 3.0 reads the training configuration even with compile=False",
         lambda found: found.document.training_part is not None,
     ),
-    _rows("h5", "tf1.15", "tf2.4", "a layer keeps its variables in bfloat16, which these read from no HDF5", lambda found: found.features.bfloat16_policies),
-    _rows("h5", "tf1.15", "keras3.15", "bfloat16 variables, which no Keras reads from HDF5", lambda found: found.opaque_storage),
-    _rows("keras", "tf2.12", "tf_keras2.21", "bfloat16 variables, which Keras 2 does not read", lambda found: found.opaque_storage),
+    _row(
+        Obstacle.STORAGE,
+        "h5",
+        "tf1.15 to tf2.4",
+        "a layer keeps its variables in bfloat16, which these read from no HDF5",
+        lambda found: found.features.bfloat16_policies,
+    ),
+    _row(Obstacle.STORAGE, "h5", "tf1.15 to keras3.15", "bfloat16 variables, which no Keras reads from HDF5", lambda found: found.opaque_storage),
+    _row(Obstacle.STORAGE, "keras", "tf2.12 to tf_keras2.21", "bfloat16 variables, which Keras 2 does not read", lambda found: found.opaque_storage),
 )
 """The first row that applies gives the reason."""

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool import capabilities, opaque
+from policytool.model import Cause, Obstacle
 from policytool.plan import Kind, Refusal
 from policytool.planning import foreign, propagation
 from policytool.planning.decisions import Decisions
@@ -55,7 +56,14 @@ def loaders(document: Document, edits: Iterable[Edit], verdicts: tuple[Verdict, 
         return verdicts
     used = {name for metadata in document.parts.values() for name in _activations(metadata)}
     later = {name: LOADERS.index(first) for name, first in foreign.FIRST_BUILT.items() if name in used}
-    return tuple(verdict if verdict.reason is not None else replace(verdict, reason=_revives_more(verdict.loader, later)) for verdict in verdicts)
+    return tuple(_with(verdict, _revives_more(verdict.loader, later)) for verdict in verdicts)
+
+
+def _with(verdict: Verdict, reason: str | None) -> Verdict:
+    """Return a verdict with one more reason for a refusal, which comes last."""
+    if reason is None:
+        return verdict
+    return replace(verdict, reason=verdict.reason or reason, causes=(*verdict.causes, Cause(kind=Obstacle.GRAPH, reason=reason)))
 
 
 def _revives_more(loader: str, later: Mapping[str, int]) -> str | None:
