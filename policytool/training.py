@@ -22,6 +22,9 @@ ALIASES: Final = {
 """What ``compile("adam")`` stands for: Keras looks the lower-cased name up among its optimizers (``keras.optimizers.get``)."""
 
 _MAX_WRAPPERS: Final = 8
+_INNER: Final = ("inner_optimizer", "optimizer")
+_NEW_STYLE_KEYS: Final = frozenset({"jit_compile", "use_ema", "is_legacy_optimizer"})
+"""Keys that optimizers of TF 2.11 on write and those of the old kind do not."""
 
 
 def optimizer_place(document: Document) -> tuple[Address, Json] | None:
@@ -87,3 +90,37 @@ def scale_of(config: dict[str, Json]) -> Dynamic | Fixed | None:
     if config.get("dynamic", True) is False:
         return Fixed(value=initial)
     return Dynamic(initial=initial, growth_steps=_spelling.whole(config, "dynamic_growth_steps", Dynamic().growth_steps))
+
+
+def is_wrapped(value: Json) -> bool:
+    """Return whether the optimizer stands in a loss-scaling wrapper."""
+    return isinstance(value, dict) and str(value.get("class_name")).rpartition(">")[2] in WRAPPERS
+
+
+def inner_of(value: Json) -> tuple[str, Json] | None:
+    """Return the key and the value of the optimizer in a wrapper; None for a wrapper without one."""
+    config = value.get("config") if isinstance(value, dict) else None
+    if isinstance(config, dict):
+        for key in _INNER:
+            if key in config:
+                return key, config[key]
+    return None
+
+
+def unwrapped(value: Json) -> Json:
+    """Return the optimizer without its loss-scaling wrappers."""
+    while is_wrapped(value) and (inner := inner_of(value)) is not None:
+        value = inner[1]
+    return value
+
+
+def class_of(value: Json) -> str:
+    """Return the class of an optimizer without its wrapper."""
+    inner = unwrapped(value)
+    return str(inner.get("class_name") if isinstance(inner, dict) else inner).rpartition(">")[2]
+
+
+def is_new_style(value: Json) -> bool:
+    """Return whether an optimizer of Keras 2 is one of TF 2.11 on, which its own kind of wrapper goes around."""
+    config = value.get("config") if isinstance(value, dict) else None
+    return isinstance(config, dict) and not _NEW_STYLE_KEYS.isdisjoint(config) and config.get("is_legacy_optimizer") is not True

@@ -7,6 +7,8 @@ the optimizer, and there it survives.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
 from policytool import generations
@@ -16,11 +18,94 @@ from policytool.planning.base import base_policy
 from policytool.policy import Auto, Dynamic, Fixed, Policy
 
 if TYPE_CHECKING:
-    from policytool.model import Optimizer
     from policytool.planning.subject import Subject
 
 _DROPPED: Final = "loss-scale-dropped"
 _WRAP: Final = "tf.keras.mixed_precision.LossScaleOptimizer"
+_EXAMPLES: Final = 3
+
+
+class Fate(Enum):
+    """What dropping the loss scale of a policy comes to."""
+
+    SAME = auto()
+    """The saved optimizer has the same."""
+
+    UNSCALED = auto()
+    """Neither the policy nor the saved optimizer scales."""
+
+    PLAIN = auto()
+    """The saved optimizer scales nothing."""
+
+    OTHER = auto()
+    """The saved optimizer has another."""
+
+    COMPILED_ANEW = auto()
+    """There is no saved optimizer, and ``compile()`` does the same by itself."""
+
+    UNCOMPILED = auto()
+    """There is no saved optimizer, and ``compile()`` does otherwise."""
+
+    INERT = auto()
+    """It is not the model's policy that has one."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """What becomes of training where loaders, or a migration, drop the loss scales of a model's policies."""
+
+    fate: Fate
+    policy: str | None = None
+    """The name of the model's policy; None where only layers have a loss scale."""
+
+    scale: Dynamic | Fixed | None = None
+    """What the model's policy says; None for no scaling."""
+
+    others: Dynamic | Fixed | None = None
+    """What the saved optimizer has."""
+
+    layers: tuple[str, ...] = ()
+    """The paths of the layers whose policies have a loss scale."""
+
+    @property
+    def matters(self) -> bool:
+        """Whether training goes on otherwise."""
+        return self.fate in {Fate.PLAIN, Fate.OTHER, Fate.UNCOMPILED}
+
+    @property
+    def line(self) -> str:
+        """What to write before ``compile()`` for the policy's loss scale."""
+        return _line(self.scale)
+
+    @property
+    def what(self) -> str:
+        """What is dropped, in words."""
+        match self.fate:
+            case Fate.INERT:
+                paths = ", ".join(self.layers[:_EXAMPLES]) + (", ..." if len(self.layers) > _EXAMPLES else "")
+                return f"the loss scales of {len(self.layers)} layer policies ({paths})"
+            case Fate.UNSCALED:
+                return "the policy's loss_scale=None"
+        return f"the policy's loss scale ({words(self.scale)})"
+
+    @property
+    def consequence(self) -> str:
+        """What that means for training, as a sentence part."""
+        match self.fate:
+            case Fate.SAME:
+                return "the saved optimizer has the same and keeps it"
+            case Fate.UNSCALED:
+                return "the saved optimizer scales nothing and stays so, and compiling anew under mixed_float16 would wrap it"
+            case Fate.PLAIN:
+                return "the saved optimizer scales nothing: training goes on without"
+            case Fate.OTHER:
+                return f"the saved optimizer has another ({words(self.others)}), which counts"
+            case Fate.COMPILED_ANEW:
+                return f"compile() does the same under {self.policy} by itself"
+            case Fate.UNCOMPILED:
+                return "the model is not compiled, so nothing keeps it"
+            case Fate.INERT:
+                return "they were inert: only the model's policy scales losses"
 
 
 def model_policy(subject: Subject) -> Policy | None:
@@ -51,6 +136,24 @@ def scale_to_keep(subject: Subject) -> Dynamic | Fixed | None:
     return found.effective_loss_scale
 
 
+def verdict(subject: Subject) -> Verdict | None:
+    """Return what dropping the loss scales of a model's policies comes to; None where no policy passes one."""
+    scaled = tuple(subject.layers[index].path for index, site in enumerate(subject.sites) if spells_scale(site.spelled) and site.sub_policy is None)
+    if not scaled:
+        return None
+    found = model_policy(subject)
+    if found is None or not _is_explicit(found):
+        return Verdict(fate=Fate.INERT, layers=scaled)
+    scale, optimizer = found.effective_loss_scale, subject.analysis.model.optimizer
+    if optimizer is None:
+        does_the_same = scale == (Dynamic() if found.name == "mixed_float16" else None)
+        return Verdict(fate=Fate.COMPILED_ANEW if does_the_same else Fate.UNCOMPILED, policy=found.name, scale=scale, layers=scaled)
+    others = optimizer.loss_scale
+    same = Fate.UNSCALED if scale is None else Fate.SAME
+    differs = Fate.PLAIN if others is None else Fate.OTHER
+    return Verdict(fate=same if scale == others else differs, policy=found.name, scale=scale, others=others, layers=scaled)
+
+
 def notes(subject: Subject, *, kept: bool, leaves: str | None) -> tuple[Note, ...]:
     """
     Return what is to be said of the loss scales that the plan drops.
@@ -58,60 +161,27 @@ def notes(subject: Subject, *, kept: bool, leaves: str | None) -> tuple[Note, ..
     :param kept: whether the model's moves into the optimizer
     :param leaves: the policy that the model goes to from mixed_float16, and the optimizer with it; None where it does not
     """
-    scaled = [index for index, site in enumerate(subject.sites) if spells_scale(site.spelled) and site.sub_policy is None]
-    if not scaled:
+    found = verdict(subject)
+    if found is None:
         return ()
-    found = model_policy(subject)
-    if found is None or not _is_explicit(found):
-        paths = ", ".join(subject.layers[index].path for index in scaled[:3])
-        message = f"the loss scales of {len(scaled)} layer policies ({paths}{', ...' if len(scaled) > 3 else ''}) are dropped; they were inert: only the model's policy scales losses"  # noqa: PLR2004, E501  # three examples
-        return (Note(severity=Severity.NOTE, code="loss-scale-inert", message=message),)
+    if found.fate is Fate.INERT:
+        return (Note(severity=Severity.NOTE, code="loss-scale-inert", message=f"{found.what} are dropped; {found.consequence}"),)
+    scale = words(found.scale)
     if leaves is not None:
-        message = f"the policy's loss scale ({_words(found.effective_loss_scale)}) is dropped, as {leaves} needs none"
-        return (Note(severity=Severity.NOTE, code=_DROPPED, message=message),)
-    optimizer = subject.analysis.model.optimizer
-    if optimizer is None:
-        return _uncompiled(found)
-    return (_kept_note(found),) if kept else (_compiled(found, optimizer),)
+        return (Note(severity=Severity.NOTE, code=_DROPPED, message=f"the policy's loss scale ({scale}) is dropped, as {leaves} needs none"),)
+    if kept:
+        return (Note(severity=Severity.NOTE, code="loss-scale-moved", message=f"the policy's loss scale ({scale}) moves into the saved optimizer"),)
+    joint = ", and" if found.fate in {Fate.PLAIN, Fate.UNCOMPILED} else ";"
+    message = f"{found.what} is dropped{joint} {found.consequence}"
+    if found.fate is Fate.PLAIN:
+        message += "; --loss-scale keep moves it into the optimizer"
+    elif found.fate is Fate.UNCOMPILED:
+        message += f"; before compile() write {found.line}"
+    return (Note(severity=Severity.WARNING if found.matters else Severity.NOTE, code=_DROPPED, message=message),)
 
 
 def _is_explicit(found: Policy) -> bool:
     return found.loss_scale is not None and not isinstance(found.loss_scale, Auto)
-
-
-def _kept_note(found: Policy) -> Note:
-    message = f"the policy's loss scale ({_words(found.effective_loss_scale)}) moves into the saved optimizer"
-    return Note(severity=Severity.NOTE, code="loss-scale-moved", message=message)
-
-
-def _compiled(found: Policy, optimizer: Optimizer) -> Note:
-    policys, optimizers = found.effective_loss_scale, optimizer.loss_scale
-    if policys is not None and policys == optimizers:
-        message = f"the policy's loss scale ({_words(policys)}) is dropped; the saved optimizer has the same and keeps it"
-        return Note(severity=Severity.NOTE, code=_DROPPED, message=message)
-    if policys is None and optimizers is None:
-        message = (
-            "the policy's loss_scale=None is dropped; the saved optimizer scales nothing and stays so, and compiling anew under mixed_float16 would wrap it"
-        )
-        return Note(severity=Severity.NOTE, code=_DROPPED, message=message)
-    if optimizers is None:
-        message = (
-            f"the policy's loss scale ({_words(policys)}) is dropped, and the saved optimizer scales nothing: "
-            "training goes on without; --loss-scale keep moves it into the optimizer"
-        )
-        return Note(severity=Severity.WARNING, code=_DROPPED, message=message)
-    message = f"the policy's loss scale ({_words(policys)}) is dropped; the saved optimizer has another ({_words(optimizers)}), which counts"
-    return Note(severity=Severity.WARNING, code=_DROPPED, message=message)
-
-
-def _uncompiled(found: Policy) -> tuple[Note, ...]:
-    """Nothing is in the file to keep it in: say what to write before ``compile()`` where a modern compile would do otherwise."""
-    scale = found.effective_loss_scale
-    if scale == (Dynamic() if found.name == "mixed_float16" else None):
-        message = f"the policy's loss scale ({_words(scale)}) is dropped; compile() does the same under {found.name} by itself"
-        return (Note(severity=Severity.NOTE, code=_DROPPED, message=message),)
-    message = f"the policy's loss scale ({_words(scale)}) is dropped, and the model is not compiled, so nothing keeps it; before compile() write {_line(scale)}"
-    return (Note(severity=Severity.WARNING, code=_DROPPED, message=message),)
 
 
 def _line(scale: Dynamic | Fixed | None) -> str:
@@ -124,7 +194,8 @@ def _line(scale: Dynamic | Fixed | None) -> str:
     return f"optimizer = {_WRAP}(optimizer, dynamic=False, initial_scale=1), or in Keras 3 compile(..., auto_scale_loss=False)"
 
 
-def _words(scale: Dynamic | Fixed | None) -> str:
+def words(scale: Dynamic | Fixed | None) -> str:
+    """Return a loss scale in words."""
     match scale:
         case Fixed(value=value):
             return f"fixed {value:g}"

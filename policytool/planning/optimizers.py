@@ -22,10 +22,6 @@ if TYPE_CHECKING:
 _CURRENT: Final = "LossScaleOptimizer"
 _NEW_STYLE: Final = "LossScaleOptimizerV3"
 _FACTOR: Final = "loss_scale_factor"
-_INNER: Final = ("inner_optimizer", "optimizer")
-_NEW_STYLE_KEYS: Final = frozenset({"jit_compile", "use_ema", "is_legacy_optimizer"})
-"""Keys that optimizers of TF 2.11 on write and those of the old kind do not."""
-
 _ONLY_MULTIPLIER: Final = Dynamic().multiplier
 
 
@@ -44,27 +40,6 @@ class Dialect:
     """Optimizers that the library's own wrapper refuses ("inner_optimizer" must be an instance of Optimizer)."""
 
 
-def is_wrapped(value: Json) -> bool:
-    """Return whether the optimizer stands in a loss-scaling wrapper."""
-    return isinstance(value, dict) and str(value.get("class_name")).rpartition(">")[2] in training.WRAPPERS
-
-
-def inner_of(value: Json) -> tuple[str, Json] | None:
-    """Return the key and the value of the optimizer in a wrapper; None for a wrapper without one."""
-    config = value.get("config") if isinstance(value, dict) else None
-    if isinstance(config, dict):
-        for key in _INNER:
-            if key in config:
-                return key, config[key]
-    return None
-
-
-def class_of(value: Json) -> str:
-    """Return the class of an optimizer without its wrapper."""
-    inner = unwrapped(value)
-    return str(inner.get("class_name") if isinstance(inner, dict) else inner).rpartition(">")[2]
-
-
 def scale_of(value: Json) -> Dynamic | Fixed | None:
     """
     Return the loss scale of a serialised optimizer.
@@ -75,22 +50,15 @@ def scale_of(value: Json) -> Dynamic | Fixed | None:
     return optimizer.loss_scale if optimizer else None
 
 
-def unwrapped(value: Json) -> Json:
-    """Return the optimizer without its loss-scaling wrappers."""
-    while is_wrapped(value) and (inner := inner_of(value)) is not None:
-        value = inner[1]
-    return value
-
-
 def modernised(value: Json) -> Json:
     """
     Return the optimizer with its wrapper in the spelling of TF 2.4 on, which every later Keras 2 reads; the value itself where it has that already.
 
     :raises SpellingError: for a multiplier other than 2, which has no modern form, and for what no release writes.
     """
-    if not is_wrapped(value) or not isinstance(value, dict):
+    if not training.is_wrapped(value) or not isinstance(value, dict):
         return value
-    class_name, config, inner = str(value["class_name"]), value.get("config"), inner_of(value)
+    class_name, config, inner = str(value["class_name"]), value.get("config"), training.inner_of(value)
     if not isinstance(config, dict) or inner is None or (class_name != "LossScaleOptimizerV1" and inner[0] == "inner_optimizer"):
         return value
     scale = training.scale_of(config)
@@ -107,20 +75,14 @@ def wrapped(value: Json, scale: Dynamic | Fixed, dialect: Dialect) -> Json:
     """
     if dialect.keras3:
         return _wrapped_keras3(value, scale)
-    if class_of(value) in dialect.unwrapped:
-        raise SpellingError(f"the library's own LossScaleOptimizer refuses {class_of(value)}")
+    if training.class_of(value) in dialect.unwrapped:
+        raise SpellingError(f"the library's own LossScaleOptimizer refuses {training.class_of(value)}")
     inner = _with_modules(value, dialect) if dialect.archive else value
-    class_name, config = _NEW_STYLE if is_new_style(value) else _CURRENT, _keras2_config(scale, inner)
+    class_name, config = _NEW_STYLE if training.is_new_style(value) else _CURRENT, _keras2_config(scale, inner)
     if not dialect.archive:
         return {"class_name": class_name, "config": config}
     module = f"{dialect.package}.mixed_precision.loss_scale_optimizer"
     return {"module": module, "class_name": class_name, "config": config, "registered_name": class_name}
-
-
-def is_new_style(value: Json) -> bool:
-    """Return whether an optimizer of Keras 2 is one of TF 2.11 on, which its own kind of wrapper goes around."""
-    config = value.get("config") if isinstance(value, dict) else None
-    return isinstance(config, dict) and not _NEW_STYLE_KEYS.isdisjoint(config) and config.get("is_legacy_optimizer") is not True
 
 
 def has_factor(value: Json) -> bool:

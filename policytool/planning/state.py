@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from policytool import training
 from policytool.plan import Note, Severity, Slot
 from policytool.planning import optimizers
 from policytool.policy import Dynamic
@@ -52,10 +53,10 @@ def moved(subject: Subject, dialect: Dialect, before: Json, after: Json, *, leav
     outer, inner = numbered(subject, OUTER), numbered(subject, INNER)
     if subject.document.format != "keras" or not outer:
         return None
-    wraps, wrapped = optimizers.is_wrapped(after), optimizers.is_wrapped(before) or (leaves_scaled and bool(inner))
+    wraps, wrapped = training.is_wrapped(after), training.is_wrapped(before) or (leaves_scaled and bool(inner))
     if wraps == wrapped or (wraps and inner):
         return None
-    if dialect.keras3 and optimizers.class_of(after) in _OTHERWISE:
+    if dialect.keras3 and training.class_of(after) in _OTHERWISE:
         return ()
     if wraps:
         own = _own_variables(after) if dialect.keras3 else ()
@@ -67,8 +68,8 @@ def moved(subject: Subject, dialect: Dialect, before: Json, after: Json, *, leav
 
 def notes(subject: Subject, dialect: Dialect, before: Json, after: Json, state: tuple[Slot, ...] | None) -> tuple[Note, ...]:
     """Return what loaders make of the state under another wrapper."""
-    was, will = optimizers.is_wrapped(before), optimizers.is_wrapped(after)
-    name = optimizers.class_of(after)
+    was, will = training.is_wrapped(before), training.is_wrapped(after)
+    name = training.class_of(after)
     found = []
     if state == ():
         message = f"{name} saves another number of variables when it is wrapped, so its state fits nowhere and is left out: training starts with a fresh one"
@@ -83,14 +84,14 @@ def notes(subject: Subject, dialect: Dialect, before: Json, after: Json, state: 
 
 def about_bfloat16(subject: Subject, dialect: Dialect, value: Json) -> tuple[Note, ...]:
     """Return the warning for the one state that no loader reads: slots of bfloat16 variables, of an optimizer of the old kind, in HDF5."""
-    if subject.document.format != "h5" or dialect.keras3 or optimizers.is_new_style(optimizers.unwrapped(value)):
+    if subject.document.format != "h5" or dialect.keras3 or training.is_new_style(training.unwrapped(value)):
         return ()
     message = "no Keras reads the slots of an optimizer of the old kind into bfloat16 from HDF5: load the model with compile=False and compile it anew"
     return (Note(severity=Severity.WARNING, code="optimizer-state", message=message),)
 
 
 def _about_hdf5(before: Json, *, wraps: bool) -> Note:
-    if wraps and optimizers.is_new_style(before):
+    if wraps and training.is_new_style(before):
         message = "no Keras restores LossScaleOptimizerV3's state from HDF5: training starts with fresh slots; --optimizer keep leaves the optimizer as it is"
         return Note(severity=Severity.WARNING, code="optimizer-state", message=message)
     message = "the optimizer's state stays in its place: HDF5 holds that of the optimizer itself, wrapped or not"

@@ -120,7 +120,7 @@ def _modernise(work: _Work) -> None:
 
 def _lost_its_wrapper(subject: Subject, before: Json, dialect: Dialect) -> bool:
     """Return whether Keras 3's compile() wrapped the optimizer, and only its state shows it: such a file loads with an optimizer that starts anew."""
-    return dialect.keras3 and dialect.archive and not optimizers.is_wrapped(before) and state.is_of_wrapper(subject)
+    return dialect.keras3 and dialect.archive and not training.is_wrapped(before) and state.is_of_wrapper(subject)
 
 
 def _mend_wrapper(work: _Work, dialect: Dialect, *, keep: bool) -> None:
@@ -135,7 +135,7 @@ def _mend_wrapper(work: _Work, dialect: Dialect, *, keep: bool) -> None:
 
 
 def _wrap(work: _Work, scale: Dynamic | Fixed, dialect: Dialect, reason: str) -> None:
-    if optimizers.is_wrapped(work.value) or optimizers.has_factor(work.value):
+    if training.is_wrapped(work.value) or optimizers.has_factor(work.value):
         return
     try:
         work.change(optimizers.wrapped(work.value, scale, dialect), reason)
@@ -147,9 +147,9 @@ def _follow(subject: Subject, work: _Work, dialect: Dialect, base: str | None, t
     """Let the optimizer follow the model's policy: to mixed_float16 it scales losses, away from it it does not."""
     if to == _SCALED:
         _wrap(work, Dynamic(), dialect, "mixed_float16 needs loss scaling")
-    elif base == _SCALED and optimizers.is_wrapped(work.value):
+    elif base == _SCALED and training.is_wrapped(work.value):
         work.reasons.clear()  # how the wrapper is spelled no longer matters
-        work.change(optimizers.unwrapped(work.value), f"{to} needs no loss scaling")
+        work.change(training.unwrapped(work.value), f"{to} needs no loss scaling")
     elif base == _SCALED and optimizers.has_factor(work.value):
         optimizer = subject.analysis.model.optimizer
         scale = optimizer.loss_scale if optimizer else None
