@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from policytool.discovery import Input
+    from policytool.remedies import Mended
     from policytool.rules import Question, Rule
 
 
@@ -29,6 +30,9 @@ class Audit:
 
     rules: tuple[Rule, ...] = rules.RULES
     """Those that were asked; the rule of every finding is among them."""
+
+    mended: tuple[Mended, ...] = ()
+    """With ``--fix`` or ``--diff``, what was done to each model that has findings with remedies; ``audited`` is what remains."""
 
 
 def audit_all(inputs: Iterable[Input], question: Question) -> Iterator[Audited | Failure | None]:

@@ -36,6 +36,8 @@ class View:
     colour: bool = False
     unicode: bool = True
     variables: bool = False
+    suppressed: bool = False
+    """Whether findings that were let pass are shown too (``--show-suppressed``)."""
 
     @property
     def ellipsis(self) -> str:
