@@ -6,6 +6,7 @@ Everything that can go wrong, as one tree.
     │   └── PolicyNameError      a name that no release knows
     ├── ModelFileError           a file could not be read (exit code 3); has a path and a stable code
     ├── ReportError              a report could not be written (exit code 3)
+    ├── BaselineError            a file is no baseline of ours (exit code 3)
     ├── BundleError              the same of a checkpoint, which knows no path: who reads it makes a ModelFileError of it
     ├── WorkerError              the child process with TensorFlow could not do its job (exit code 3)
     └── SpellingError            a policy that a generation has no words for
@@ -30,6 +31,10 @@ class PolicyNameError(UsageError):
 
 class ReportError(PolicytoolError):
     """A report that cannot go where it should."""
+
+
+class BaselineError(PolicytoolError):
+    """A file that should be a baseline of findings and cannot be read as one."""
 
 
 class SpellingError(PolicytoolError):

@@ -2,40 +2,48 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from dataclasses import replace
+from datetime import date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from policytool import discovery
-from policytool.cli import options, report_option
+from policytool.cli import options, report_option, selection_options
 from policytool.cli.exit_codes import Exit
 from policytool.cli.progress import counted
+from policytool.cli.selection_options import NEVER
 from policytool.finding import Severity, worst
-from policytool.operations import auditing
+from policytool.operations import auditing, baselines, mending
+from policytool.operations.mending import Mending
 from policytool.planning.targets import target as named_target
+from policytool.remedies import Outcome
 from policytool.reports._layout import clean
 from policytool.reports.findings import FINDING_REPORTERS
+from policytool.reports.plans import Migrations
+from policytool.reports.plans import diff as diffs
 from policytool.rules import Device, Question
+from policytool.selecting import selectors
+from policytool.selecting.baselines import Baseline, past
+from policytool.selecting.suppressions import Passing, expired, idle, narrowed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
     from policytool.cli.report_option import ReportFile
+    from policytool.operations.auditing import Audit
+    from policytool.operations.migration import Migration
+    from policytool.selecting.suppressions import PerFileIgnore
 
-_NEVER: Final = "never"
 
-
-@click.command("audit", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command("audit", cls=selection_options.Audit, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
-@click.option("--target", multiple=True, metavar="LOADER", help="A loader that is to take the models, such as keras3 or tf2.15; repeatable.")
-@click.option("--device", type=click.Choice([one.value for one in Device]), help="Where the models are to run.")
-@click.option("--weights", is_flag=True, help="Read the stored values too.")
-@click.option(
-    "--fail-on",
-    type=click.Choice([*(one.value for one in Severity), _NEVER]),
-    default=Severity.WARNING.value,
-    show_default=True,
-    envvar="POLICYTOOL_FAIL_ON",
-    help="The least severity that makes the exit code 1.",
-)
+@selection_options.chosen
+@click.option("--fix", is_flag=True, envvar="POLICYTOOL_FIX", help="Mend in place what migrate mends without changing what is computed; keep NAME.bak.")
+@click.option("--unsafe-fixes", is_flag=True, envvar="POLICYTOOL_UNSAFE_FIXES", help="With --fix or --diff, mend too what changes numerics or training.")
+@click.option("--diff", is_flag=True, envvar="POLICYTOOL_DIFF", help="Show what --fix would change, and write nothing.")
+@click.option("--backup/--no-backup", default=True, show_default=True, envvar="POLICYTOOL_BACKUP", help="Whether --fix keeps the original.")
 @options.formatted([reporter.name for reporter in FINDING_REPORTERS])
 @report_option.option(FINDING_REPORTERS)
 @click.option("-0", "--null", is_flag=True, help="Paths on stdin end in NUL instead of newlines.")
@@ -43,12 +51,23 @@ _NEVER: Final = "never"
 def command(
     *,
     paths: tuple[str, ...],
+    select: tuple[str, ...],
+    ignore: tuple[str, ...],
+    per_file_ignores: tuple[PerFileIgnore, ...],
     target: tuple[str, ...],
     device: str | None,
+    weights: bool,
     fail_on: str,
+    no_models_ok: bool,
+    show_suppressed: bool,
+    baseline: Path | None,
+    write_baseline: Path | None,
+    fix: bool,
+    unsafe_fixes: bool,
+    diff: bool,
+    backup: bool,
     format: str,  # the option's name
     report: tuple[ReportFile, ...],
-    weights: bool,
     null: bool,
     verbose: bool,
     quiet: bool,
@@ -59,30 +78,88 @@ def command(
     """
     Find what will not load, will not train as before, or will compute wrongly, and say how to mend it.
 
-    PATH is what inspect takes. Nothing is written.
+    PATH is what inspect takes. Nothing is written but by --fix, --write-baseline and --report.
     """
+    selected = selectors.selectors(select, "--select")
+    remembered = baselines.read(baseline) if baseline is not None else Baseline()
     question = Question(
-        targets=tuple(dict.fromkeys(named_target(name) for name in target)), device=Device(device) if device is not None else None, weights=weights
+        rules=selectors.chosen(selected, selectors.selectors(ignore, "--ignore")),
+        targets=tuple(dict.fromkeys(named_target(name) for name in target)),
+        device=Device(device) if device is not None else None,
+        weights=weights,
+        signatures=remembered.by_path,
     )
     listed = list(options.listed(paths, null=null))
     found = list(discovery.inputs(listed)) if listed or not paths else []  # an empty list on stdin means no file, not every file
-    report_option.check(report, found)
+    if write_baseline is not None:
+        report_option.check_place(f"--write-baseline {write_baseline}", write_baseline, [one.path for one in found if one.exact])
+    report_option.check(report, found, [file for file in (baseline, write_baseline) if file is not None])
+    _say(selectors.unasked(selected, question), quiet=quiet)
+    passing = Passing(directory=Path.cwd().as_posix(), today=_today(), suppressions=selection_options.suppressions(), per_file=per_file_ignores)
     audit = auditing.gathered(counted(auditing.audit_all(found, question), len(found), progress, "audit"))
-    unwritten = report_option.written(report, FINDING_REPORTERS, audit)
+    passing = baselines.added(remembered, audit.audited, passing)
+    migrations: tuple[Migration, ...] = ()
+    if fix or diff:
+        audit, migrations = mending.mended(
+            audit, found, question, passing, Mending(unsafe=unsafe_fixes, write=not diff, backup=backup, targets=question.targets)
+        )
+    unwritten: list[str] = []
+    if write_baseline is not None:
+        unwritten = report_option.write_text(f"--write-baseline {write_baseline}", write_baseline, baselines.text(audit.audited, passing, write_baseline))
+        passing = replace(passing, known=baselines.own(audit.audited, passing).known)
+    audit = replace(audit, audited=tuple(narrowed(audited, passing) for audited in audit.audited))
+    unwritten += report_option.written(report, FINDING_REPORTERS, audit, suppressed=show_suppressed)
+    view = options.view(color, suppressed=show_suppressed)
     reporter = next(reporter for reporter in FINDING_REPORTERS if reporter.name == format)
-    click.echo(reporter.render(audit, options.view(color)), nl=False, color=color != "never")
-    for failure in audit.failures:
-        click.echo(f"policytool: {clean(failure.path)} {clean(failure.message)} [{failure.code}]", err=True)
-    for sentence in unwritten:
-        click.echo(f"policytool: {sentence}", err=True)
-    if audit.passed_over and not quiet:
-        click.echo(f"policytool: {audit.passed_over} files that are no models were passed over", err=True)
-    if audit.failures or unwritten:
+    text = diffs.REPORTER.render(Migrations(migrations=migrations, failures=()), view) if diff else reporter.render(audit, view)
+    click.echo(text, nl=False, color=color != "never")
+    _troubles(audit, unwritten)
+    _say(_told(audit, passing, verbose=verbose), quiet=quiet)
+    return _code(audit, fail_on, unwritten, no_models_ok=no_models_ok)
+
+
+def _today() -> date:
+    return datetime.now().astimezone().date()
+
+
+def _code(audit: Audit, fail_on: str, unwritten: Sequence[str], *, no_models_ok: bool) -> Exit:
+    """Return how the run ended; what a report looks like changes nothing."""
+    if audit.failures or unwritten or any(mended.outcome is Outcome.FAILED for mended in audit.mended):
         return Exit.FAILURE
     found_worst = worst(finding for audited in audit.audited for finding in audited.findings)
-    if fail_on != _NEVER and found_worst is not None and found_worst.rank <= Severity(fail_on).rank:
+    if fail_on != NEVER and found_worst is not None and found_worst.rank <= Severity(fail_on).rank:
         return Exit.FINDINGS
     if not audit.audited:
         click.echo("policytool: no model found", err=True)
-        return Exit.NO_MODEL
+        return Exit.CLEAN if no_models_ok else Exit.NO_MODEL
     return Exit.CLEAN
+
+
+def _troubles(audit: Audit, unwritten: Sequence[str]) -> None:
+    """Say on stderr what could not be read or written."""
+    for failure in audit.failures:
+        click.echo(f"policytool: {clean(failure.path)} {clean(failure.message)} [{failure.code}]", err=True)
+    for mended in audit.mended:
+        if mended.outcome is Outcome.FAILED:
+            reasons = dict.fromkeys(one.reason for one in mended.left)
+            click.echo(f"policytool: {clean(mended.path)} was not mended: {clean('; '.join(reasons))}", err=True)
+    for sentence in unwritten:
+        click.echo(f"policytool: {sentence}", err=True)
+
+
+def _told(audit: Audit, passing: Passing, *, verbose: bool) -> Iterator[str]:
+    """Yield what is said on stderr beside the report."""
+    if audit.passed_over:
+        yield f"{audit.passed_over} files that are no models were passed over"
+    for one in expired(passing.suppressions, passing.today):
+        yield f"warning: the suppression of {one} expired on {one.expires} and no longer works ({one.reason})"
+    if verbose:
+        for one in idle(audit.audited, passing):
+            yield f"the suppression of {one} matched nothing ({one.reason})"
+        if gone := past(passing.known, audit.audited):
+            yield f"{gone} findings of the baseline no longer occur; --write-baseline brings it up to date"
+
+
+def _say(sentences: Iterable[str], *, quiet: bool) -> None:
+    for sentence in sentences if not quiet else ():
+        click.echo(f"policytool: {clean(sentence)}", err=True)

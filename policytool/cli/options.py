@@ -92,9 +92,9 @@ def formatted(names: Sequence[str]) -> Callable[[Callable[..., int]], Callable[.
     )
 
 
-def view(color: str, *, variables: bool = False) -> View:
+def view(color: str, *, variables: bool = False, suppressed: bool = False) -> View:
     """Return how reports on stdout are to be shown."""
-    return View(width=width(), colour=wants_colour(color, sys.stdout), unicode=can_draw(sys.stdout), variables=variables)
+    return View(width=width(), colour=wants_colour(color, sys.stdout), unicode=can_draw(sys.stdout), variables=variables, suppressed=suppressed)
 
 
 def width() -> int:

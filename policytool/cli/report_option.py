@@ -78,35 +78,53 @@ def check(files: Iterable[ReportFile], inputs: Iterable[Input], others: Iterable
     :raises UsageError: where a report would replace an input, one of ``others``, a model, or what stdout is redirected to.
     :raises ReportError: where there is no directory for it, or one in its place.
     """
-    needed = {os.path.realpath(path) for path in (*(found.path for found in inputs if found.exact), *others)}
+    needed = [*(found.path for found in inputs if found.exact), *others]
     for report in files:
-        if os.path.realpath(report.path) in needed:
-            raise UsageError(f"--report {report} would replace a file that this call reads or writes; name another one")
-        if _is_stdout(report.path):
-            raise UsageError(f"--report {report}: {_MEANING}")
-        if _is_model(report.path):
-            raise UsageError(f"--report {report} would replace a model, a part of one, or what may be one; name another file")
-        if report.path.is_dir():
-            raise ReportError(f"--report {report} is a directory; name a file in it")
-        if not report.path.parent.is_dir():
-            raise ReportError(f"--report {report} lies in no directory that exists; make {shown(report.path.parent)} first")
+        check_place(f"--report {report}", report.path, needed)
 
 
-def written(files: Iterable[ReportFile], reporters: Sequence[Renders[Value_contra]], found: Value_contra, *, variables: bool = False) -> list[str]:
+def check_place(option: str, path: Path, needed: Iterable[Path]) -> None:
+    """
+    Make sure that a text can be written to a file.
+
+    :raises UsageError: where it would replace what is needed, a model, or what stdout is redirected to.
+    :raises ReportError: where there is no directory for it, or one in its place.
+    """
+    if os.path.realpath(path) in {os.path.realpath(other) for other in needed}:
+        raise UsageError(f"{option} would replace a file that this call reads or writes; name another one")
+    if _is_stdout(path):
+        raise UsageError(f"{option}: {_MEANING}")
+    if _is_model(path):
+        raise UsageError(f"{option} would replace a model, a part of one, or what may be one; name another file")
+    if path.is_dir():
+        raise ReportError(f"{option} is a directory; name a file in it")
+    if not path.parent.is_dir():
+        raise ReportError(f"{option} lies in no directory that exists; make {shown(path.parent)} first")
+
+
+def written(
+    files: Iterable[ReportFile], reporters: Sequence[Renders[Value_contra]], found: Value_contra, *, variables: bool = False, suppressed: bool = False
+) -> list[str]:
     """Write the reports, each whole or not at all, and return a sentence for each that could not be written."""
-    view = View(width=PIPE_WIDTH, variables=variables)
+    view = View(width=PIPE_WIDTH, variables=variables, suppressed=suppressed)
     failed = []
     for report in files:
         reporter = next(reporter for reporter in reporters if reporter.name == report.format)
-        try:
-            if _is_model(report.path):  # a migration may have made it one
-                raise ReportError(f"--report {report} would replace a model, and was not written")
-            _write(report.path, reporter.render(found, view).encode("utf-8", "backslashreplace"))
-        except ReportError as error:
-            failed.append(clean(str(error)))
-        except OSError as error:
-            failed.append(clean(f"--report {report} could not be written: {error.strerror or error}"))
+        failed += write_text(f"--report {report}", report.path, reporter.render(found, view))
     return failed
+
+
+def write_text(option: str, path: Path, text: str) -> list[str]:
+    """Write a text, whole or not at all, and return a sentence if that failed."""
+    try:
+        if _is_model(path):  # a migration may have made it one
+            raise ReportError(f"{option} would replace a model, and was not written")
+        _write(path, text.encode("utf-8", "backslashreplace"))
+    except ReportError as error:
+        return [clean(str(error))]
+    except OSError as error:
+        return [clean(f"{option} could not be written: {error.strerror or error}")]
+    return []
 
 
 def _parsed(value: str, formats: Sequence[str]) -> ReportFile:

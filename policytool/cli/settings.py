@@ -7,8 +7,10 @@ that no command has is an error.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import click
 
@@ -18,10 +20,23 @@ if TYPE_CHECKING:
 FILE: Final = "policytool.toml"
 _PYPROJECT: Final = "pyproject.toml"
 _SOURCE: Final = "policytool.settings_file"
+STRUCTURED: Final = "policytool.structured."
+"""What stands before a structured key in the context's ``meta``, where a command finds its value."""
+
 RUNS_CODE: Final = frozenset({"python", "trust", "custom_objects"})
 """What no file decides that merely lies in a directory above: whoever runs the tool in a checkout of a stranger's would run the stranger's code."""
 
 _HIDDEN: Final = frozenset({"config", "show_settings", "help", "debug"})
+
+FromFile = Callable[[object, Path], object]
+"""Makes a value of what a key has in a file, given the file, to whose directory patterns and paths are relative."""
+
+
+class Command(click.Command):
+    """A command with keys whose values a file does not spell as the command line does, or that no option stands for."""
+
+    structured: ClassVar[Mapping[str, FromFile]] = {}
+    """By key, how its value is read."""
 
 
 def load(context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
@@ -34,13 +49,18 @@ def load(context: click.Context, _parameter: click.Parameter, value: str | None)
     if found is None:
         return
     file, values = found
-    known = _option_names(context)
-    own = {parameter.name for parameter in context.command.params}
-    defaults = {}
+    structured = _structured(context)
+    known = {*_option_names(context), *(key.replace("-", "_") for key in structured)}
+    own = {str(parameter.name): parameter for parameter in context.command.params}
+    defaults: dict[str, object] = {}
     for key, item in values.items():
         name = key.replace("-", "_")
         if name not in known:
             raise click.UsageError(f"{file} has the unknown key {key!r}; known keys are {', '.join(sorted(name.replace('_', '-') for name in known))}")
+        if (plain := key.replace("_", "-")) in structured:
+            if isinstance(context.command, Command) and plain in context.command.structured:
+                context.meta[STRUCTURED + plain] = defaults[name] = structured[plain](item, file)
+            continue
         listed = isinstance(item, list) and name in _repeatable(context) and all(isinstance(one, str) for one in item)
         if not listed and not isinstance(item, str | int | float | bool):
             raise click.UsageError(f"{file} has the key {key!r} with a value that is no text, number or boolean")
@@ -50,9 +70,20 @@ def load(context: click.Context, _parameter: click.Parameter, value: str | None)
                 f"{file} has the key {key!r}, which decides what code runs; a file that is only found may not: give --{option}, or name the file with --config"
             )
         if name in own:
-            defaults[name] = [item] if name in _repeatable(context) and not listed else item
+            _take(defaults, own[name], item)
     context.default_map = {**(context.default_map or {}), **defaults}
     context.meta[_SOURCE] = file
+
+
+def _take(defaults: dict[str, object], option: click.Parameter, item: object) -> None:
+    """Make a value the option's default; a list of several is nothing to an option of the same name that takes one (``target``)."""
+    name = str(option.name)
+    if isinstance(option, click.Option) and option.multiple:
+        defaults[name] = item if isinstance(item, list) else [item]
+    elif not isinstance(item, list):
+        defaults[name] = item
+    elif len(item) == 1:
+        defaults[name] = item[0]
 
 
 def print_all(context: click.Context) -> None:
@@ -67,6 +98,9 @@ def print_all(context: click.Context) -> None:
             source = context.get_parameter_source(parameter.name)
             where = sources.get(source, f"${parameter.envvar}") if source else "default"
             click.echo(f"{parameter.name.replace('_', '-')} = {_shown(context.params.get(parameter.name))}  # {where}")
+    for key in getattr(context.command, "structured", {}):
+        if key.replace("-", "_") not in {parameter.name for parameter in context.command.params} and STRUCTURED + key in context.meta:
+            click.echo(f"{key} = {_shown(context.meta[STRUCTURED + key])}  # {context.meta.get(_SOURCE)}")
 
 
 def _option_names(context: click.Context) -> set[str]:
@@ -74,18 +108,26 @@ def _option_names(context: click.Context) -> set[str]:
     return {str(option.name) for option in _options(context)}
 
 
+def _structured(context: click.Context) -> Mapping[str, FromFile]:
+    """Return the structured keys of all commands."""
+    return {key: read for command in _commands(context) if isinstance(command, Command) for key, read in command.structured.items()}
+
+
 def _repeatable(context: click.Context) -> set[str]:
     """Return the names of the options that take several values, which a file gives as a list."""
     return {str(option.name) for option in _options(context) if option.multiple}
 
 
-def _options(context: click.Context) -> list[click.Option]:
+def _commands(context: click.Context) -> list[click.Command]:
     group = context.find_root().command
     commands = [group.get_command(context, name) for name in group.list_commands(context)] if isinstance(group, click.Group) else [context.command]
+    return [command for command in commands if command]
+
+
+def _options(context: click.Context) -> list[click.Option]:
     return [
         parameter
-        for command in commands
-        if command
+        for command in _commands(context)
         for parameter in command.params
         if isinstance(parameter, click.Option) and parameter.name and parameter.name not in _HIDDEN
     ]
@@ -93,12 +135,12 @@ def _options(context: click.Context) -> list[click.Option]:
 
 def _shown(value: object) -> str:
     if isinstance(value, tuple):
-        return f"[{', '.join(_shown(str(item)) for item in value)}]"
+        return f"[{', '.join(toml() if (toml := getattr(item, 'toml', None)) else _shown(str(item)) for item in value)}]"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
         return str(value)
-    return f'"{value}"' if isinstance(value, str) else '""'  # Click has a value of its own for "not given"
+    return json.dumps(str(value), ensure_ascii=False) if isinstance(value, str | Path) else '""'  # Click has a value of its own for "not given"
 
 
 def _named(file: Path) -> tuple[Path, Mapping[str, Any]]:

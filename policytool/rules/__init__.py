@@ -6,7 +6,7 @@ To add a rule, write its module and add one line to the tuple of its family's pa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, assert_never
 
 from policytool.rules import loading, numerics, safety, spelling, training, truth
 from policytool.rules._base import Case, Device, Needs, Question, Rule
@@ -30,10 +30,29 @@ RULES: Final[tuple[Rule, ...]] = tuple(rule for _, _, rules in FAMILIES.values()
 BY_ID: Final = {rule.id: rule for rule in RULES}
 
 
+def is_met(need: Needs, question: Question) -> bool:
+    """Return whether the option that a rule needs was given."""
+    match need:
+        case Needs.TARGET:
+            return bool(question.targets)
+        case Needs.DEVICE:
+            return question.device is not None
+        case Needs.WEIGHTS:
+            return question.weights
+        case Needs.BASELINE:
+            return bool(question.signatures)
+    assert_never(need)
+
+
+def asked(question: Question) -> tuple[Rule, ...]:
+    """Return the rules that are asked: those chosen whose option, where they need one, was given."""
+    return tuple(rule for rule in RULES if (question.rules is None or rule.id in question.rules) and (rule.needs is None or is_met(rule.needs, question)))
+
+
 def findings(case: Case, question: Question) -> Iterator[Finding]:
-    """Yield what every rule finds in a model, in the order of the rules."""
-    for rule in RULES:
+    """Yield what the rules that are asked find in a model, in the order of the rules."""
+    for rule in asked(question):
         yield from rule.check(case, question)
 
 
-__all__ = ["BY_ID", "FAMILIES", "RULES", "Case", "Device", "Needs", "Question", "Rule", "findings"]
+__all__ = ["BY_ID", "FAMILIES", "RULES", "Case", "Device", "Needs", "Question", "Rule", "asked", "findings", "is_met"]

@@ -39,6 +39,9 @@ class Needs(StrEnum):
 class Question:
     """What is asked of every model."""
 
+    rules: frozenset[str] | None = None
+    """The ids of the rules that are asked; None for all."""
+
     targets: tuple[str, ...] = ()
     """The loaders that are to take it, such as ``tf2.15`` and ``keras3.15``; see :mod:`policytool.planning.targets`."""
 

@@ -1,0 +1,50 @@
+"""Baselines between their files, whose paths are relative to the file, and reports, whose paths are relative to the working directory."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from policytool.discovery import shown
+from policytool.errors import BaselineError
+from policytool.selecting import baselines
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from policytool.finding import Audited
+    from policytool.selecting.baselines import Baseline
+    from policytool.selecting.suppressions import Passing
+
+
+def read(file: Path) -> Baseline:
+    """
+    Return what a file remembers.
+
+    :raises BaselineError: for what cannot be read, and for what is no baseline.
+    """
+    try:
+        return baselines.parsed(file.read_text(encoding="utf-8")).at(lambda path: shown(file.parent / path))
+    except OSError as error:
+        raise BaselineError(f"--baseline {file} cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise BaselineError(f"--baseline {file} is no text in UTF-8; write it anew with --write-baseline") from error
+    except BaselineError as error:
+        raise BaselineError(f"--baseline {file} {error}") from error
+
+
+def added(baseline: Baseline, every: Sequence[Audited], passing: Passing) -> Passing:
+    """Return what lets findings of models, as they were found, pass, with what a baseline knows of them."""
+    return replace(passing, known=baselines.known(baseline, every, passing, os.path.lexists)) if baseline.findings else passing
+
+
+def own(every: Sequence[Audited], passing: Passing) -> Baseline:
+    """Return what a baseline remembers of models, as they were found."""
+    return baselines.of(every, passing)
+
+
+def text(every: Sequence[Audited], passing: Passing, file: Path) -> str:
+    """Return the same as a file has it."""
+    return baselines.rendered(own(every, passing).at(lambda path: Path(os.path.relpath(path, file.parent)).as_posix()))

@@ -1,0 +1,152 @@
+"""``audit --fix``: carry out the remedies of what counts by migrate's plan, and look again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from policytool import remedies
+from policytool.discovery import shown
+from policytool.errors import ModelFileError, UsageError
+from policytool.operations import auditing
+from policytool.operations.destinations import Destination
+from policytool.operations.inspection import Failure
+from policytool.operations.migration import Migration, Status, carried_out, migrate_all
+from policytool.plan import Severity
+from policytool.remedies import Mended, Outcome, Unmended
+from policytool.selecting.suppressions import narrowed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from policytool.discovery import Input
+    from policytool.finding import Audited, Finding
+    from policytool.operations.auditing import Audit
+    from policytool.remedies import Merged
+    from policytool.rules import Question
+    from policytool.selecting.suppressions import Passing
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mending:
+    """How to mend."""
+
+    unsafe: bool = False
+    """Whether remedies that change numerics or training are carried out too."""
+
+    write: bool = True
+    """False for ``--diff``."""
+
+    backup: bool = True
+    targets: tuple[str, ...] = ()
+    """The loaders that must not lose a model by a fix."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Attempt:
+    """What was done to one model."""
+
+    mended: Mended
+    migration: Migration | None = None
+    """What was written, or would be; None where the model was left alone."""
+
+
+def mended(audit: Audit, inputs: Sequence[Input], question: Question, passing: Passing, mending: Mending) -> tuple[Audit, tuple[Migration, ...]]:
+    """
+    Return an audit after what counts in it was mended, and the migrations that did so; each written model is audited again.
+
+    Models are mended one by one: what fails with one is said there, and is no matter of the others.
+    """
+    by_path = {found.shown: found for found in inputs}
+    audited: list[Audited] = []
+    failures = list(audit.failures)
+    attempts: list[Attempt] = []
+    for one in audit.audited:
+        attempt = attempted(by_path[one.path], narrowed(one, passing), mending)
+        if attempt is None:
+            audited.append(one)
+            continue
+        if attempt.mended.outcome is Outcome.MENDED:
+            try:
+                after = auditing.audited(by_path[one.path], question)
+            except ModelFileError as error:  # someone else may have removed it meanwhile
+                failures.append(Failure(path=error.path, code=error.code, message=error.message))
+                continue
+            audited.append(after)
+            attempt = _looked_at_again(attempt, narrowed(one, passing), after)
+        else:
+            audited.append(one)
+        attempts.append(attempt)
+    migrations = tuple(attempt.migration for attempt in attempts if attempt.migration is not None)
+    return replace(audit, audited=tuple(audited), failures=tuple(failures), mended=tuple(attempt.mended for attempt in attempts)), migrations
+
+
+def attempted(found: Input, audited: Audited, mending: Mending) -> Attempt | None:
+    """Return what became of a model, None where nothing that counts has a remedy; where the whole is refused, the safe part is done alone."""
+    if not any(finding.remedy is not None for finding in audited.findings):
+        return None
+    merged, planned = _planned(found, audited, mending, unsafe=mending.unsafe)
+    if mending.unsafe and isinstance(planned, str):
+        safe, planned_safely = _planned(found, audited, mending, unsafe=False)
+        if isinstance(planned_safely, Migration):
+            merged, planned = _with_reason(safe, merged.taken, planned), planned_safely
+    if isinstance(planned, str):
+        return Attempt(mended=Mended(path=audited.path, outcome=Outcome.LEFT, left=_all_left(merged, planned)))
+    done = Mended(path=audited.path, outcome=Outcome.PLANNED, arguments=merged.arguments, gone=merged.taken, left=merged.left, warnings=_warnings(planned))
+    if not mending.write:
+        return Attempt(mended=done, migration=planned)
+    try:
+        migration = carried_out(planned.plan, found.path, Destination(in_place=True, backup=mending.backup), parts=planned.parts)
+    except ModelFileError as error:
+        return Attempt(mended=Mended(path=audited.path, outcome=Outcome.FAILED, left=_all_left(merged, error.message)))
+    backup = migration.written.backup if migration.written is not None else None
+    return Attempt(mended=replace(done, outcome=Outcome.MENDED, backup=shown(backup) if backup is not None else None), migration=migration)
+
+
+def _all_left(merged: Merged, reason: str) -> tuple[Unmended, ...]:
+    return (*merged.left, *(Unmended(finding=finding, reason=reason) for finding in merged.taken))
+
+
+def _planned(found: Input, audited: Audited, mending: Mending, *, unsafe: bool) -> tuple[Merged, Migration | str]:
+    """Return the merged remedies with what migrate would do, or with the reason why it does nothing."""
+    merged = remedies.merged(audited.findings, unsafe=unsafe)
+    if merged.options is None:
+        return merged, "nothing is left to be done"
+    try:
+        result = next(migrate_all([found], merged.options, Destination(in_place=True, backup=mending.backup, write=False)))
+    except UsageError as error:
+        return merged, str(error)
+    match result:
+        case None:
+            return merged, "it holds no policy that could be changed"
+        case Failure():
+            return merged, result.message
+    if result.status is Status.REFUSED:
+        return merged, "; ".join(refusal.message for refusal in result.plan.refusals)
+    if result.status is Status.UNCHANGED:
+        return merged, "migrate finds nothing to change in it"
+    held = remedies.holding_back(result.plan, mending.targets, unsafe=unsafe)
+    return merged, held if held is not None else result
+
+
+def _with_reason(safe: Merged, taken: tuple[Finding, ...], reason: str) -> Merged:
+    """Return the safe part, whose other findings are left for the reason that the whole was refused for."""
+    return replace(safe, left=tuple(replace(one, reason=reason) if one.finding in taken else one for one in safe.left))
+
+
+def _warnings(migration: Migration) -> tuple[str, ...]:
+    return tuple(note.message for note in migration.plan.notes if note.severity is Severity.WARNING)
+
+
+def _looked_at_again(attempt: Attempt, before: Audited, after: Audited) -> Attempt:
+    """Return a written attempt with what is gone and what is still there."""
+    there = {_identity(finding) for finding in after.findings}  # no fix renames a layer
+    still = {finding for finding in before.findings if _identity(finding) in there}
+    done = attempt.mended
+    stays = (Unmended(finding=finding, reason="migrate did what mends it, and it is found as before") for finding in done.gone if finding in still)
+    gone = tuple(finding for finding in before.findings if finding not in still)
+    return replace(attempt, mended=replace(done, gone=gone, left=(*(one for one in done.left if one.finding in still), *stays)))
+
+
+def _identity(finding: Finding) -> tuple[str, str | None, str]:
+    return finding.rule, finding.path, finding.detail
