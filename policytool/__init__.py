@@ -4,6 +4,7 @@ policytool: audits and converts the dtype policies of saved Keras and TensorFlow
     >>> import policytool
     >>> model = policytool.inspect("model.h5")
     >>> [(layer.path, layer.compute_dtype) for layer in model.layers]
+    >>> [(finding.rule, finding.path) for finding in policytool.audit("model.h5").findings]
     >>> policytool.migrate("model.h5", to="mixed_bfloat16").target
     >>> policytool.diff("model.h5", "model.keras").differs
 
@@ -16,13 +17,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from policytool.comparison import Comparison
+    from policytool.finding import Audited
     from policytool.model import Model
     from policytool.operations.migration import Migration
 
-__all__ = ["diff", "inspect", "migrate"]
+__all__ = ["audit", "diff", "inspect", "migrate"]
 
 
 def inspect(path: str | os.PathLike[str]) -> Model:
@@ -38,6 +40,33 @@ def inspect(path: str | os.PathLike[str]) -> Model:
     from policytool.operations import inspection  # keeps `import policytool` free of everything
 
     return inspection.inspect(fspath(path))
+
+
+def audit(
+    path: str | os.PathLike[str],
+    *,
+    targets: Iterable[str] = (),
+    device: str | None = None,
+    weights: bool = False,
+    select: Iterable[str] | None = None,
+    ignore: Iterable[str] | None = None,
+) -> Audited:
+    """
+    Return what the rules of ``policytool audit`` find in the saved model at ``path``; no settings file is read, and nothing is let pass.
+
+    :param targets: the loaders that are to take the model, such as ``keras3`` and ``tf2.15``
+    :param device: ``cpu`` or ``gpu``, where the model is to run
+    :param weights: whether stored values are read too
+    :param select: ids of rules, beginnings of ids such as ``PT1``, names, or ``ALL``; None asks all rules
+    :param ignore: the same for rules that are not asked; where both name a rule, the more specific counts
+    :raises policytool.errors.ModelFileError: for what is no model that can be read
+    :raises policytool.errors.UsageError: for targets, devices and rules that do not exist
+    """
+    from os import fspath
+
+    from policytool.operations import auditing
+
+    return auditing.audit(fspath(path), auditing.question(targets=targets, device=device, weights=weights, select=select, ignore=ignore))
 
 
 def migrate(

@@ -5,18 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from policytool import reading, recognition, rules
-from policytool.errors import ModelFileError
+from policytool import discovery, reading, recognition, rules
+from policytool.errors import ModelFileError, UsageError
 from policytool.finding import Audited
 from policytool.operations.inspection import Failure, is_passed_over
 from policytool.planning.subject import Subject
+from policytool.planning.targets import target
+from policytool.rules import Device, Question
+from policytool.selecting import selectors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from policytool.discovery import Input
     from policytool.remedies import Mended
-    from policytool.rules import Question, Rule
+    from policytool.rules import Rule
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,6 +68,44 @@ def audited(found: Input, question: Question) -> Audited:
         findings=tuple(rules.findings(case, question)),
         signatures=model.signatures,
     )
+
+
+def question(
+    *,
+    targets: Iterable[str] = (),
+    device: str | None = None,
+    weights: bool = False,
+    select: Iterable[str] | None = None,
+    ignore: Iterable[str] | None = None,
+) -> Question:
+    """
+    Return what a caller of the Python API asks.
+
+    :raises UsageError: for targets, devices and rules that do not exist, and for a text where several are expected.
+    """
+    for name, several in (("targets", targets), ("select", select), ("ignore", ignore)):
+        if isinstance(several, str):
+            raise UsageError(f"{name} is the text {several!r}; expected a list of such")
+    if device is not None and device not in set(Device):
+        raise UsageError(f"device {device!r} is none; expected {' or '.join(Device)}")
+    return Question(
+        rules=selectors.chosen(selectors.selectors(select or (), "select"), selectors.selectors(ignore or (), "ignore")),
+        targets=tuple(dict.fromkeys(target(name) for name in targets)),
+        device=Device(device) if device is not None else None,
+        weights=weights,
+    )
+
+
+def audit(path: str, asked: Question) -> Audited:
+    """
+    Return what is found in the saved model at ``path``.
+
+    :raises ModelFileError: for what is no model that can be read.
+    """
+    found = next(iter(discovery.inputs([path])), None)
+    if found is None or not found.exact:
+        raise ModelFileError(path, "no-model", "is a directory without a model of its own; name the model in it")
+    return audited(found, asked)
 
 
 def gathered(results: Iterable[Audited | Failure | None]) -> Audit:

@@ -7,19 +7,23 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.finding import Fix, Severity, fingerprints
+from policytool.remedies import Outcome
 from policytool.reports import _shell
+from policytool.reports._layout import clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from policytool.finding import Audited, Finding, Remedy
     from policytool.operations.auditing import Audit
+    from policytool.remedies import Mended
     from policytool.rules import Rule
 
 EFFECTS: Final = {
     Fix.SAFE: "computes the same",
     Fix.UNSAFE: "changes what is computed, or how training goes on",
 }
+OUTCOMES: Final = {Outcome.MENDED: "mended", Outcome.PLANNED: "would be mended"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,6 +111,27 @@ def marked(audited: Audited) -> tuple[Sequence[tuple[Finding, str]], Sequence[st
     found = fingerprints([*audited.findings, *(one.finding for one in audited.suppressed)])
     count = len(audited.findings)
     return list(zip(audited.findings, found[:count], strict=True)), found[count:]
+
+
+def by_rule(findings: Iterable[Finding]) -> list[tuple[str, list[Finding]]]:
+    """Return the findings of each rule."""
+    by: dict[str, list[Finding]] = {}
+    for finding in findings:
+        by.setdefault(finding.rule, []).append(finding)
+    return list(by.items())
+
+
+def left(done: Mended) -> list[tuple[str, str, list[Finding]]]:
+    """Return what was not mended, by rule and reason."""
+    by: dict[tuple[str, str], list[Finding]] = {}
+    for one in done.left:
+        by.setdefault((one.finding.rule, one.reason), []).append(one.finding)
+    return [(rule, reason, findings) for (rule, reason), findings in by.items()]
+
+
+def places(findings: Iterable[Finding]) -> str:
+    """Return the layers that findings are about, each once."""
+    return ", ".join(dict.fromkeys(clean(finding.path) if finding.path is not None else "the model" for finding in findings))
 
 
 def totals(audit: Audit) -> Totals:

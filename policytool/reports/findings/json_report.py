@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from policytool.finding import Audited, Finding, Remedy
     from policytool.operations.auditing import Audit
+    from policytool.remedies import Mended
     from policytool.reports._layout import View
     from policytool.rules import Rule
 
@@ -33,6 +34,7 @@ def document(audit: Audit) -> dict[str, Any]:
         "version": VERSION,
         "tool": {"name": "policytool", "version": version()},
         "models": [_model(audited, rules) for audited in audit.audited],
+        "mended": [_mended(done) for done in audit.mended],
         "failures": [{"path": failure.path, "code": failure.code, "message": failure.message} for failure in audit.failures],
         "summary": _summary(audit),
     }
@@ -66,6 +68,22 @@ def _finding(finding: Finding, fingerprint: str, rules: Mapping[str, Rule]) -> d
         "advice": finding.advice,
         "fingerprint": fingerprint,
     }
+
+
+def _mended(done: Mended) -> dict[str, Any]:
+    return {
+        "path": done.path,
+        "outcome": done.outcome.value,
+        "arguments": list(done.arguments),
+        "gone": [_short(finding) for finding in done.gone],
+        "left": [{**_short(one.finding), "reason": one.reason} for one in done.left],
+        "warnings": list(done.warnings),
+        "backup": done.backup,
+    }
+
+
+def _short(finding: Finding) -> dict[str, Any]:
+    return {"rule": finding.rule, "path": finding.path, "detail": finding.detail}
 
 
 def _remedy(remedy: Remedy) -> dict[str, Any]:

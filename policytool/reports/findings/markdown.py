@@ -8,13 +8,14 @@ from policytool.reports import _shell
 from policytool.reports._markdown import code, prose, row
 from policytool.reports._reference import plain
 from policytool.reports.findings._base import FindingReporter
-from policytool.reports.findings._content import EFFECTS, advice, groups, remedies, summary, words
+from policytool.reports.findings._content import EFFECTS, OUTCOMES, advice, by_rule, groups, left, places, remedies, summary, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from policytool.finding import Audited
     from policytool.operations.auditing import Audit
+    from policytool.remedies import Mended
     from policytool.reports._layout import View
     from policytool.reports.findings._content import Group
 
@@ -22,18 +23,20 @@ _COLUMNS: Final = ("severity", "rule", "layer", "what")
 _LET_PASS: Final = ("rule", "layer", "by", "reason")
 
 
-def render(audit: Audit, _view: View) -> str:
+def render(audit: Audit, view: View) -> str:
     """Return the report as Markdown: totals, a section per model with findings, and what could not be read."""
     blocks = [f"**policytool audit** {prose(summary(audit))}"] if audit.audited or audit.failures else []
     for audited in audit.audited:
-        if audited.findings or audited.suppressed:
-            blocks += _model(audit, audited)
+        if audited.findings or (audited.suppressed and view.suppressed):
+            blocks += _model(audit, audited, view)
+    if audit.mended:
+        blocks += ["### Mended", "\n".join(line for done in audit.mended for line in _mended(done))]
     if audit.failures:
         blocks += ["### Not read", "\n".join(f"- {code(failure.path)} {prose(failure.message)}" for failure in audit.failures)]
     return "\n\n".join(blocks) + "\n" if blocks else ""
 
 
-def _model(audit: Audit, audited: Audited) -> Iterator[str]:
+def _model(audit: Audit, audited: Audited, view: View) -> Iterator[str]:
     """Yield the blocks of a model: its findings, a table each row, then what its rules are about and what mends it."""
     yield f"### {code(audited.path)}"
     found = groups(audit, audited)
@@ -45,7 +48,7 @@ def _model(audit: Audit, audited: Audited) -> Iterator[str]:
     if rows:
         yield _table(_COLUMNS, rows)
         yield "\n".join(line for group in found for line in _reasons(group, audited.path))
-    if audited.suppressed:
+    if audited.suppressed and view.suppressed:
         yield "Suppressed:"
         cells = [(one.finding.rule, code(one.finding.path or ""), prose(one.by), prose(one.reason)) for one in audited.suppressed]
         yield _table(_LET_PASS, [row(one) for one in cells])
@@ -61,6 +64,16 @@ def _reasons(group: Group, path: str) -> Iterator[str]:
         yield f"  - {code(_shell.command(words(path, remedy)))} mends it and {EFFECTS[remedy.fix]}"
     for text in advice(group.findings):
         yield f"  - {prose(text)}"
+
+
+def _mended(done: Mended) -> Iterator[str]:
+    """Yield a line for each rule of what was mended, and of what was not."""
+    for rule, findings in by_rule(done.gone):
+        yield f"- {code(done.path)} **{rule}** {OUTCOMES[done.outcome]}: {prose(places(findings))}"
+    for rule, reason, findings in left(done):
+        yield f"- {code(done.path)} **{rule}** not mended: {prose(places(findings))}: {prose(reason)}"
+    for warning in done.warnings:
+        yield f"- {code(done.path)} warning: {prose(warning)}"
 
 
 REPORTER: Final = FindingReporter(name="markdown", render=render)

@@ -13,13 +13,14 @@ from policytool.reports import _shell
 from policytool.reports._layout import clean, width_of, wrapped
 from policytool.reports._reference import plain
 from policytool.reports.findings._base import FindingReporter
-from policytool.reports.findings._content import EFFECTS, advice, alike, groups, remedies, summary, words
+from policytool.reports.findings._content import EFFECTS, OUTCOMES, advice, alike, by_rule, groups, left, places, remedies, summary, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from policytool.finding import Audited, Suppressed
     from policytool.operations.auditing import Audit
+    from policytool.remedies import Mended
     from policytool.reports._layout import View
     from policytool.reports.findings._content import Group
 
@@ -29,8 +30,10 @@ _BESIDE: Final = 3
 
 
 def render(audit: Audit, view: View) -> str:
-    """Return the findings of each model that has some, and totals."""
-    blocks = [_model(audit, audited, view) for audited in audit.audited if audited.findings or audited.suppressed]
+    """Return the findings of each model that has some, with what ``--fix`` did to it, and totals."""
+    done = {mended.path: mended for mended in audit.mended}
+    shown = [audited for audited in audit.audited if audited.findings or audited.path in done or (audited.suppressed and view.suppressed)]
+    blocks = [[*_model(audit, audited, view), *(_mended(done[audited.path], view) if audited.path in done else ())] for audited in shown]
     if text := summary(audit):
         blocks.append(wrapped("", text, view, "title", indent=0))
     return "\n".join("".join(f"{line}\n" for line in block) for block in blocks)
@@ -40,7 +43,7 @@ def _model(audit: Audit, audited: Audited, view: View) -> list[str]:
     lines = [view.paint(clean(audited.path), "title")]
     for group in groups(audit, audited):
         lines += _group(group, audited.path, view)
-    return lines + _suppressed(audited.suppressed, view)
+    return lines + (_suppressed(audited.suppressed, view) if view.suppressed else [])
 
 
 def _group(group: Group, path: str, view: View) -> list[str]:
@@ -84,6 +87,18 @@ def _suppressed(found: Iterable[Suppressed], view: View) -> list[str]:
         text = f"{', '.join(dict.fromkeys(map(clean, places)))} ({by_what}{': ' if reason else ''}{clean(reason)})"
         lines += wrapped(f"{rule} suppressed: ", text, view, "dim")
     return lines
+
+
+def _mended(done: Mended, view: View) -> list[str]:
+    """Return what became of a model's remedies: what is mended, what is not and why, and what the file no longer says."""
+    lines = []
+    for rule, findings in by_rule(done.gone):
+        lines += wrapped(f"{rule} {OUTCOMES[done.outcome]}: ", places(findings), view, "good")
+    for rule, reason, findings in left(done):
+        lines += wrapped(f"{rule} not mended: ", f"{places(findings)}: {clean(reason)}", view, "half")
+    for warning in done.warnings:
+        lines += wrapped("warning: ", clean(warning), view, "half")
+    return lines + (wrapped("the original is ", clean(done.backup), view, "dim") if done.backup is not None else [])
 
 
 REPORTER: Final = FindingReporter(name="table", render=render)
