@@ -18,8 +18,12 @@ if TYPE_CHECKING:
 
     from policytool.model import Address, Signature
 
-_NUMBER: Final = re.compile(r"_\d+(?=/|$)")
-"""What Keras appends to the name of a layer that has none of its own, and counts up for as long as a process lives."""
+_NUMBER: Final = re.compile(r"_\d+(?=(?:_input)?(?:/|$))")
+"""
+What Keras appends to the name of a layer that has none of its own, and counts up for as long as a process lives.
+
+The input of a Sequential within a model is named after the first layer: ``dense_3_input`` (TF 2.0 to tf-keras 2.21).
+"""
 
 
 class Severity(StrEnum):

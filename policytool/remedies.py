@@ -181,4 +181,4 @@ def holding_back(plan: Plan, targets: Sequence[str], *, unsafe: bool) -> str | N
     if plan.casts or plan.state is not None or any(edit.kind is not Kind.SPELLING for edit in plan.edits):
         return "it would change more than spellings; --unsafe-fixes carries it out"
     dropped = next((note for note in plan.notes if note.code == "loss-scale-dropped" and note.severity is Severity.WARNING), None)
-    return f"{dropped.message}; --unsafe-fixes carries it out" if dropped is not None else None
+    return f"it would lose what training used: {dropped.message}; --unsafe-fixes carries it out" if dropped is not None else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from datetime import date, datetime
 from pathlib import Path
@@ -25,7 +26,7 @@ from policytool.reports.plans import Migrations
 from policytool.reports.plans import diff as diffs
 from policytool.rules import Device, Question
 from policytool.selecting import selectors
-from policytool.selecting.baselines import Baseline, past
+from policytool.selecting.baselines import Baseline
 from policytool.selecting.suppressions import Passing, expired, idle, narrowed
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 @click.option("--unsafe-fixes", is_flag=True, envvar="POLICYTOOL_UNSAFE_FIXES", help="With --fix or --diff, mend too what changes numerics or training.")
 @click.option("--diff", is_flag=True, envvar="POLICYTOOL_DIFF", help="Show what --fix would change, and write nothing.")
 @click.option("--backup/--no-backup", default=True, show_default=True, envvar="POLICYTOOL_BACKUP", help="Whether --fix keeps the original.")
+@click.option("--overwrite", is_flag=True, envvar="POLICYTOOL_OVERWRITE", help="Replace a backup that exists.")
 @options.formatted([reporter.name for reporter in FINDING_REPORTERS])
 @report_option.option(FINDING_REPORTERS)
 @click.option("-0", "--null", is_flag=True, help="Paths on stdin end in NUL instead of newlines.")
@@ -66,6 +68,7 @@ def command(
     unsafe_fixes: bool,
     diff: bool,
     backup: bool,
+    overwrite: bool,
     format: str,  # the option's name
     report: tuple[ReportFile, ...],
     null: bool,
@@ -114,6 +117,7 @@ def command(
     text = diffs.REPORTER.render(Migrations(migrations=migrations, failures=()), view) if diff else reporter.render(audit, view)
     click.echo(text, nl=False, color=color != "never")
     _troubles(audit, unwritten)
+    _say(_left(audit) if diff else (), quiet=quiet)
     _say(_told(audit, passing, verbose=verbose), quiet=quiet)
     return _code(audit, fail_on, unwritten, no_models_ok=no_models_ok)
 
@@ -147,6 +151,13 @@ def _troubles(audit: Audit, unwritten: Sequence[str]) -> None:
         click.echo(f"policytool: {sentence}", err=True)
 
 
+def _left(audit: Audit) -> Iterator[str]:
+    """Yield what a diff does not show: what would not be mended, and why."""
+    for mended in audit.mended:
+        for (rule, reason), count in Counter((one.finding.rule, one.reason) for one in mended.left).items():
+            yield f"{mended.path} {rule} would not be mended ({count} finding{'s' if count > 1 else ''}): {reason}"
+
+
 def _told(audit: Audit, passing: Passing, *, verbose: bool) -> Iterator[str]:
     """Yield what is said on stderr beside the report."""
     if audit.passed_over:
@@ -156,7 +167,7 @@ def _told(audit: Audit, passing: Passing, *, verbose: bool) -> Iterator[str]:
     if verbose:
         for one in idle(audit.audited, passing):
             yield f"the suppression of {one} matched nothing ({one.reason})"
-        if gone := past(passing.known, audit.audited):
+        if gone := baselines.outdated(passing, audit.audited):
             yield f"{gone} findings of the baseline no longer occur; --write-baseline brings it up to date"
 
 

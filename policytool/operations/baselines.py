@@ -48,3 +48,8 @@ def own(every: Sequence[Audited], passing: Passing) -> Baseline:
 def text(every: Sequence[Audited], passing: Passing, file: Path) -> str:
     """Return the same as a file has it."""
     return baselines.rendered(own(every, passing).at(lambda path: Path(os.path.relpath(path, file.parent)).as_posix()))
+
+
+def outdated(passing: Passing, every: Sequence[Audited]) -> int:
+    """Return how many findings of a baseline no longer occur, as far as these models and the files that are gone tell."""
+    return baselines.past(passing.known, every, os.path.lexists)

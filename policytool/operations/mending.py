@@ -38,6 +38,9 @@ class Mending:
     """False for ``--diff``."""
 
     backup: bool = True
+    overwrite: bool = False
+    """Whether a backup that exists is replaced."""
+
     targets: tuple[str, ...] = ()
     """The loaders that must not lose a model by a fix."""
 
@@ -96,7 +99,7 @@ def attempted(found: Input, audited: Audited, mending: Mending) -> Attempt | Non
     if not mending.write:
         return Attempt(mended=done, migration=planned)
     try:
-        migration = carried_out(planned.plan, found.path, Destination(in_place=True, backup=mending.backup), parts=planned.parts)
+        migration = carried_out(planned.plan, found.path, Destination(in_place=True, backup=mending.backup, overwrite=mending.overwrite), parts=planned.parts)
     except ModelFileError as error:
         return Attempt(mended=Mended(path=audited.path, outcome=Outcome.FAILED, left=_all_left(merged, error.message)))
     backup = migration.written.backup if migration.written is not None else None

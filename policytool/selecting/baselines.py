@@ -103,9 +103,10 @@ def known(baseline: Baseline, every: Iterable[Audited], passing: Passing, exists
     return by_path
 
 
-def past(known: Mapping[str, Counter[str]], every: Iterable[Audited]) -> int:
-    """Return how many known findings of these models no longer occur."""
-    return sum((known.get(audited.path, Counter()) - Counter(fingerprints(all_of(audited)))).total() for audited in every)
+def past(known: Mapping[str, Counter[str]], every: Sequence[Audited], exists: Callable[[str], bool]) -> int:
+    """Return how many known findings no longer occur: in these models, and in files that are gone."""
+    here = {audited.path: Counter(fingerprints(all_of(audited))) for audited in every}
+    return sum((held - here.get(path, Counter())).total() for path, held in known.items() if path in here or not exists(path))
 
 
 def rendered(baseline: Baseline) -> str:
