@@ -36,7 +36,7 @@ def generator() -> Any:
     return module
 
 
-@pytest.mark.parametrize("name", ["docs/policies.md", "docs/loaders.md", "docs/migrated.md"])
+@pytest.mark.parametrize("name", ["docs/policies.md", "docs/rules.md", "docs/loaders.md", "docs/migrated.md"])
 def test_generated_pages_are_current(name: str) -> None:
     """What is committed is what ``make docs`` writes."""
     assert (ROOT / name).read_text(encoding="utf-8") == generator().PAGES[name]()

@@ -29,16 +29,26 @@ def command(words: Sequence[str]) -> str:
 
 
 def lines(words: Sequence[str], width: int) -> list[str]:
-    """Return a command in lines of at most ``width`` columns where its words are short enough; those before the last end in a backslash."""
+    """Return a command in lines of at most ``width`` columns where it can be; an option stays with its value, and lines that go on end in a backslash."""
     found: list[str] = []
     current = ""
-    for word in map(quoted, words):
-        if current and width_of(current) + 1 + width_of(word) > width - len(" \\"):
+    for piece in _pieces(words):
+        if current and width_of(current) + 1 + width_of(piece) > width - len(" \\"):
             found.append(f"{current} \\")
-            current = f"  {word}"
+            current = f"  {piece}"
         else:
-            current = f"{current} {word}" if current else word
+            current = f"{current} {piece}" if current else piece
     return [*found, current]
+
+
+def _pieces(words: Sequence[str]) -> list[str]:
+    """Return the command's beginning and its options, each with its value."""
+    found: list[list[str]] = [[]]
+    for word in words:
+        if word.startswith("--"):
+            found.append([])
+        found[-1].append(word)
+    return [command(piece) for piece in found]
 
 
 def file(path: str) -> str:

@@ -66,15 +66,19 @@ def groups(audit: Audit, audited: Audited) -> list[Group]:
     return sorted(found, key=lambda group: group.severity.rank)
 
 
+def said(finding: Finding) -> str:
+    """Return what is said of a layer, where its path stands beside it: the message, without the path where it begins with it."""
+    return finding.message.removeprefix(f"{finding.path} ") if finding.path else finding.message
+
+
 def alike(findings: Iterable[Finding]) -> list[tuple[str, tuple[str, ...]]]:
-    """Return what is said of layers, without the layer's path where the sentence begins with it, and the paths of all of which it is said."""
+    """Return what is said of layers, and the paths of all of which it is said."""
     by: dict[str, list[str]] = {}
     for finding in findings:
-        said = finding.message.removeprefix(f"{finding.path} ") if finding.path else finding.message
-        paths = by.setdefault(said, [])
+        paths = by.setdefault(said(finding), [])
         if finding.path is not None and finding.path not in paths:
             paths.append(finding.path)
-    return [(said, tuple(paths)) for said, paths in by.items()]
+    return [(text, tuple(paths)) for text, paths in by.items()]
 
 
 def remedies(findings: Iterable[Finding]) -> list[Remedy]:

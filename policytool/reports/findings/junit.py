@@ -50,11 +50,11 @@ def _suite(audited: Audited, rules: Mapping[str, Rule]) -> ET.Element:
     seen = Counter[str]()
     for finding in audited.findings:
         case = _case(suite, finding, seen)
-        text = "\n".join(filter(None, (f"{finding.message}.", plain(rules[finding.rule].summary), mending(audited.path, finding))))
+        text = (f"{finding.message}.", plain(rules[finding.rule].summary), mending(audited.path, finding))
         if finding.severity is Severity.NOTE:
-            _child(case, "system-out", text)
+            _child(case, "system-out", *text)
         else:
-            _child(case, "failure", text, type=finding.severity.value, message=finding.message)
+            _child(case, "failure", *text, type=finding.severity.value, message=finding.message)
     for one in audited.suppressed:
         _child(_case(suite, one.finding, seen), "skipped", f"{one.finding.message}.", type=one.by, message=one.reason)
     if not len(suite):
@@ -79,10 +79,10 @@ def _case(suite: ET.Element, finding: Finding, seen: Counter[str]) -> ET.Element
     return _child(suite, "testcase", classname=suite.get("name", ""), name=name if seen[name] == 1 else f"{name} #{seen[name]}")
 
 
-def _child(parent: ET.Element, tag: str, text: str | None = None, **attributes: str) -> ET.Element:
+def _child(parent: ET.Element, tag: str, *lines: str, **attributes: str) -> ET.Element:
     child = ET.SubElement(parent, tag, {name: clean(value) for name, value in attributes.items()})
-    if text is not None:
-        child.text = "\n".join(map(clean, text.split("\n")))
+    if lines:
+        child.text = "\n".join(clean(line) for line in lines if line)
     return child
 
 

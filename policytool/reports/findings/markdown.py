@@ -8,7 +8,7 @@ from policytool.reports import _shell
 from policytool.reports._markdown import code, prose, row
 from policytool.reports._reference import plain
 from policytool.reports.findings._base import FindingReporter
-from policytool.reports.findings._content import EFFECTS, OUTCOMES, advice, by_rule, groups, left, places, remedies, summary, words
+from policytool.reports.findings._content import EFFECTS, OUTCOMES, advice, by_rule, groups, left, places, remedies, said, summary, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +41,7 @@ def _model(audit: Audit, audited: Audited, view: View) -> Iterator[str]:
     yield f"### {code(audited.path)}"
     found = groups(audit, audited)
     rows = [
-        row((group.severity.value, group.rule.id, code(finding.path) if finding.path else "", prose(finding.message)))
+        row((group.severity.value, group.rule.id, code(finding.path) if finding.path else "", prose(said(finding))))
         for group in found
         for finding in group.findings
     ]

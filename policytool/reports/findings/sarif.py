@@ -85,7 +85,7 @@ def _result(finding: Finding, fingerprint: str, path: str, positions: dict[str, 
         "ruleId": finding.rule,
         "ruleIndex": positions[finding.rule],
         "level": finding.severity.value,
-        "message": _message(" ".join(filter(None, (f"{finding.message}.", mending(path, finding))))),
+        "message": _message(clean(" ".join(filter(None, (f"{finding.message}.", mending(path, finding)))))),
         "locations": [_location(path, finding.path)],
         # GitHub compares the first; where it is missing, the upload action hashes a line of the file, the same for all that is found in it.
         "partialFingerprints": {"primaryLocationLineHash": f"{fingerprint}:1", "policytool/v1": fingerprint},
@@ -115,15 +115,14 @@ def _notification(failure: Failure) -> dict[str, Any]:
     return {
         "level": "error",
         "descriptor": {"id": failure.code},
-        "message": _message(f"{failure.path} {failure.message}."),
+        "message": _message(clean(f"{failure.path} {failure.message}.")),
         "locations": [{"physicalLocation": {"artifactLocation": _artifact(failure.path)}}],
     }
 
 
 def _message(text: str) -> dict[str, str]:
     """Return a plain text message: nothing in it is a placeholder (SARIF 3.11.5) or a link (3.11.6)."""
-    shown = "\n".join(map(clean, text.split("\n")))
-    return {"text": _braced(shown.replace("](", "] ("))}
+    return {"text": _braced(text.replace("](", "] ("))}
 
 
 def _braced(text: str) -> str:

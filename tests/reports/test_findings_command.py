@@ -1,0 +1,73 @@
+"""The reports of audit from the command line: one on stdout, others in files, and an exit code that none of them changes."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from policytool.reports.findings import FINDING_REPORTERS
+from tests.conftest import FIXED_SCALE_H5, ROOT, run, run_process
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NAMES: Final = tuple(reporter.name for reporter in FINDING_REPORTERS)
+
+
+@pytest.fixture(autouse=True)
+def _in_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Paths in reports are relative to the working directory."""
+    monkeypatch.chdir(ROOT)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("arguments", "code"), [((FIXED_SCALE_H5,), 1), ((FIXED_SCALE_H5, "--fail-on", "never"), 0), ((FIXED_SCALE_H5, "gone.h5"), 3)])
+def test_no_format_changes_the_exit_code(name: str, arguments: tuple[str | Path, ...], code: int) -> None:
+    """Findings, findings that are let pass, and a file that cannot be read."""
+    ended = run("audit", *arguments, "--format", name)
+    assert ended.code == code
+    assert ended.out.endswith("\n")
+    assert ("gone.h5" in ended.err) == (code == 3)
+
+
+def test_several_reports_are_written_at_once(tmp_path: Path) -> None:
+    """Each is what stdout would carry, laid out for a pipe and without colour."""
+    files = {name: tmp_path / f"out.{name}" for name in NAMES}
+    ended = run("audit", FIXED_SCALE_H5, "gone.h5", *(word for name, file in files.items() for word in ("--report", f"{name}={file}")), "--color", "always")
+    assert ended.code == 3
+    assert "\x1b[" in ended.out
+    for name, file in files.items():
+        assert file.read_text(encoding="utf-8") == run("audit", FIXED_SCALE_H5, "gone.h5", "--format", name).out
+    assert len(json.loads(files["sarif"].read_text(encoding="utf-8"))["runs"]) == 1
+    assert ET.fromstring(files["junit"].read_bytes()).get("errors") == "1"  # noqa: S314  # our own
+
+
+@pytest.mark.parametrize("name", ["junit", "json", "sarif"])
+def test_a_narrow_encoding_spoils_no_document(name: str) -> None:
+    """Where stdout has no characters beyond ASCII, documents for programs escape them as their formats do."""
+    ended = run_process("audit", FIXED_SCALE_H5, "--format", name, environment={"PYTHONIOENCODING": "ascii"})
+    assert ended.out.isascii()
+    assert json.loads(ended.out) if name != "junit" else ET.fromstring(ended.out) is not None  # noqa: S314  # our own
+
+
+def test_the_commands_of_a_report_mend_what_it_found(tmp_path: Path) -> None:
+    """The words of a remedy, given to migrate, leave a file in which the rule finds nothing."""
+    model = tmp_path / "it's $(my) model.h5"
+    model.write_bytes(FIXED_SCALE_H5.read_bytes())
+    (found,) = run("audit", model, "--format", "json").json["models"]
+    remedies = [finding["remedy"]["arguments"] for finding in found["findings"] if finding["rule"] == "PT101"]
+    assert remedies == [[]]
+    assert run("migrate", model, "-o", tmp_path / "mended.h5", *remedies[0]).code == 0
+    (mended,) = run("audit", tmp_path / "mended.h5", "--format", "json").json["models"]
+    assert not [finding for finding in mended["findings"] if finding["rule"] == "PT101"]
+
+
+def test_what_is_passed_over_is_counted(tmp_path: Path) -> None:
+    """A directory's files that are no models stand in the totals."""
+    (tmp_path / "model.h5").write_bytes(FIXED_SCALE_H5.read_bytes())
+    (tmp_path / "data.h5").write_bytes(b"no model")
+    summary = run("audit", tmp_path, "--format", "json").json["summary"]
+    assert (summary["models"], summary["passed_over"], summary["failures"]) == (1, 1, 0)

@@ -1,0 +1,99 @@
+"""
+SARIF against its published JSON schema, and JUnit against the XML schema of Jenkins' xUnit plugin.
+
+The schemas are no part of this tree: where a directory ``shared/reference/schemas`` lies beside it, or beside one that holds it, they are read there.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+import jsonschema
+import pytest
+from hypothesis import given
+
+from policytool.operations.auditing import Audit
+from policytool.reports import View
+from policytool.reports.findings import junit, sarif
+from policytool.rules import RULES
+from tests.conftest import ROOT
+from tests.reports import audits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import xmlschema
+
+_PLACE: Final = "shared/reference/schemas"
+SCHEMAS: Final = next((found for parent in ROOT.parents if (found := parent / _PLACE).is_dir()), None)
+pytestmark = pytest.mark.skipif(SCHEMAS is None, reason=f"no {_PLACE} beside this tree")
+
+
+@pytest.fixture(autouse=True)
+def _in_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Paths in reports are relative to the working directory."""
+    monkeypatch.chdir(ROOT)
+
+
+@cache
+def of_sarif() -> jsonschema.Draft4Validator:
+    """Return the validator of the published SARIF 2.1.0, which asks for addresses where it says so."""
+    assert SCHEMAS is not None
+    schema = json.loads((SCHEMAS / "sarif-schema-2.1.0.json").read_text(encoding="utf-8"))
+    jsonschema.Draft4Validator.check_schema(schema)
+    return jsonschema.Draft4Validator(schema, format_checker=jsonschema.Draft4Validator.FORMAT_CHECKER)
+
+
+@cache
+def of_junit() -> xmlschema.XMLSchema10:
+    """Return the validator of the published JUnit schema."""
+    import xmlschema
+
+    assert SCHEMAS is not None
+    return xmlschema.XMLSchema10(str(SCHEMAS / "junit-10.xsd"))
+
+
+EMPTY: Final = Audit(audited=())
+CASES: Final[dict[str, Callable[[], Audit]]] = {
+    "real": audits.real,
+    "made": audits.made,
+    "empty": lambda: EMPTY,
+    "all rules": lambda: Audit(audited=(), rules=(*RULES, *audits.RULES)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_sarif_is_of_the_published_schema(name: str) -> None:
+    """Of real files, of all kinds of findings, of nothing, and with the texts of every rule."""
+    of_sarif().validate(json.loads(sarif.REPORTER.render(CASES[name](), View())))
+
+
+@given(audits.audits())
+def test_sarif_is_of_the_published_schema_whatever_names_are(audit: Audit) -> None:
+    """Names and messages break nothing."""
+    of_sarif().validate(json.loads(sarif.REPORTER.render(audit, View())))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_junit_is_of_the_published_schema(name: str) -> None:
+    """Of real files, of all kinds of findings, and of nothing."""
+    of_junit().validate(io.StringIO(junit.REPORTER.render(CASES[name](), View()).partition("\n")[2]))
+
+
+@given(audits.audits())
+def test_junit_is_of_the_published_schema_whatever_names_are(audit: Audit) -> None:
+    """Names and messages break nothing."""
+    of_junit().validate(io.StringIO(junit.REPORTER.render(audit, View()).partition("\n")[2]))
+
+
+def test_the_validators_refuse_what_is_wrong() -> None:
+    """A schema that takes everything would prove nothing."""
+    report = sarif.document(audits.made())
+    report["runs"][0]["results"][0]["level"] = "fatal"
+    assert not of_sarif().is_valid(report)
+    text = junit.REPORTER.render(audits.made(), View()).partition("\n")[2]
+    assert of_junit().is_valid(io.StringIO(text))
+    assert not of_junit().is_valid(io.StringIO(text.replace("<failure ", "<fault ").replace("</failure>", "</fault>")))

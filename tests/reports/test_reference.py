@@ -1,0 +1,158 @@
+"""The reference of rules: docstrings as lines, as plain text and as Markdown; the command that shows them; the page."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from markdown_it import MarkdownIt
+
+from policytool import version as versions
+from policytool.reports import View, _reference
+from policytool.reports._reference import Block, Kind
+from policytool.rules import RULES
+from tests.conftest import ROOT, run
+from tests.reports import audits
+
+if TYPE_CHECKING:
+    from policytool.rules import Rule
+
+EVERY: Final = (*RULES, *audits.RULES)
+PAGE: Final = (ROOT / "docs/rules.md").read_text(encoding="utf-8")
+
+
+def headings(text: str) -> list[str]:
+    """Return a page's headings of the second rank as GitHub makes anchors of them."""
+    return [re.sub(r"[^\w -]", "", line[3:]).replace(" ", "-").lower() for line in text.splitlines() if line.startswith("## ")]
+
+
+def test_a_docstring_is_paragraphs_items_and_blocks() -> None:
+    """Lines that are broken in the source flow, what is indented or ruled stays as it is."""
+    kinds = [block.kind for block in _reference.blocks(audits.SPELLED.doc)]
+    literal = [Kind.PARAGRAPH, Kind.LITERAL, Kind.LITERAL, Kind.PARAGRAPH]
+    assert kinds == [Kind.PARAGRAPH, Kind.PARAGRAPH, Kind.ITEM, Kind.ITEM, *literal]
+    found = _reference.blocks("One,\ntwo:\n- three\n  four\n- five\nsix.\n")
+    assert [block.text for block in found] == ["One, two:", "three four", "five", "six."]
+    assert _reference.blocks("As in::\n\n    a\n      b\n")[1] == Block(kind=Kind.LITERAL, text="a\n  b")
+
+
+def test_code_is_code_and_nothing_else_is_markup() -> None:
+    """Between backticks at the terminal too; in Markdown a parser sees the words as they are, and addresses as links."""
+    text = _reference.as_text(audits.SPELLED.doc)
+    assert "A policy that `Keras 3` spells otherwise." in text
+    assert "- one thing, which goes on below;\n- `another` thing." in text
+    assert '\n    {"dtype": "mixed_float16"}\n' in text
+    assert "As in:\n" in text
+    made = MarkdownIt("commonmark").render(_reference.as_markdown(audits.SPELLED))
+    assert "names <code>policytool.policy.Policy</code>, &lt;angles&gt;, a*star* and snake_case" in made
+    assert '<a href="https://example.org/a_b?c=d">https://example.org/a_b?c=d</a>, and' in made
+    assert "<li>one thing, which goes on below;</li>" in made
+    assert '<pre><code class="language-text">{&quot;dtype&quot;: &quot;mixed_float16&quot;}' in made
+
+
+@pytest.mark.parametrize("rule", EVERY, ids=[rule.id for rule in EVERY])
+def test_every_rule_is_explained_in_every_form(rule: Rule) -> None:
+    """No reStructuredText is left; every word of the docstring is there; lines fit a terminal but for what cannot be broken."""
+    text, markdown = _reference.as_text(rule.doc), _reference.as_markdown(rule)
+    lines = _reference.as_lines(rule, View(width=80))
+    for shown in (text, markdown, "\n".join(lines)):
+        assert not re.search(r":\w+:`|``[^`\n]", shown.replace("```", "")), shown
+        assert "\n\n\n" not in shown
+    words = set(re.findall(r"\w+", re.sub(r":\w+:`~?", "", rule.doc)))
+    for shown in (text, "\n".join(lines)):
+        assert words <= set(re.findall(r"\w+", shown))
+    assert not [line for line in lines if len(line) > 80 and max(map(len, line.split())) < 40]
+    assert "html" not in {token.type for token in MarkdownIt("commonmark").parse(markdown)}
+    assert rule.example.split()[0] in markdown
+
+
+def test_the_page_has_every_rule_under_its_anchor() -> None:
+    """Each is listed with a link that leads to its heading, which is where help leads to."""
+    anchors = headings(PAGE)
+    for rule in RULES:
+        assert _reference.anchor(rule) in anchors
+        assert f"[{rule.id} {rule.name}](#{_reference.anchor(rule)})" in PAGE
+        assert _reference.as_markdown(rule) in PAGE
+
+
+def test_the_generator_takes_the_tables_cells_as_they_are() -> None:
+    """No summary ends a cell of the page."""
+    rows = [line for line in PAGE.splitlines() if line.startswith("| [PT")]
+    assert len(rows) == len(RULES)
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {6}
+
+
+# The command
+
+
+@pytest.mark.parametrize("columns", ["80", "120", "200"])
+def test_all_rules_are_listed_with_what_they_look_for(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Id, name, severity, fix and the whole summary, within the terminal."""
+    monkeypatch.setenv("COLUMNS", columns)
+    ended = run("rules")
+    assert (ended.code, ended.err) == (0, "")
+    assert max(map(len, ended.out.splitlines())) <= int(columns)
+    said = " ".join(ended.out.split())
+    for rule in RULES:
+        assert f"{rule.id} {rule.name} {rule.severity.value}" in said
+        if columns == "80":
+            assert _reference.plain(rule.summary) in said
+
+
+def test_colour_and_ascii() -> None:
+    """Colours only where they are wanted."""
+    plain, coloured = run("rules"), run("rules", "--color", "always")
+    assert "\x1b[" not in plain.out
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured.out) == plain.out != coloured.out
+
+
+@pytest.mark.parametrize("asked", ["PT101", "pt101", "experimental-policy", "experimental_policy"])
+def test_a_rule_is_shown_by_its_id_or_name(asked: str) -> None:
+    """With its whole reference."""
+    ended = run("rules", asked)
+    assert ended.code == 0
+    assert ended.out.startswith("PT101 experimental-policy\n")
+    assert "Sources:" in ended.out
+    assert "Example" in ended.out
+
+
+@pytest.mark.parametrize("asked", ["PT1O1", "experimental-polcy", "expermental", ""])
+def test_an_unknown_rule_is_a_usage_error_that_names_the_nearest(asked: str) -> None:
+    """Exit code 2, and one sentence."""
+    ended = run("rules", asked)
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith(f"policytool: no rule has the id or the name {asked!r}; the nearest is PT")
+    assert ended.err.count("\n") == 1
+    if asked:
+        assert "PT101" in ended.err
+
+
+def test_json_has_every_rule_with_every_key() -> None:
+    """The same for all of them and for one."""
+    every, one = run("rules", "--format", "json").json, run("rules", "--format", "json", "PT101").json
+    assert every["version"] == one["version"] == 1
+    assert [rule["id"] for rule in every["rules"]] == [rule.id for rule in RULES]
+    assert one["rules"] == [rule for rule in every["rules"] if rule["id"] == "PT101"]
+    for rule in every["rules"]:
+        assert set(rule) == {"id", "name", "family", "severity", "fix", "needs", "summary", "description", "example"}
+        assert rule["description"].startswith(rule["summary"])
+
+
+def test_documentation_is_where_the_package_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The project's URL of this name, without a slash; nothing where there is none."""
+
+    class Metadata:
+        def __init__(self, *entries: str) -> None:
+            self.entries = list(entries)
+
+        def get_all(self, _name: str) -> list[str] | None:
+            return self.entries or None
+
+    from importlib import metadata
+
+    for made, expected in ((Metadata(), None), (Metadata("Home, https://a.example", "Documentation, https://b.example/docs/"), "https://b.example/docs")):
+        versions.documentation.cache_clear()
+        monkeypatch.setattr(metadata, "metadata", lambda _name, made=made: made)
+        assert versions.documentation() == expected
+    versions.documentation.cache_clear()
