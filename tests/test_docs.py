@@ -17,6 +17,7 @@ import pytest
 from policytool import limits
 from policytool.cli.main import COMMANDS
 from policytool.reports import REPORTERS, _notes, csv_report
+from policytool.reports.findings import FINDING_REPORTERS
 from policytool.reports.plans import PLAN_REPORTERS
 
 if TYPE_CHECKING:
@@ -50,7 +51,9 @@ def test_the_picture_is_of_the_report_of_today(monkeypatch: pytest.MonkeyPatch) 
     assert said[0] == said[1]
 
 
-@pytest.mark.parametrize(("schema", "place"), [("inspect", "model"), ("inspect", "layer"), ("migrate", "plan")])
+@pytest.mark.parametrize(
+    ("schema", "place"), [("inspect", "model"), ("inspect", "layer"), ("migrate", "plan"), ("audit", "model"), ("audit", "found"), ("audit", "summary")]
+)
 def test_the_page_of_the_json_reports_has_every_key(schema: str, place: str) -> None:
     """And, for a key of fixed values, each of them."""
     page = (ROOT / "docs/json.md").read_text(encoding="utf-8")
@@ -85,12 +88,16 @@ def models(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("command", sorted(set(commands())))
 def test_commands_of_the_readme_run(command: str, models: Path) -> None:
-    """Each command ends as it should and prints something that is not empty; what runs TensorFlow is planned here and run by the compatibility tests."""
+    """
+    Each command ends as it should, which is 1 where something is found or differs, and prints something that is not empty.
+
+    What runs TensorFlow is planned here and run by the compatibility tests.
+    """
     arguments = shlex.split(command)[1:] + ["--dry-run"] * ("--retrace" in command)
     done = subprocess.run(
         [sys.executable, "-m", "policytool", *arguments], cwd=models, capture_output=True, text=True, check=False, timeout=60, stdin=subprocess.DEVNULL
     )
-    assert done.returncode == (1 if arguments[0] == "diff" else 0), done.stderr
+    assert done.returncode == (1 if arguments[0] in {"audit", "diff"} else 0), done.stderr
     assert len(done.stdout.splitlines()) > 5
 
 
@@ -126,9 +133,10 @@ def test_every_column_of_the_csv_is_in_its_order_in_the_documentation() -> None:
 
 def test_every_format_and_note_is_in_the_documentation() -> None:
     """With the commands that have it, the default first; a letter with its word."""
-    told = dict(re.findall(r"^\| `(\w+)` \| ((?:inspect|migrate).*?) \|", REPORTS, re.MULTILINE))
+    told = dict(re.findall(r"^\| `(\w+)` \| ((?:inspect|audit|migrate).*?) \|", REPORTS, re.MULTILINE))
     assert [name for name, commands in told.items() if "inspect" in commands] == [reporter.name for reporter in REPORTERS]
     assert [name for name, commands in told.items() if "migrate" in commands] == [reporter.name for reporter in PLAN_REPORTERS]
+    assert [name for name, commands in told.items() if "audit" in commands] == [reporter.name for reporter in FINDING_REPORTERS]
     letters = dict(re.findall(r"^\| `(.)` \| ([^|]+?) \|", REPORTS, re.MULTILINE))
     assert {letter: word for letter, word in letters.items() if letter != "S"} == {letter: note[0] for letter, note in _notes.NOTES.items() if letter != "S"}
     assert "S" in letters
