@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from policytool import discovery
+from policytool import discovery, rules
 from policytool.cli import options, report_option, selection_options
 from policytool.cli.exit_codes import Exit
 from policytool.cli.progress import counted
@@ -100,6 +100,7 @@ def command(
     _say(selectors.unasked(selected, question), quiet=quiet)
     passing = Passing(directory=Path.cwd().as_posix(), today=_today(), suppressions=selection_options.suppressions(), per_file=per_file_ignores)
     audit = auditing.gathered(counted(auditing.audit_all(found, question), len(found), progress, "audit"))
+    audit = replace(audit, rules=rules.asked(question))
     passing = baselines.added(remembered, audit.audited, passing)
     migrations: tuple[Migration, ...] = ()
     if fix or diff:

@@ -92,7 +92,7 @@ def formatted(names: Sequence[str]) -> Callable[[Callable[..., int]], Callable[.
     )
 
 
-def view(color: str, *, variables: bool = False, suppressed: bool = False) -> View:
+def view(color: str, *, variables: bool = False, suppressed: bool = True) -> View:
     """Return how reports on stdout are to be shown."""
     return View(width=width(), colour=wants_colour(color, sys.stdout), unicode=can_draw(sys.stdout), variables=variables, suppressed=suppressed)
 

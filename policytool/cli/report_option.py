@@ -103,7 +103,7 @@ def check_place(option: str, path: Path, needed: Iterable[Path]) -> None:
 
 
 def written(
-    files: Iterable[ReportFile], reporters: Sequence[Renders[Value_contra]], found: Value_contra, *, variables: bool = False, suppressed: bool = False
+    files: Iterable[ReportFile], reporters: Sequence[Renders[Value_contra]], found: Value_contra, *, variables: bool = False, suppressed: bool = True
 ) -> list[str]:
     """Write the reports, each whole or not at all, and return a sentence for each that could not be written."""
     view = View(width=PIPE_WIDTH, variables=variables, suppressed=suppressed)

@@ -36,8 +36,8 @@ class View:
     colour: bool = False
     unicode: bool = True
     variables: bool = False
-    suppressed: bool = False
-    """Whether findings that were let pass are shown too (``--show-suppressed``)."""
+    suppressed: bool = True
+    """Whether reports for people show findings that were let pass (``--show-suppressed``); those for machines always do."""
 
     @property
     def ellipsis(self) -> str:

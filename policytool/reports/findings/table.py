@@ -83,8 +83,8 @@ def _suppressed(found: Iterable[Suppressed], view: View) -> list[str]:
     for one in found:
         by.setdefault((one.finding.rule, one.by, one.reason), []).append(one.finding.path or one.finding.message)
     lines = []
-    for (rule, by_what, reason), places in by.items():
-        text = f"{', '.join(dict.fromkeys(map(clean, places)))} ({by_what}{': ' if reason else ''}{clean(reason)})"
+    for (rule, by_what, reason), where in by.items():
+        text = f"{', '.join(dict.fromkeys(map(clean, where)))} ({by_what}{': ' if reason else ''}{clean(reason)})"
         lines += wrapped(f"{rule} suppressed: ", text, view, "dim")
     return lines
 
