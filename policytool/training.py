@@ -11,6 +11,8 @@ from policytool.model import Address, Optimizer
 from policytool.policy import Auto, Dynamic, Fixed, Unscaled
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from policytool.document import Document
     from policytool.jsontext import Json
 
@@ -33,16 +35,27 @@ def optimizer_place(document: Document) -> tuple[Address, Json] | None:
 
     It stands in HDF5's ``training_config``, in a SavedModel's root, or in Keras 3's ``compile_config``; None where the model was not compiled.
     """
-    root = document.config
-    holders: list[tuple[str, str, Json]] = [(document.training_part or "", document.training_pointer, document.training)]
-    if isinstance(root, dict):
-        holders += [(document.config_part or "", document.config_pointer + pointer(key), root.get(key)) for key in ("training_config", "compile_config")]
-    for part, base, holder in holders:
-        if isinstance(holder, dict):
-            for key in ("optimizer_config", "optimizer"):
-                if holder.get(key) is not None:
-                    return Address(part=part, pointer=base + pointer(key)), holder[key]
+    for address, holder in _holders(document):
+        for key in ("optimizer_config", "optimizer"):
+            if holder.get(key) is not None:
+                return Address(part=address.part, pointer=address.pointer + pointer(key)), holder[key]
     return None
+
+
+def configuration(document: Document) -> Json:
+    """Return the training configuration that holds the optimizer, its loss and its metrics; None where the model was not compiled."""
+    return next((holder for _, holder in _holders(document) if holder.get("optimizer_config", holder.get("optimizer")) is not None), None)
+
+
+def _holders(document: Document) -> Iterator[tuple[Address, dict[str, Json]]]:
+    """Yield the training configurations of a file, and where they stand."""
+    root = document.config
+    found: list[tuple[str, str, Json]] = [(document.training_part or "", document.training_pointer, document.training)]
+    if isinstance(root, dict):
+        found += [(document.config_part or "", document.config_pointer + pointer(key), root.get(key)) for key in ("training_config", "compile_config")]
+    for part, base, holder in found:
+        if isinstance(holder, dict):
+            yield Address(part=part, pointer=base), holder
 
 
 def optimizer_config(document: Document) -> Json:

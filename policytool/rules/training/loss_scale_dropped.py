@@ -1,0 +1,66 @@
+"""
+A loss scale in the model's policy that loaders drop without a word, where training then goes on otherwise.
+
+TF 2.0 to 2.8 had policies with a loss scale. TF 2.4 and every later Keras read such a policy without it, the release that wrote it included, so a
+model trains with another loss scale than it was built with, or with none: under mixed_float16, small gradients become zero. A compiled model has the
+scale once more in its optimizer, and there it survives; this rule speaks where it does not stand there, or where another one does.
+
+Sources: tensorflow/python/keras/mixed_precision/policy.py of TF 2.3.4 and 2.5.3; measured by saving with TF 2.1 to 2.6 and loading with TF 2.4 to 2.15,
+tf_keras 2.21 and Keras 3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool import planning
+from policytool.finding import Fix, Remedy, Severity
+from policytool.planning import loss_scale
+from policytool.planning.loss_scale import Fate
+from policytool.planning.options import LossScales
+from policytool.rules._base import Rule
+from policytool.rules.training._said import dropped_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.finding import Finding
+    from policytool.planning.loss_scale import Verdict
+    from policytool.planning.subject import Subject
+    from policytool.rules._base import Case, Question
+
+
+def check(case: Case, question: Question) -> Iterator[Finding]:
+    """Yield a finding where a dropped loss scale changes training."""
+    verdict = dropped_for(case, question)
+    if case.subject is None or verdict is None or not verdict.matters:
+        return
+    message = f"loaders from TF 2.4 on drop {verdict.what}, and {verdict.consequence}"
+    remedy = _remedy(case.subject, verdict)
+    yield RULE.finding(message, remedy=remedy, advice=None if remedy else _advice(verdict))
+
+
+def _remedy(subject: Subject, verdict: Verdict) -> Remedy | None:
+    """Return ``--loss-scale keep`` where it puts the scale into the optimizer."""
+    if verdict.fate is not Fate.PLAIN or loss_scale.scale_to_keep(subject) is None:
+        return None
+    kept = planning.plan(subject.analysis, planning.Options(loss_scale=LossScales.KEEP))
+    lost = any(note.code == "loss-scale-lost" for note in kept.notes)
+    return None if lost or kept.refusals else Remedy(fix=Fix.UNSAFE, keep_loss_scale=True)
+
+
+def _advice(verdict: Verdict) -> str:
+    if verdict.fate is Fate.OTHER:
+        return f"where the policy's was meant, write before compile(): {verdict.line}"
+    return f"before compile() write {verdict.line}"
+
+
+RULE: Final = Rule(
+    id="PT201",
+    name="loss-scale-dropped",
+    severity=Severity.WARNING,
+    fix=Fix.UNSAFE,
+    check=check,
+    doc=__doc__,
+    example='"dtype": {"class_name": "Policy", "config": {"name": "mixed_float16", "loss_scale": {"class_name": "FixedLossScale", ...}}}, and no optimizer',
+)
