@@ -8,7 +8,7 @@ what a single one would (Boldo and Melquiond, "When double rounding is odd").
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import ml_dtypes
@@ -47,12 +47,20 @@ class Counts:
     flushed: int = 0
     """Became zero."""
 
+    zero: int = 0
+    """Were zero before; filled by :func:`counted`."""
+
+    nonfinite: int = 0
+    """Were NaN or infinite before; filled by :func:`counted`."""
+
     def __add__(self, other: Counts) -> Counts:
         return Counts(
             values=self.values + other.values,
             overflow=self.overflow + other.overflow,
             subnormal=self.subnormal + other.subnormal,
             flushed=self.flushed + other.flushed,
+            zero=self.zero + other.zero,
+            nonfinite=self.nonfinite + other.nonfinite,
         )
 
 
@@ -82,10 +90,23 @@ def converted(array: Array, before: str, after: str) -> Array:
         return _convert(_flat(array, before, after), before, after).reshape(np.shape(array))
 
 
+def counted(array: Array, dtype: str, narrow: str | None) -> Counts:
+    """
+    Return what a cast would do to the values, which is nothing without a dtype to cast to, and how many of them are zero or not finite.
+
+    :raises ValueError: for a dtype that is no float of Keras.
+    """
+    source = _flat(array, dtype)
+    with np.errstate(all="ignore"):
+        shown = _convert(source, dtype, "float32") if dtype == BFLOAT16 else source
+        counts = _counts(source, dtype, _convert(source, dtype, narrow), narrow) if narrow else Counts(values=int(source.size))
+    return replace(counts, zero=int(np.count_nonzero(shown == 0)), nonfinite=int(np.count_nonzero(~np.isfinite(shown))))
+
+
 def _flat(array: Array, before: str, *others: str) -> Array:
     unknown = {before, *others} - DTYPES.keys()
     if unknown:
-        raise ValueError(f"cannot cast {before} to {others[0]}: {', '.join(sorted(unknown))} is none of {', '.join(DTYPES)}")
+        raise ValueError(f"cannot cast {before}{f' to {others[0]}' if others else ''}: {', '.join(sorted(unknown))} is none of {', '.join(DTYPES)}")
     return np.asarray(array, dtype=DTYPES[before]).reshape(-1)  # NumPy 1 widens integers of arrays without dimensions
 
 

@@ -90,6 +90,25 @@ def read(config: Json) -> Optimizer | None:
     raise SpellingError(f"the optimizer is wrapped more than {_MAX_WRAPPERS} times")
 
 
+def innermost(config: Json) -> tuple[str, dict[str, Json]] | None:
+    """
+    Return the class and the config of a serialised optimizer, without wrappers; an empty config for a bare name, None where there is no optimizer.
+
+    :raises SpellingError: for what no release writes.
+    """
+    for _ in range(_MAX_WRAPPERS):
+        if config is None:
+            return None
+        if isinstance(config, str):
+            return ALIASES.get(config.lower(), config), {}
+        class_name, inner = _spelling.class_and_config(config)
+        name = class_name.rpartition(">")[2]
+        if name not in WRAPPERS:
+            return name, inner
+        config = inner.get("optimizer", inner.get("inner_optimizer"))
+    raise SpellingError(f"the optimizer is wrapped more than {_MAX_WRAPPERS} times")
+
+
 def scale_of(config: dict[str, Json]) -> Dynamic | Fixed | None:
     """
     Return the loss scale in a LossScaleOptimizer's config, of any release.

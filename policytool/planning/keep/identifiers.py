@@ -25,6 +25,12 @@ _LOOKUPS: Final = frozenset({"Embedding", "CategoryEncoding", "IntegerLookup", "
 
 def find(subject: Subject, _policy: Policy) -> Iterator[tuple[int, str]]:
     """Yield the weightless layers between a float input and a lookup, through nested models and the wrappers around them."""
+    for index, lookup in carried(subject):
+        yield index, f"it carries ids to {subject.layers[lookup].path}, and a 16-bit float cannot tell large ones apart"
+
+
+def carried(subject: Subject) -> Iterator[tuple[int, int]]:
+    """Yield each such layer with the lookup that its floats lead to."""
     search = _Search(subject)
     for graph in subject.graphs.values():
         for node in graph.nodes.values():
@@ -33,7 +39,7 @@ def find(subject: Subject, _policy: Policy) -> Iterator[tuple[int, str]]:
                 between, from_floats = _carriers(subject, graph, node.name)
                 wrappers = search.wrappers(node)
                 for index in (*between, *wrappers) if from_floats else ():
-                    yield index, f"it carries ids to {subject.layers[lookup].path}, and a 16-bit float cannot tell large ones apart"
+                    yield index, lookup
 
 
 @dataclass

@@ -21,14 +21,19 @@ if TYPE_CHECKING:
     from policytool.policy import Policy
 
 OUTPUT: Final = "it makes the model's output, which stays in float32"
-_SOFTMAX: Final = "a softmax before the output, whose small probabilities a 16-bit float loses"
-_BETWEEN: Final = "it stands between a softmax and the output"
+SOFTMAX: Final = "a softmax before the output, whose small probabilities a 16-bit float loses"
+BETWEEN: Final = "it stands between a softmax and the output"
 _OPERATIONS: Final = OPAQUE_CLASSES - {"Lambda", "KerasLayer", "TFSMLayer", "TorchModuleWrapper", "JaxLayer", "FlaxLayer"}
 """Ops of a graph wrapped as layers: their inputs decide what they compute in."""
 
 
 def find(subject: Subject, _policy: Policy) -> Iterator[tuple[int, str]]:
     """Yield what makes the outermost model's outputs."""
+    return on_the_way_out(subject)
+
+
+def on_the_way_out(subject: Subject) -> Iterator[tuple[int, str]]:
+    """Yield the layers that make the outermost model's outputs, and a softmax before them with what follows it; each with what it is."""
     if 0 in subject.graphs:
         yield from _of_model(subject, subject.graphs[0])
 
@@ -83,9 +88,9 @@ def _softmaxes(subject: Subject, graph: Graph) -> Iterator[tuple[str, str]]:
         seen.add(name)
         index = node.site
         if index is not None and is_softmax(subject, index):
-            yield name, _SOFTMAX
+            yield name, SOFTMAX
             for other in behind:
-                yield other, _BETWEEN
+                yield other, BETWEEN
         if index is None or not _has_weights_below(subject, index):
             pending += [(parent, (*behind, name)) for parent in node.parents]
 

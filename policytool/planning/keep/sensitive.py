@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from policytool.planning.subject import Subject
     from policytool.policy import Policy
+    from policytool.tree import Site
 
 _KERAS2: Final = frozenset({"tf_keras2.21"})
 _BOTH: Final = frozenset({"tf_keras2.21", "keras3.15"})
@@ -86,16 +87,18 @@ SENSITIVE: Final[tuple[Sensitive, ...]] = (
 def find(subject: Subject, policy: Policy) -> Iterator[tuple[int, str]]:
     """Yield the layers of such classes."""
     for index, site in enumerate(subject.sites):
-        for row in SENSITIVE:
-            if (
-                site.class_name in row.class_names
-                and subject.loader in row.libraries
-                and policy.name in row.policies
-                and site.registered_name in {None, site.class_name}
-                and row.shows(subject.config(index))
-            ):
-                yield index, row.reason
-                break
+        why = reason(subject.loader, site, policy.name)
+        if why is not None:
+            yield index, why
+
+
+def reason(library: str, site: Site, policy: str) -> str | None:
+    """Return what goes wrong with a layer under a policy, in the library that loads it; None where nothing is known to."""
+    if site.registered_name not in {None, site.class_name}:
+        return None
+    config: Mapping[str, object] = site.config or {}
+    rows = (row for row in SENSITIVE if site.class_name in row.class_names and library in row.libraries and policy in row.policies)
+    return next((row.reason for row in rows if row.shows(config)), None)
 
 
 RULE: Final = KeepRule(name="sensitive", find=find)

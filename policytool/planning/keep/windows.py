@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from policytool.planning.subject import Subject
     from policytool.policy import Policy
+    from policytool.tree import Site
 
 _LARGEST_SUM: Final = 2048
 _RANKS: Final = {"AveragePooling1D": 1, "AveragePooling2D": 2, "AveragePooling3D": 3}
@@ -27,12 +28,21 @@ def find(subject: Subject, policy: Policy) -> Iterator[tuple[int, str]]:
     if policy.compute_dtype != "float16":
         return
     for index, site in enumerate(subject.sites):
-        if site.class_name in _RANKS:
-            size = subject.config(index).get("pool_size")
-            sides = size if isinstance(size, list) else [size] * _RANKS[site.class_name]
-            numbers = [side for side in sides if isinstance(side, int)]
-            if numbers and math.prod(numbers) > _LARGEST_SUM:
-                yield index, f"it averages {math.prod(numbers)} values in float16, whose sums stop growing at 2048 like values"
+        why = reason(site)
+        if why is not None:
+            yield index, why
+
+
+def reason(site: Site) -> str | None:
+    """Return what goes wrong with a layer in float16; None for other layers and smaller windows."""
+    if site.class_name not in _RANKS:
+        return None
+    size = (site.config or {}).get("pool_size")
+    sides = size if isinstance(size, list) else [size] * _RANKS[site.class_name]
+    numbers = [side for side in sides if isinstance(side, int)]
+    if not numbers or math.prod(numbers) <= _LARGEST_SUM:
+        return None
+    return f"it averages {math.prod(numbers)} values in float16, whose sums stop growing at 2048 like values"
 
 
 RULE: Final = KeepRule(name="windows", find=find)

@@ -1,0 +1,75 @@
+"""What the rules of numerics have in common: which models they judge, by which libraries, and how a layer is set to float32."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.finding import Fix, Remedy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from policytool.planning.subject import Subject
+    from policytool.rules._base import Case, Question
+
+HALVES: Final = frozenset({"float16", "bfloat16"})
+SMALLEST_NORMAL: Final = 2.0**-14
+"""Of float16; numbers below it have fewer digits."""
+
+ROUNDS_TO_ZERO: Final = 2.0**-25
+"""Half of float16's smallest number: what is not greater becomes 0."""
+
+ROUNDS_TO_INFINITY: Final = 65520.0
+"""Half way from float16's largest finite number to what would be the next: what is not smaller becomes infinite."""
+
+KERAS2: Final = "tf_keras2.21"
+KERAS3: Final = "keras3.15"
+
+
+def subject_of(case: Case, question: Question) -> Subject | None:
+    """
+    Return the model whose layers are judged; None where there is no config, and for TensorFlow.js, which computes in float32 whatever a policy says.
+
+    A TensorFlow.js model counts where ``--target`` asks what a Keras makes of it.
+    """
+    return None if case.document.format == "tfjs" and not question.targets else case.subject
+
+
+def libraries(subject: Subject, question: Question) -> tuple[str, ...]:
+    """Return the libraries that count, as the newest release of each: the file's own, then those of the targets."""
+    return tuple(dict.fromkeys((subject.loader, *(KERAS3 if target.startswith("keras3") else KERAS2 for target in question.targets))))
+
+
+def compute_dtype(subject: Subject, index: int) -> str | None:
+    """Return what a layer computes in: in Keras 3, the layer in a TimeDistributed computes as the TimeDistributed does."""
+    site = subject.sites[index]
+    if subject.is_keras3 and site.parent is not None and site.attribute == "layer" and subject.sites[site.parent].class_name == "TimeDistributed":
+        return compute_dtype(subject, site.parent)
+    return subject.layers[index].compute_dtype
+
+
+def computes_half(subject: Subject, index: int) -> bool:
+    """Return whether a layer computes in 16 bits; an input layer computes nothing."""
+    return compute_dtype(subject, index) in HALVES and not subject.is_input(index)
+
+
+def to_float32(subject: Subject, indices: Iterable[int]) -> Remedy | None:
+    """Return what sets layers to float32, each where its policy stands; None where that is nowhere."""
+    paths = [subject.layers[found].path for index in indices if (found := _holder(subject, index)) is not None]
+    if not paths:
+        return None
+    has_graph = bool(subject.analysis.model.signatures)  # signatures compute as they were traced
+    return Remedy(fix=Fix.UNSAFE, assignments=tuple((path, "float32") for path in dict.fromkeys(paths)), retrace=has_graph)
+
+
+def _holder(subject: Subject, index: int) -> int | None:
+    """Return the layer that a layer has its policy from: itself, or the one that makes it."""
+    here: int | None = index
+    while here is not None and not subject.can_say(here):
+        here = None if subject.sites[here].is_model else subject.sites[here].parent
+    return here
+
+
+def a_number(value: object) -> float | None:
+    """Return a number of a config; None for what is none."""
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -1,0 +1,66 @@
+"""
+Ids that pass through a 16-bit float on their way to a lookup or an embedding.
+
+A layer casts the floats it takes to its compute dtype, a Reshape or a Concatenate as well. float16 tells integers apart up to 2048 and bfloat16 up to
+256: the id 2909 becomes 2908 in float16 and 2912 in bfloat16, 65535 becomes infinite, and the wrong row is looked up without a word. Integer inputs are not
+cast. An Embedding with no more rows than the dtype tells apart is not told; nor are ids that go to an Embedding straight from a float32 input, because
+Embedding itself casts nothing.
+
+Sources: https://github.com/keras-team/keras/issues/19332; measured with Keras 3.15.1 and tf_keras 2.21.0, both of which build Embedding with autocast=False.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.finding import Fix, Severity
+from policytool.planning.keep import identifiers
+from policytool.planning.propagation import GRAPH_OPS
+from policytool.rules._base import Rule
+from policytool.rules.numerics._judging import a_number, compute_dtype, computes_half, subject_of, to_float32
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.finding import Finding
+    from policytool.planning.subject import Subject
+    from policytool.rules._base import Case, Question
+
+_EXACT: Final = {"float16": 2048, "bfloat16": 256}
+"""The largest integer up to which each holds them all."""
+
+_ROWS: Final = ("input_dim", "num_tokens", "max_tokens")
+"""Config keys that say how many ids there are."""
+
+
+def check(case: Case, question: Question) -> Iterator[Finding]:
+    """Yield the layers that carry ids in 16 bits."""
+    subject = subject_of(case, question)
+    if subject is None:
+        return
+    told = set[int]()
+    for index, lookup in identifiers.carried(subject):
+        dtype = compute_dtype(subject, index) or ""
+        casts = computes_half(subject, index) and subject.sites[index].class_name not in GRAPH_OPS and subject.layers[index].autocast is not False
+        if casts and index not in told and _ids(subject, lookup) > _EXACT[dtype]:
+            told.add(index)
+            layer = subject.layers[index]
+            message = f"{layer.path} carries ids to {subject.layers[lookup].path} in {dtype}, in which those above {_EXACT[dtype]} become others"
+            yield RULE.finding(message, path=layer.path, address=layer.address, remedy=to_float32(subject, (index,)))
+
+
+def _ids(subject: Subject, lookup: int) -> float:
+    """Return how many ids a lookup knows; infinitely many where its config does not say."""
+    config = subject.config(lookup)
+    return next((number for key in _ROWS if (number := a_number(config.get(key))) is not None), float("inf"))
+
+
+RULE: Final = Rule(
+    id="PT308",
+    name="float-ids",
+    severity=Severity.WARNING,
+    fix=Fix.UNSAFE,
+    check=check,
+    doc=__doc__,
+    example="a float32 Input, a Reshape under mixed_float16, an Embedding of 30,000 rows",
+)

@@ -1,0 +1,54 @@
+"""
+float16 on a CPU, which is slower there than float32.
+
+Few processors compute in float16: TensorFlow converts to float32 and back for each op. Told with ``--device cpu`` alone, as one note for a model. bfloat16 is
+left out, because newer processors have instructions for it.
+
+Sources: "mixed_float16 on CPUs will run significantly slower", https://www.tensorflow.org/guide/mixed_precision; MEASURED
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.finding import Fix, Remedy, Severity
+from policytool.rules._base import Device, Needs, Rule
+from policytool.rules.numerics._judging import compute_dtype, subject_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.finding import Finding
+    from policytool.planning.subject import Subject
+    from policytool.rules._base import Case, Question
+
+
+def check(case: Case, question: Question) -> Iterator[Finding]:
+    """Yield one finding for a model that computes in float16."""
+    if question.device is not Device.CPU:
+        return
+    subject = subject_of(case, question)
+    layers = _layers(subject) if subject is not None else 0
+    if layers:
+        what = "1 layer with weights computes" if layers == 1 else f"{layers} layers with weights compute"
+        yield RULE.finding(f"{what} in float16, which CPUs do slower than float32", remedy=Remedy(fix=Fix.UNSAFE, to="float32"))
+    elif subject is None and any("float16" in signature.compute_dtypes for signature in case.model.signatures):
+        names = ", ".join(signature.name for signature in case.model.signatures if "float16" in signature.compute_dtypes)
+        advice = "export it anew from a model in float32"
+        yield RULE.finding(f"{names} computes in float16, which CPUs do slower than float32", advice=advice)
+
+
+def _layers(subject: Subject) -> int:
+    return sum(compute_dtype(subject, index) == "float16" and subject.has_weights(index) for index in range(len(subject.sites)))
+
+
+RULE: Final = Rule(
+    id="PT311",
+    name="half-on-cpu",
+    severity=Severity.NOTE,
+    fix=Fix.UNSAFE,
+    check=check,
+    doc=__doc__,
+    example="policytool audit --device cpu model.h5, whose layers are mixed_float16",
+    needs=Needs.DEVICE,
+)

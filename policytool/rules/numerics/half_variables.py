@@ -1,0 +1,65 @@
+"""
+Variables in 16 bits, in a model that was saved with an optimizer.
+
+A step of training is often much smaller than the weight it is added to. float16 has no number between 1 and 1.00098, bfloat16 none between 1 and 1.0078: an
+update below half of that is lost, every time. The mixed policies compute in 16 bits as well and keep variables in float32. Only models with an optimizer
+are told: without one, 16-bit variables are a way to make a file half as large. Layers that are not trainable do not count.
+
+Sources: https://www.tensorflow.org/guide/mixed_precision; "Mixed Precision Training", section 3.1, https://arxiv.org/abs/1710.03740.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+from policytool.finding import Fix, Remedy, Severity
+from policytool.planning.base import base_policy
+from policytool.rules._base import Rule
+from policytool.rules.numerics._judging import HALVES, subject_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.finding import Finding
+    from policytool.planning.subject import Subject
+    from policytool.rules._base import Case, Question
+
+_EXAMPLES: Final = 3
+
+
+def check(case: Case, question: Question) -> Iterator[Finding]:
+    """Yield one finding for each 16-bit variable dtype."""
+    subject = subject_of(case, question)
+    if subject is None or case.model.optimizer is None:
+        return
+    by_dtype: dict[str, list[int]] = defaultdict(list)
+    for index, layer in enumerate(subject.layers):
+        trains = subject.config(index).get("trainable") is not False and subject.has_weights(index)
+        if layer.variable_dtype in HALVES and layer.quantization is None and trains and not subject.is_input(index):
+            by_dtype[layer.variable_dtype or ""].append(index)
+    for dtype, indices in by_dtype.items():
+        yield _finding(subject, dtype, indices)
+
+
+def _finding(subject: Subject, dtype: str, indices: list[int]) -> Finding:
+    paths = [subject.layers[index].path for index in indices]
+    listed = ", ".join(paths[:_EXAMPLES]) + (", ..." if len(paths) > _EXAMPLES else "")
+    keeps = "1 layer trains its variables" if len(paths) == 1 else f"{len(paths)} layers train their variables"
+    mixed = f"mixed_{dtype}"
+    if base_policy(subject) == dtype:
+        remedy = Remedy(fix=Fix.UNSAFE, to=mixed)
+    else:
+        remedy = Remedy(fix=Fix.UNSAFE, assignments=tuple((subject.layers[index].path, mixed) for index in indices if subject.can_say(index)))
+    return RULE.finding(f"{keeps} in {dtype}, and small updates are lost ({listed})", detail=dtype, remedy=remedy)
+
+
+RULE: Final = Rule(
+    id="PT309",
+    name="half-variables",
+    severity=Severity.WARNING,
+    fix=Fix.UNSAFE,
+    check=check,
+    doc=__doc__,
+    example='{"class_name": "Dense", "config": {"dtype": "float16", ...}} in a compiled model',
+)

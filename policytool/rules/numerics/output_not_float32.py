@@ -1,0 +1,93 @@
+"""
+A model's output, or an output of a signature, in 16 bits.
+
+The layers that make a model's outputs should compute in float32, whatever the others do: losses and metrics are computed from them, and a client that
+expects float32 gets another dtype from a signature. A float16 has 3 decimal digits, a bfloat16 not quite that. Outputs are found in the graph of a
+functional or sequential model; those of a subclassed model are unknown. ``migrate --set`` sets the layer to float32; the signatures of a SavedModel
+compute as they were traced until ``--retrace`` traces them anew.
+
+Sources: "Ensure the output is float32" in TensorFlow's guide to mixed precision, https://www.tensorflow.org/guide/mixed_precision; with TF 2.21 and
+tf_keras 2.21, a model with mixed layers alone exports a signature with float32 inputs and float16 outputs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool import capabilities
+from policytool.finding import Fix, Severity
+from policytool.planning.keep import outputs
+from policytool.rules._base import Rule
+from policytool.rules.numerics._judging import HALVES, compute_dtype, computes_half, subject_of, to_float32
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from policytool.finding import Finding
+    from policytool.model import Signature
+    from policytool.planning.subject import Subject
+    from policytool.rules._base import Case, Question
+
+
+def check(case: Case, question: Question) -> Iterator[Finding]:
+    """Yield the layers that make outputs in 16 bits; where no layer is known to, the signatures that give such outputs."""
+    subject = subject_of(case, question)
+    found = list(_layers(subject)) if subject is not None else []
+    yield from found
+    if not found:
+        for signature in case.model.signatures:
+            yield from _signature(signature)
+
+
+def units(subject: Subject, *reasons: str) -> Mapping[int, tuple[int, ...]]:
+    """Return the layers that are on the way out for one of these reasons and compute in 16 bits, each with those in it that do."""
+    named: dict[int, str] = {}
+    for index, reason in outputs.on_the_way_out(subject):
+        named.setdefault(index, reason)
+    wanted = {index for index, reason in named.items() if reason in reasons and gives_half(subject, index)}
+    tops = [index for index in sorted(wanted) if not wanted & set(_above(subject, index))]
+    return {top: tuple(sorted(wanted & set(subject.below(top)))) for top in tops}
+
+
+def gives_half(subject: Subject, index: int) -> bool:
+    """Return whether a layer gives 16 bits: UpSampling2D of Keras 2 gives float32 whatever its policy says."""
+    if not computes_half(subject, index):
+        return False
+    argument = subject.config(index).get("interpolation")
+    policy = subject.policy_name(index) or ""
+    given = capabilities.output_dtype(subject.loader, subject.sites[index].class_name, argument if isinstance(argument, str) else None, policy)
+    return given is None or given in HALVES
+
+
+def _above(subject: Subject, index: int) -> Iterator[int]:
+    here = subject.sites[index].parent
+    while here is not None:
+        yield here
+        here = subject.sites[here].parent
+
+
+def _layers(subject: Subject) -> Iterator[Finding]:
+    for index, members in units(subject, outputs.OUTPUT).items():
+        layer = subject.layers[index]
+        softmax = ", a softmax," if outputs.is_softmax(subject, index) else ""
+        message = f"{layer.path}{softmax} makes an output of the model in {compute_dtype(subject, index)}"
+        yield RULE.finding(message, path=layer.path, address=layer.address, remedy=to_float32(subject, members))
+
+
+def _signature(signature: Signature) -> Iterator[Finding]:
+    halves = {name: dtype for name, dtype in signature.outputs.items() if dtype in HALVES}
+    if halves:
+        listed = ", ".join(f"{name} as {dtype}" for name, dtype in halves.items())
+        advice = "cast the output to float32 in the model, and export it again"
+        yield RULE.finding(f"the signature {signature.name} gives {listed}", detail=f"signature {signature.name}", advice=advice)
+
+
+RULE: Final = Rule(
+    id="PT301",
+    name="output-not-float32",
+    severity=Severity.WARNING,
+    fix=Fix.UNSAFE,
+    check=check,
+    doc=__doc__,
+    example='{"class_name": "Dense", "config": {"name": "predictions", "dtype": "mixed_float16", ...}}, named in "output_layers"',
+)
