@@ -194,6 +194,9 @@ class Document:
     traces: tuple[Trace, ...] = ()
     """What the graph does (SavedModel); nothing for a file that holds no functions."""
 
+    ops: frozenset[str] = frozenset()
+    """The kinds of ops in all graphs that the file holds, functions that nobody calls included (SavedModel)."""
+
     numbered: bool = False
     """Whether every scope of the graph carries the number of a call (what Keras 3 exports)."""
 

@@ -23,6 +23,7 @@ from policytool.planning.options import Options
 from policytool.retracing import _holding
 from policytool.workers import Interpreter, Worker
 from tests.conftest import FIXTURES, ROOT, run
+from tests.rules import remaking
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -255,12 +256,9 @@ def test_code_in_a_file_is_not_run_unless_trusted(child: Callable[..., Worker], 
 
 def test_what_runs_code_is_told_by_place(tmp_path: Path) -> None:
     """Ops of a graph that touch files count as well; a plain model runs nothing."""
-    assert not list(executable.told(reading.analysed(recognition.document(SAVED, "x")), SAVED))
-    shutil.copytree(SAVED, tmp_path / "model")
-    analysis = reading.analysed(recognition.document(tmp_path / "model", "x"))
-    with (tmp_path / "model/saved_model.pb").open("ab") as stream:
-        stream.write(b"\x12\x09WriteFile")
-    assert list(executable.told(analysis, tmp_path / "model")) == ["its graph has the op WriteFile"]
+    assert not list(executable.told(reading.analysed(recognition.document(SAVED, "x"))))
+    model = remaking.with_op(tmp_path, str(SAVED), "WriteFile")
+    assert list(executable.told(reading.analysed(recognition.document(model, "x")))) == ["its graph has the op WriteFile"]
 
 
 def test_the_tolerance_follows_the_wider_rounding() -> None:

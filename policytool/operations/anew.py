@@ -107,7 +107,7 @@ class Run:
         """Return why the file is not given to TensorFlow at all: it would run code that nobody trusts."""
         if self.tools.trust:
             return None
-        found = next(executable.told(self.analysis, self.source), None)
+        found = next(executable.told(self.analysis), None)
         if found is None:
             return None
         message = f"{found}: TensorFlow would run what the file holds; --trust allows it, for files whose origin you know"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from policytool import dtypes, generations, jsontext, opaque, policy
+from policytool import dtypes, generations, hazards, jsontext, opaque, policy
 from policytool.errors import SpellingError
 from policytool.model import Address
 from policytool.planning.graph import graphs
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from policytool.document import Document
     from policytool.generations import Generation
+    from policytool.hazards import Hazard
     from policytool.jsontext import Json
     from policytool.model import Layer
     from policytool.planning.graph import Graph
@@ -87,6 +88,11 @@ class Subject:
     def places(self) -> Mapping[Address, tuple[int, ...]]:
         """Where a layer's ``dtype`` stands, or would stand, to the sites that have it there."""
         return places(self.document, self.sites)
+
+    @cached_property
+    def hazards(self) -> tuple[Hazard, ...]:
+        """What of the file runs code, names code, or opens other files when the model is loaded; of its configs, not of its graph."""
+        return hazards.of(self.document, self.places)
 
     @cached_property
     def addresses(self) -> Mapping[int, tuple[Address, ...]]:

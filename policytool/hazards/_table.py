@@ -1,0 +1,144 @@
+"""
+Which modules, functions and graph ops a model has no reason to name, because they reach files, the network or Python itself.
+
+``data/hazards.json`` is what the libraries said themselves (``fixtures/hazards.py`` asks them): the functions that Keras refuses to look up, the modules of
+Python's standard library, and the ops of TensorFlow that take a file, a directory or an address, or call Python. What is typed here are the exceptions.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_KERAS: Final = frozenset({"keras", "tf_keras"})
+_TENSORFLOW: Final = "tensorflow"
+_KERAS_IN_TENSORFLOW: Final = ("tensorflow.python.keras.", "tensorflow.keras.")
+
+_NO_MODELLING: Final = frozenset({"saving", "file_utils", "io_utils", "python_utils", "module_utils", "torch_utils"})
+"""Parts of Keras' own modules whose functions load, fetch, import or unpack something; no release writes them into a config."""
+
+_OF_PYTHON: Final = frozenset(
+    {
+        *("eval", "exec", "compile", "open", "input", "breakpoint", "__import__", "__build_class__"),
+        *("getattr", "setattr", "delattr", "globals", "locals", "vars", "memoryview", "type"),
+    }
+)
+"""
+Builtins of Python that run or reach something.
+
+Keras 3 writes ``builtins`` as the module of every function that it finds by name alone, so the module itself says nothing.
+"""
+
+_NO_LIBRARY: Final = frozenset({"builtins", "test", "this"})
+"""Of the standard library, what a module of somebody's own is called too, or what runs nothing."""
+
+_RUNNERS: Final = frozenset({"cloudpickle", "dill", "joblib", "pip", "pkg_resources", "setuptools"})
+"""Packages outside the standard library that unpickle, install or import what they are told."""
+
+_OF_TENSORFLOW: Final = (
+    *("io.", "gfile.", "python_io.", "read_file", "write_file", "matching_files", "py_func", "numpy_function", "load_", "saved_model."),
+    *("data.", "summary.", "train.", "autograph.", "profiler.", "debugging.experimental.", "sysconfig.", "test.", "config."),
+)
+"""Beginnings of TensorFlow's public names that touch files, load libraries, call Python, or set up the process."""
+
+_PLAIN: Final = ("io.decode_", "io.encode_", "io.parse_", "io.serialize_", "io.deserialize_", "io.extract_jpeg_shape", "io.is_jpeg", "io.VarLen", "io.FixedLen")
+"""Of those, what only turns bytes in memory into tensors, as models do that take images or records."""
+
+_INTERNAL: Final = (
+    *("ops.io_ops.", "ops.gen_io_ops.", "ops.script_ops.", "ops.gen_script_ops.", "framework.load_library.", "lib.io.", "saved_model.", "platform."),
+    *("data.", "training.", "summary.", "autograph.", "eager.", "util.", "tools.", "client.", "debug.", "profiler."),
+)
+"""The same by the modules below ``tensorflow.python``."""
+
+_RAW: Final = "raw_ops."
+_NORMAL_OPS: Final = frozenset(
+    {
+        *("Save", "SaveSlices", "SaveV2", "Restore", "RestoreSlice", "RestoreV2", "MergeV2Checkpoints"),
+        *("InitializeTableFromTextFile", "InitializeTableFromTextFileV2"),
+        *("CacheDataset", "CacheDatasetV2", "FixedUnigramCandidateSampler"),
+    }
+)
+"""Ops that TensorFlow's own saver puts into SavedModels, that fill tables from assets, and that mostly have an empty file name."""
+
+PRINTING: Final = "PrintV2"
+"""``tf.print``, which prints to a file where its ``output_stream`` says so, and mostly to the terminal."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HarmfulOp:
+    """An op of a graph that leads out of it."""
+
+    name: str
+    what: str
+    """What it does, as a part of a sentence."""
+
+
+@cache
+def data() -> Mapping[str, Any]:
+    """Return what the libraries said."""
+    text = Path(__file__).parent.parent.joinpath("data", "hazards.json").read_text(encoding="utf-8")
+    found: Mapping[str, Any] = json.loads(text)
+    return found
+
+
+def is_harmful(module: str, name: str) -> bool:
+    """Return whether a config that names this of a module reaches files, the network or Python itself."""
+    root = module.partition(".")[0]
+    if root == "builtins":
+        return name in _OF_PYTHON
+    if root in _KERAS or module.startswith(_KERAS_IN_TENSORFLOW):
+        return name.rpartition(".")[2] in _refused() or (name[:1].islower() and not _NO_MODELLING.isdisjoint(module.split(".")))
+    if root == _TENSORFLOW:
+        inner = module.removeprefix("tensorflow").removeprefix(".python").removeprefix(".")
+        return f"{inner}.{name}".startswith(_INTERNAL) or in_tensorflow(f"{inner}.{name}".removeprefix("."))
+    return root in _RUNNERS or (root in _standard() and root not in _NO_LIBRARY)
+
+
+def in_tensorflow(name: str) -> bool:
+    """Return whether a public name of TensorFlow's, such as ``io.read_file``, is one of those."""
+    plain = name.removeprefix("compat.").removeprefix("v1.").removeprefix("v2.")
+    if plain.startswith("keras."):
+        module, _, function = plain.rpartition(".")
+        return is_harmful(module, function)
+    if plain.startswith(_RAW):
+        return op(plain.removeprefix(_RAW)) is not None
+    return plain.startswith(_OF_TENSORFLOW) and not plain.startswith(_PLAIN)
+
+
+def is_foreign(module: str) -> bool:
+    """Return whether a module is neither Keras' nor what Keras writes for functions that it knows by name."""
+    return module != "builtins" and module.partition(".")[0] not in _KERAS and not f"{module}.".startswith(_KERAS_IN_TENSORFLOW)
+
+
+def is_own(registered: str) -> bool:
+    """Return whether a name that stands for a registered class is Keras 2's own, which it has of optimizers: ``Custom>Adam``."""
+    return registered in data()["registered"]
+
+
+def op(name: str) -> HarmfulOp | None:
+    """Return what an op of a graph does to files, the network or Python; None for all others."""
+    arguments = data()["ops"].get(name)
+    if arguments is None or name in _NORMAL_OPS:
+        return None
+    if not arguments:
+        return HarmfulOp(name=name, what="calls a Python function of the process that runs it")
+    if name == PRINTING:
+        return HarmfulOp(name=name, what="prints, to a file where its output_stream names one")
+    return HarmfulOp(name=name, what=f"opens what its {' and '.join(arguments)} says")
+
+
+@cache
+def _refused() -> frozenset[str]:
+    """Return the names of Keras' functions that it refuses to look up, wherever in Keras they are found."""
+    return frozenset(name.rpartition(".")[2] for name in data()["refused"])
+
+
+@cache
+def _standard() -> frozenset[str]:
+    return frozenset(data()["standard"])
