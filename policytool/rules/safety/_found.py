@@ -1,0 +1,23 @@
+"""What the configs hold, as findings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.finding import Finding
+    from policytool.hazards import Harm
+    from policytool.rules._base import Case, Rule
+
+
+def findings(rule: Rule, case: Case, harm: Harm, *, advice: str) -> Iterator[Finding]:
+    """Yield each thing of a kind, at the layer that it stands in."""
+    for hazard in case.subject.hazards if case.subject is not None else ():
+        if hazard.harm is harm:
+            layer = case.model.layers[hazard.site] if hazard.site is not None else None
+            who = layer.path if layer is not None else f"{hazard.address.part}{hazard.address.pointer}"
+            yield rule.finding(
+                f"{who} {hazard.what}", path=layer.path if layer is not None else None, address=hazard.address, detail=hazard.name, advice=advice
+            )

@@ -1,0 +1,68 @@
+"""
+Classes and functions of someone's own, whose code has to be at hand.
+
+The file holds their configs, not their code: loading needs the package that defines them, or ``custom_objects``, and runs what these do. What a custom layer
+computes in is its own business, so its policy proves little. One note for each class or function with the number of its layers; functions that a
+config of Keras 2 names by a bare word, such as a loss, cannot be told from Keras' own and are left out. A SavedModel with traces loads without the code, in
+Keras 2 at least: its graph stands in for it.
+
+Sources: keras/src/saving/serialization_lib.py of Keras 3.15.1, ``_retrieve_class_or_fn``; the layer classes of all releases as they list them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+from policytool import opaque
+from policytool.finding import Severity
+from policytool.hazards import Harm
+from policytool.rules._base import Rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.finding import Finding
+    from policytool.planning.subject import Subject
+    from policytool.rules._base import Case, Question
+
+
+def check(case: Case, _question: Question) -> Iterator[Finding]:
+    """Yield each such class or function once."""
+    if case.subject is None:
+        return
+    for name, (count, first) in _needed(case.subject).items():
+        layer = case.model.layers[first] if first is not None else None
+        used = f"{count} layers need" if count > 1 else f"{layer.path if layer is not None else 'the training configuration'} needs"
+        message = f"{used} {name}, which is not Keras' own and whose code is not in the file"
+        alone = layer if count == 1 else None
+        yield RULE.finding(
+            message,
+            path=alone.path if alone is not None else None,
+            address=layer.address if layer is not None else None,
+            detail=name,
+            advice="have its code at hand, or pass it in custom_objects",
+        )
+
+
+def _needed(subject: Subject) -> dict[str, tuple[int, int | None]]:
+    """Return name to how many layers have it, and the first of them."""
+    found: dict[str, dict[int | None, None]] = defaultdict(dict)
+    for index, site in enumerate(subject.sites):
+        if site.class_name not in opaque.OPAQUE_CLASSES and opaque.is_opaque(site):
+            found[site.registered_name or site.class_name].setdefault(index)
+    for hazard in subject.hazards:
+        if hazard.harm is Harm.CUSTOM:
+            found[hazard.name].setdefault(hazard.site)
+    return {name: (len(indices), next(iter(indices))) for name, indices in found.items()}
+
+
+RULE: Final = Rule(
+    id="PT603",
+    name="custom-code",
+    severity=Severity.NOTE,
+    fix=None,
+    check=check,
+    doc=__doc__,
+    example='"module": "mypackage.layers", "class_name": "Scale", "registered_name": "mypackage>Scale"',
+)

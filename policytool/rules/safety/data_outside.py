@@ -1,0 +1,44 @@
+"""
+Weights that lie outside the file: HDF5 links and external storage, and shards elsewhere.
+
+HDF5 can keep a dataset's values in any file of the machine, and a link can stand for an object of another file. A loader that follows them reads that file
+into the weights, from which whoever gets the model can read it. Keras writes none of this; Keras 3.12.1, 3.13.2 and later refuse links and external storage,
+older releases and tf_keras 2.21 follow them. A soft link stays within the file and is a warning. policytool follows none.
+
+Sources: CVE-2026-1669 (GHSA-3m4q); ``safe_get_h5_dataset`` in keras/src/saving/saving_lib.py of Keras 3.15.1.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.finding import Severity
+from policytool.rules import _told
+from policytool.rules._base import Rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.finding import Finding
+    from policytool.rules._base import Case, Question
+
+_SOFT: Final = "soft-link"
+_CODES: Final = ("external-link", "user-defined-link", "external-storage", "virtual-dataset", "escaping-link", "escaping-shard", _SOFT)
+
+
+def check(case: Case, _question: Question) -> Iterator[Finding]:
+    """Yield what readers saw and did not follow."""
+    for observation in _told.observed(case, *_CODES):
+        severity = Severity.WARNING if observation.code == _SOFT else None
+        yield _told.finding(RULE, case, observation, severity=severity, advice="do not load the file; save the model anew with its values inside")
+
+
+RULE: Final = Rule(
+    id="PT606",
+    name="data-outside",
+    severity=Severity.ERROR,
+    fix=None,
+    check=check,
+    doc=__doc__,
+    example="model_weights/dense/dense/kernel:0 keeps its values in another file, /etc/passwd",
+)

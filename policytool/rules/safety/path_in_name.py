@@ -1,0 +1,48 @@
+"""
+Layer names that lead out of a directory.
+
+Keras 3 makes paths of layer names when it saves and loads what a layer keeps beside its weights, such as vocabularies. A name with ``../`` in it, an absolute
+path or a NUL makes it write or read elsewhere on the machine. A slash alone is no harm: DenseNet's layers are called ``conv1/bn`` and the like.
+
+Sources: CVE-2026-12479; ``DiskIOStore._full_path`` in keras/src/saving/saving_lib.py of Keras 3.15.1, which refuses such paths.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from policytool.finding import Severity
+from policytool.rules._base import Rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.finding import Finding
+    from policytool.rules._base import Case, Question
+
+_LEADS_OUT: Final = re.compile(r"(^|[/\\])\.\.([/\\]|$) | ^[/\\] | ^[A-Za-z]:[/\\] | :// | \x00", re.VERBOSE)
+_SHOWN: Final = 120
+
+
+def check(case: Case, _question: Question) -> Iterator[Finding]:
+    """Yield the layers with such a name."""
+    if case.subject is None:
+        return
+    for site, layer in zip(case.subject.sites, case.model.layers, strict=True):
+        names = (site.given_name, site.name, (site.config or {}).get("name"))  # Keras builds by the one in the config, whatever stands beside it
+        name = next((name for name in names if isinstance(name, str) and _LEADS_OUT.search(name)), None)
+        if name is not None:
+            message = f"the layer name {name[:_SHOWN]!r} is a path that leads out of the directory that a loader keeps its files in"
+            yield RULE.finding(message, path=layer.path, address=layer.address, advice="do not load the file; find out where it is from")
+
+
+RULE: Final = Rule(
+    id="PT608",
+    name="path-in-name",
+    severity=Severity.ERROR,
+    fix=None,
+    check=check,
+    doc=__doc__,
+    example='"class_name": "StringLookup", "config": {"name": "../../../home/user/.config/x", ...}',
+)
