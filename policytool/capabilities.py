@@ -64,6 +64,11 @@ def variable_dtype(library: str, class_name: str, policy: str, variable: str) ->
     return None
 
 
+def variable_dtypes(library: str, class_name: str, policy: str) -> frozenset[str]:
+    """Return the dtypes of all variables that the class does not keep in the policy's variable dtype, for files that do not tell which variable is which."""
+    return frozenset(str(dtype) for facts in _cases(library, class_name).values() for dtype in facts.get(policy, {}).get("variables", {}).values())
+
+
 def output_dtype(library: str, class_name: str, argument: str | None, policy: str) -> str | None:
     """Return what a layer gives that does not give its compute dtype; None for all others."""
     facts = _cases(library, class_name).get(f"{class_name}[{argument}]" if argument else class_name, {})

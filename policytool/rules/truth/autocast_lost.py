@@ -1,0 +1,56 @@
+"""
+Layers made with ``autocast=False``, which only a SavedModel of TF 2.12 and later remembers.
+
+Such a layer takes its inputs in the dtype that they have; without the mark it casts them to its compute dtype first. TF 2.12, 2.15 and tf_keras 2.21 load the
+mark from the SavedModel. TF 2.9 and older neither write nor read it, and as H5, ``.keras`` or JSON a layer that Keras builds from its config casts again.
+Functional and Sequential models, op layers and the classes that always turn it off themselves are normal so.
+
+Sources: a model with ``Dense(autocast=False)`` saved and loaded as a SavedModel and in HDF5 by TF 2.9, 2.12, 2.15 and tf_keras 2.21;
+https://github.com/keras-team/tf-keras/issues/328.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.finding import Severity
+from policytool.rules._base import Rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.finding import Finding
+    from policytool.rules._base import Case, Question
+
+_ALWAYS: Final = frozenset(
+    {
+        *("CenterCrop", "Embedding", "RandomCrop"),
+        *("TFOpLambda", "SlicingOpLambda", "ClassMethod", "InstanceMethod", "InstanceProperty", "TensorFlowOpLayer"),
+    }
+)
+"""Classes that turn it off in their own constructors (tf_keras 2.21, all of ``keras.layers`` asked; tf_keras/src/layers/core/tf_op_layer.py)."""
+
+
+def check(case: Case, _question: Question) -> Iterator[Finding]:
+    """Yield the layers."""
+    if case.subject is None:
+        return
+    for site, layer in zip(case.subject.sites, case.model.layers, strict=True):
+        if layer.autocast is False and not site.is_model and site.class_name not in _ALWAYS:
+            message = (
+                f"{layer.path} was made with autocast=False, which is lost as soon as the model is saved as anything but a SavedModel, or loaded by TF 2.9"
+            )
+            yield RULE.finding(
+                message, path=layer.path, address=layer.address, advice="turn it off in the constructor of a class of its own, which every format keeps"
+            )
+
+
+RULE: Final = Rule(
+    id="PT405",
+    name="autocast-lost",
+    severity=Severity.NOTE,
+    fix=None,
+    check=check,
+    doc=__doc__,
+    example='"class_name": "Dense", "autocast": false',
+)

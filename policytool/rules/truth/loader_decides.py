@@ -1,0 +1,49 @@
+"""
+Layers with weights whose dtypes are those of whoever loads the file.
+
+A layer without a policy in the file (``null``, or a map of policies without a default) takes the global policy of the process that loads it: the same file is
+float32 in one program and mixed_float16 in another, with other results and other memory. One note for the file. A model's own policy is not
+stored in HDF5 and ``.keras``, which is normal: a model without variables of its own is left out.
+
+Sources: ``DTypePolicyMap`` without a default in Keras 3.15.1, subclassed models of TF 2.15 and Keras 3.15, each loaded under two global policies.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool import dtypes
+from policytool.finding import Severity
+from policytool.model import Source
+from policytool.rules._base import Rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.finding import Finding
+    from policytool.rules._base import Case, Question
+
+_EXAMPLES: Final = 3
+
+
+def check(case: Case, _question: Question) -> Iterator[Finding]:
+    """Yield one finding with the number of layers."""
+    found = [layer for layer in case.model.layers if layer.source is Source.LOADER and any(dtypes.is_float(variable.dtype) for variable in layer.variables)]
+    if found:
+        some = ", ".join(layer.path for layer in found[:_EXAMPLES]) + (", ..." if len(found) > _EXAMPLES else "")
+        layers = "1 layer with weights has" if len(found) == 1 else f"{len(found)} layers with weights have"
+        message = f"{layers} no policy in the file and {'takes' if len(found) == 1 else 'take'} the global policy of whoever loads it ({some})"
+        yield RULE.finding(
+            message, advice="migrate --set gives a layer a policy where its config has a place for one; else set the global policy before loading"
+        )
+
+
+RULE: Final = Rule(
+    id="PT409",
+    name="loader-decides",
+    severity=Severity.NOTE,
+    fix=None,
+    check=check,
+    doc=__doc__,
+    example='"class_name": "Dense", "config": {"name": "dense", "dtype": null, ...}',
+)

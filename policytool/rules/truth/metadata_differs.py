@@ -1,0 +1,39 @@
+"""
+A SavedModel whose two copies of Keras' metadata disagree.
+
+TF 2.5 writes what it knows of each layer to ``keras_metadata.pb`` and into ``saved_model.pb``. Loaders from TF 2.5 on obey the first, TF 2.4 and older the
+second: they build different models from one directory. Numbers of shared objects, which may stand in one copy alone, do not count.
+
+Sources: keras/saving/saved_model/load.py of TF 2.5.3; SavedModels written by it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.finding import Severity
+from policytool.rules import _told
+from policytool.rules._base import Rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.finding import Finding
+    from policytool.rules._base import Case, Question
+
+
+def check(case: Case, _question: Question) -> Iterator[Finding]:
+    """Yield each object that is described in two ways."""
+    for observation in _told.observed(case, "metadata-differs"):
+        yield _told.finding(RULE, case, observation, advice="save the model anew with the release that is to load it")
+
+
+RULE: Final = Rule(
+    id="PT406",
+    name="metadata-differs",
+    severity=Severity.WARNING,
+    fix=None,
+    check=check,
+    doc=__doc__,
+    example="keras_metadata.pb says mixed_bfloat16 where saved_model.pb says mixed_float16",
+)

@@ -1,0 +1,39 @@
+"""
+Kernels stored as integers in a layer whose policy says nothing of quantisation.
+
+A loader builds the layer with float kernels and either refuses the stored ones or fills them with the integers. A quantised MultiHeadAttention of Keras 3
+writes such files, because the layers that it makes by itself are quantised and its config does not say so.
+
+Sources: a MultiHeadAttention quantised to int8 and saved by Keras 3.15.1; keras/src/layers/attention/multi_head_attention.py.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.finding import Severity
+from policytool.rules import _told
+from policytool.rules._base import Rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.finding import Finding
+    from policytool.rules._base import Case, Question
+
+
+def check(case: Case, _question: Question) -> Iterator[Finding]:
+    """Yield the layers."""
+    for observation in _told.observed(case, "quantized-undeclared"):
+        yield _told.finding(RULE, case, observation, advice="save the model before it is quantised, and quantise it after loading")
+
+
+RULE: Final = Rule(
+    id="PT407",
+    name="quantized-undeclared",
+    severity=Severity.WARNING,
+    fix=None,
+    check=check,
+    doc=__doc__,
+    example="attention/query_dense declares float32 and stores a kernel in int8",
+)

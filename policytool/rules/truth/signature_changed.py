@@ -1,0 +1,66 @@
+"""
+Signatures that are gone, or whose inputs or outputs have other names or dtypes than the baseline remembers.
+
+Callers of a served model send and expect the dtypes of its signatures. A change of policy changes the outputs of a model whose last layer has no float32
+policy of its own, from float32 to float16 or back, and nothing says so until a client fails. A signature that is new is a note: it breaks nobody.
+
+Sources: tf-keras issue 303 and https://github.com/keras-team/keras/issues/17420; a mixed_float16 model saved by TF 2.15 with a float16 last layer has float16
+outputs in its signature.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.finding import Severity
+from policytool.rules._base import Needs, Rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from policytool.document import Signature
+    from policytool.finding import Finding
+    from policytool.rules._base import Case, Question
+
+_ADVICE: Final = "keep the layer that makes the output in its old dtype, or write the baseline again if the change is meant"
+
+
+def check(case: Case, question: Question) -> Iterator[Finding]:
+    """Yield what differs from the baseline, by the names of signatures and arguments."""
+    before = {signature.name: signature for signature in question.signatures.get(case.model.path, ())}
+    after = {signature.name: signature for signature in case.model.signatures}
+    for name in sorted({*before, *after} if before else ()):
+        if name not in after:
+            yield RULE.finding(f"the signature {name} is gone", detail=name, advice="export it again, or write the baseline again if nobody calls it")
+        elif name not in before:
+            yield RULE.finding(f"the signature {name} is new", detail=name, severity=Severity.NOTE)
+        else:
+            yield from _changed(before[name], after[name])
+
+
+def _changed(before: Signature, after: Signature) -> Iterator[Finding]:
+    for kind, old, new in (("input", before.inputs, after.inputs), ("output", before.outputs, after.outputs)):
+        for argument, message in _differences(old, new):
+            yield RULE.finding(f"the {kind} {argument} of {before.name} {message}", detail=f"{before.name}/{kind}/{argument}", advice=_ADVICE)
+
+
+def _differences(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    for argument in sorted({*old, *new}):
+        if argument not in new:
+            yield argument, "is gone"
+        elif argument not in old:
+            yield argument, f"is new ({new[argument]})"
+        elif old[argument] != new[argument]:
+            yield argument, f"was {old[argument]} and is {new[argument]}"
+
+
+RULE: Final = Rule(
+    id="PT404",
+    name="signature-changed",
+    severity=Severity.ERROR,
+    fix=None,
+    check=check,
+    doc=__doc__,
+    example="the output predictions of serving_default was float32 and is float16",
+    needs=Needs.BASELINE,
+)
