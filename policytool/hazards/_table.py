@@ -26,13 +26,13 @@ _NO_MODELLING: Final = frozenset({"saving", "file_utils", "io_utils", "python_ut
 _OF_PYTHON: Final = frozenset(
     {
         *("eval", "exec", "compile", "open", "input", "breakpoint", "__import__", "__build_class__"),
-        *("getattr", "setattr", "delattr", "globals", "locals", "vars", "memoryview", "type"),
+        *("getattr", "setattr", "delattr", "globals", "locals", "vars"),
     }
 )
 """
 Builtins of Python that run or reach something.
 
-Keras 3 writes ``builtins`` as the module of every function that it finds by name alone, so the module itself says nothing.
+Keras 3 writes ``builtins`` as the module of functions that it finds by name alone, and ``type`` of it for a class, so the module itself says nothing.
 """
 
 _NO_LIBRARY: Final = frozenset({"builtins", "test", "this"})

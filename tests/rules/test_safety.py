@@ -45,9 +45,9 @@ GADGETS = (
     "tensorflow.raw_ops:WriteFile",
 )
 HARMLESS = (
-    *("builtins:relu", "builtins:my_function", "keras.activations:relu", "keras.src.layers.core.dense:Dense", "keras.utils:normalize", ":relu"),
-    *("tensorflow.python.ops.nn_ops:softmax_v2", "tensorflow.nn:relu", "tensorflow.raw_ops:MatMul", "tensorflow.io:decode_jpeg"),
-    *("mypackage.layers:Scale", "keras_hub.src.models.backbone:Backbone", "test.layers:Scale"),
+    *("builtins:relu", "builtins:my_function", "builtins:type", "keras.activations:relu", "keras.src.layers.core.dense:Dense"),
+    *("keras.utils:normalize", ":relu", "tensorflow.nn:relu", "tensorflow.raw_ops:MatMul", "tensorflow.io:decode_jpeg"),
+    *("tensorflow.python.ops.nn_ops:softmax_v2", "mypackage.layers:Scale", "keras_hub.src.models.backbone:Backbone", "test.layers:Scale"),
 )
 REACHING = (
     *("io.read_file", "io.gfile.remove", "compat.v1.io.write_file", "numpy_function", "raw_ops.PyFunc", "load_op_library", "keras.utils.get_file"),

@@ -2,10 +2,11 @@
 Weights that lie outside the file: HDF5 links and external storage, and shards elsewhere.
 
 HDF5 can keep a dataset's values in any file of the machine, and a link can stand for an object of another file. A loader that follows them reads that file
-into the weights, from which whoever gets the model can read it. Keras writes none of this; Keras 3.12.1, 3.13.2 and later refuse links and external storage,
-older releases and tf_keras 2.21 follow them. A soft link stays within the file and is a warning. policytool follows none.
+into the weights, from which whoever gets the model can read it. Keras writes none of this; Keras 3.12.1, 3.13.2 and later refuse it,
+older releases follow. A soft link stays within the file and is a warning. policytool follows none.
 
-Sources: CVE-2026-1669 (GHSA-3m4q); ``safe_get_h5_dataset`` in keras/src/saving/saving_lib.py of Keras 3.15.1.
+Sources: CVE-2026-1669 (GHSA-3m4q); ``safe_get_h5_dataset`` in keras/src/saving/saving_lib.py of Keras 3.15.1. Through an external link in HDF5
+Keras 3.6.0 read the values of another file; 3.15.1 refused external and soft links.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ but from 3.0 to 3.11.2 not in HDF5; Keras 2 and TensorFlow run it, tf_keras 2.21
 A note tells of YAML that calls Python classes, as TF 1.15 to 2.2 wrote it: the classes hold one value and do no harm, other tags are refused by the reader.
 PyYAML 5.2 and later do not read them.
 
-Sources: CVE-2024-3660, CVE-2025-9905, CVE-2026-12481; keras/src/layers/core/lambda_layer.py of Keras 3.15.1; tf_keras 2.21.0 was asked.
+Sources: CVE-2024-3660, CVE-2025-9905, CVE-2026-12481; keras/src/layers/core/lambda_layer.py of Keras 3.15.1. With
+``safe_mode=True``, Keras 3.6.0 and tf_keras 2.21.0 ran the Lambda of a file of TF 2.15 in HDF5, and Keras 3.15.1 refused it.
 """
 
 from __future__ import annotations

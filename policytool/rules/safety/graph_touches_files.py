@@ -5,7 +5,7 @@ A graph is a program: whoever runs a function of it, or loads it where the op st
 the file count, called or not. Passed over are the ops that TensorFlow's own saver puts into every SavedModel (SaveV2, RestoreV2, MergeV2Checkpoints),
 initialisers of tables from assets, and caches of data sets. ``tf.print`` is a note, because it can print to a file. Ops of other libraries are not known.
 
-Sources: TensorFlow's SECURITY.md, "TensorFlow models are programs"; the op registry of TensorFlow 2.21.0, by the names of arguments; ``saved_model_cli scan``
+Sources: TensorFlow's SECURITY.md, on untrusted models; the op registry of TensorFlow 2.21.0, by the names of arguments; ``saved_model_cli scan``
 of the same release looks for PrintV2, ReadFile and WriteFile.
 """
 

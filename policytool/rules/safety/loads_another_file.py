@@ -7,7 +7,8 @@ TensorFlow Hub's ``KerasLayer`` fetches a model by its handle; ``StringLookup``,
 model, from which whoever gets that can read it.
 
 Sources: CVE-2026-1462 (TFSMLayer), CVE-2025-49655 (TorchModuleWrapper), CVE-2025-12058 (vocabulary); keras/src/export/tfsm_layer.py,
-keras/src/utils/torch_utils.py and keras/src/layers/preprocessing/index_lookup.py of Keras 3.15.1.
+keras/src/utils/torch_utils.py and keras/src/layers/preprocessing/index_lookup.py of Keras 3.15.1. A ``StringLookup`` with a path was filled from that
+file by tf_keras 2.21.0 as it loaded a model, and by Keras 3.6.0 and 3.15.1 as they built the layer outside safe mode.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ A layer without a policy in the file (``null``, or a map of policies without a d
 float32 in one program and mixed_float16 in another, with other results and other memory. One note for the file. A model's own policy is not
 stored in HDF5 and ``.keras``, which is normal: a model without variables of its own is left out.
 
-Sources: ``DTypePolicyMap`` without a default in Keras 3.15.1, subclassed models of TF 2.15 and Keras 3.15, each loaded under two global policies.
+Sources: ``DTypePolicyMap`` without a default written by Keras 3.15.1 and loaded by it: its layers were float32 under the global policy
+float32, and computed in float16 under mixed_float16.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """
 Kernels stored as integers in a layer whose policy says nothing of quantisation.
 
-A loader builds the layer with float kernels and either refuses the stored ones or fills them with the integers. A quantised MultiHeadAttention of Keras 3
+A loader builds the layer with float kernels, for which the file has none. A quantised MultiHeadAttention of Keras 3
 writes such files, because the layers that it makes by itself are quantised and its config does not say so.
 
-Sources: a MultiHeadAttention quantised to int8 and saved by Keras 3.15.1; keras/src/layers/attention/multi_head_attention.py.
+Sources: a MultiHeadAttention quantised to int8 and saved by Keras 3.15.1, which does not load its own file: "Layer 'key' expected
+2 variables, but received 0 variables during loading".
 """
 
 from __future__ import annotations

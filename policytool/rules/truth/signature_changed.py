@@ -4,8 +4,7 @@ Signatures that are gone, or whose inputs or outputs have other names or dtypes 
 Callers of a served model send and expect the dtypes of its signatures. A change of policy changes the outputs of a model whose last layer has no float32
 policy of its own, from float32 to float16 or back, and nothing says so until a client fails. A signature that is new is a note: it breaks nobody.
 
-Sources: tf-keras issue 303 and https://github.com/keras-team/keras/issues/17420; a mixed_float16 model saved by TF 2.15 with a float16 last layer has float16
-outputs in its signature.
+Sources: tf-keras issue 303 and https://github.com/keras-team/keras/issues/17420; https://www.tensorflow.org/guide/mixed_precision, on float32 outputs.
 """
 
 from __future__ import annotations
