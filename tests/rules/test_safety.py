@@ -268,6 +268,11 @@ class TestGraphTouchesFiles(MadeRuleContract):
         assert (finding.detail, finding.severity) == (op, Severity.ERROR)
         assert told(tmp_path / "saved") == [f"its graph has the op {op}"]
 
+    @pytest.mark.parametrize("name", ["keras3.15/loops.export", "tf1.15/default_float32"])
+    def test_models_without_metadata_count(self, name: str, tmp_path: Path) -> None:
+        """A graph alone is a program too."""
+        assert [finding.detail for finding in found(self.id, remaking.with_op(tmp_path, name, "ReadFile"))] == ["ReadFile"]
+
     def test_all_graphs_count(self, tmp_path: Path) -> None:
         """Also one that is not reported, because it is not for serving."""
         source = remaking.with_op(tmp_path, SAVED, "WriteFile")
