@@ -7,7 +7,7 @@ fetch, unpack or switch safe mode off, and functions of TensorFlow that touch fi
 file without a finding may still name something harmful that is installed.
 
 Sources: CVE-2025-1550, CVE-2025-8747, CVE-2025-9906, CVE-2025-12060 and CVE-2025-12638 (``get_file``). The functions of Keras are those that Keras 3.15.1
-refuses itself, NON_MODELING_APIS in keras/src/saving/serialization_lib.py; the modules are Python 3.11's ``sys.stdlib_module_names``. Asked for eleven of
+refuses itself, NON_MODELING_APIS in keras/src/saving/serialization_lib.py; the modules are Python 3.11's ``sys.stdlib_module_names``. Asked for ten of
 them, from ``os.system`` to ``tensorflow.python.ops.gen_io_ops.read_file``, Keras 3.0.5, 3.3.3 and 3.6.0 return each one, 3.12.0 and 3.15.1 refuse all.
 """
 
