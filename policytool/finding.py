@@ -117,6 +117,9 @@ class Suppressed:
     by: str
     """What let it pass: ``suppression``, ``baseline`` or ``per-file-ignores``."""
 
+    fingerprint: str = ""
+    """Its own among all that was found in the model."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Audited:
@@ -130,6 +133,9 @@ class Audited:
     layers: int
     findings: tuple[Finding, ...]
     """In the order of the rules, and of the layers within a rule."""
+
+    fingerprints: tuple[str, ...] = ()
+    """Of the findings, in their order, where others were set apart: those that are left would be numbered anew. None where nothing was."""
 
     suppressed: tuple[Suppressed, ...] = ()
     signatures: tuple[Signature, ...] = ()

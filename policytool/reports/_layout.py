@@ -37,7 +37,7 @@ class View:
     unicode: bool = True
     variables: bool = False
     suppressed: bool = True
-    """Whether reports for people show findings that were let pass (``--show-suppressed``); those for machines always do."""
+    """Whether findings that were let pass are shown too (``--show-suppressed``); the JSON report always has them, annotations never."""
 
     @property
     def ellipsis(self) -> str:

@@ -102,18 +102,18 @@ def narrowed(audited: Audited, passing: Passing) -> Audited:
     A suppression speaks before the file's ignored rules, and these before the baseline, because it has a reason of its own.
     """
     known = Counter(passing.known.get(audited.path, {}))
-    counting: list[Finding] = []
+    counting: list[tuple[Finding, str]] = []
     passed: list[Suppressed] = []
     for finding, fingerprint, found in judged(audited, passing):
         is_known = known[fingerprint] > 0
         known[fingerprint] -= 1
         if found is not None:
-            passed.append(found)
+            passed.append(replace(found, fingerprint=fingerprint))
         elif is_known:
-            passed.append(Suppressed(finding=finding, reason=KNOWN, by="baseline"))
+            passed.append(Suppressed(finding=finding, reason=KNOWN, by="baseline", fingerprint=fingerprint))
         else:
-            counting.append(finding)
-    return replace(audited, findings=tuple(counting), suppressed=tuple(passed))
+            counting.append((finding, fingerprint))
+    return replace(audited, findings=tuple(finding for finding, _ in counting), fingerprints=tuple(mark for _, mark in counting), suppressed=tuple(passed))
 
 
 def judged(audited: Audited, passing: Passing) -> Iterator[tuple[Finding, str, Suppressed | None]]:

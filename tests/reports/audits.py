@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Final
 from hypothesis import strategies as st
 
 from policytool.discovery import Input
-from policytool.finding import Audited, Finding, Fix, Remedy, Severity, Suppressed
+from policytool.finding import Audited, Finding, Fix, Remedy, Severity, Suppressed, fingerprints
 from policytool.model import Address
 from policytool.operations import auditing
 from policytool.operations.auditing import Audit
 from policytool.operations.inspection import Failure
+from policytool.remedies import Mended, Outcome, Unmended
 from policytool.rules import BY_ID, Needs, Question, Rule
 
 if TYPE_CHECKING:
@@ -76,6 +77,12 @@ NASTY: Final = "a`b|c<b>d</b>&amp;@octocat #1 [x](javascript:alert) {0} ]]> ::er
 """What a layer or a file may be called, and what each format would make of it."""
 
 
+def suppressed(*found: Suppressed) -> tuple[Suppressed, ...]:
+    """Return what was let pass with its fingerprints."""
+    marks = fingerprints([one.finding for one in found])
+    return tuple(replace(one, fingerprint=mark) for one, mark in zip(found, marks, strict=True))
+
+
 def _spelled() -> Iterator[Finding]:
     for number, name in enumerate(("mlp", "mlp/dense_a", "mlp/dense_b")):
         yield SPELLED.finding(
@@ -118,7 +125,7 @@ def made() -> Audit:
             generation="tf2.5-2.8",
             layers=3,
             findings=(),
-            suppressed=(
+            suppressed=suppressed(
                 *(Suppressed(finding=finding, reason="served by TF 2.3 | until *March*", by="suppression") for finding in let_pass),
                 Suppressed(finding=remark, reason="", by="baseline"),
             ),
@@ -127,7 +134,19 @@ def made() -> Audit:
         Audited(path="s3://bucket/a b.keras", format="keras", generation=None, layers=1, findings=(REMARK.finding("mlp is judged by nobody", path="mlp"),)),
     )
     failures = (Failure(path="broken|.h5", code="truncated", message="is 12 bytes long, and its header says 4,096; copy or download it again"),)
-    return Audit(audited=models, failures=failures, passed_over=2, rules=RULES)
+    keep = SPELLED.finding("the optimizer spells its policy as TF 2.3 did", remedy=Remedy(fix=Fix.UNSAFE, keep_loss_scale=True))
+    mended = (
+        Mended(
+            path="models/mlp.h5",
+            outcome=Outcome.MENDED,
+            arguments=("--target", "keras3"),
+            gone=tuple(let_pass),
+            left=(Unmended(finding=keep, reason="it changes numerics | or how *training* goes on"),),
+            warnings=("the loss scale of 128 is no longer in the file",),
+            backup="models/mlp.h5.bak",
+        ),
+    )
+    return Audit(audited=models, failures=failures, passed_over=2, rules=RULES, mended=mended)
 
 
 _TEXTS: Final = st.text(min_size=1, max_size=30) | st.sampled_from([NASTY, "a/b~1c", "::error::x", "[a](1)", "{0}", "`", "\\", "  "])
@@ -147,7 +166,7 @@ def findings(draw: st.DrawFn) -> Finding:
 @st.composite
 def audits(draw: st.DrawFn) -> Audit:
     """Draw an audit of a few models, whose names and messages are anything."""
-    suppressed = st.builds(Suppressed, finding=findings(), reason=_TEXTS | st.just(""), by=st.sampled_from(["suppression", "baseline", "per-file-ignores"]))
+    passed = st.builds(Suppressed, finding=findings(), reason=_TEXTS | st.just(""), by=st.sampled_from(["suppression", "baseline", "per-file-ignores"]))
     models = st.builds(
         Audited,
         path=_TEXTS,
@@ -155,7 +174,21 @@ def audits(draw: st.DrawFn) -> Audit:
         generation=st.none(),
         layers=st.integers(0, 9),
         findings=st.lists(findings(), max_size=4).map(tuple),
-        suppressed=st.lists(suppressed, max_size=2).map(tuple),
+        suppressed=st.lists(passed, max_size=2).map(lambda found: suppressed(*found)),
     )
     failures = st.builds(Failure, path=_TEXTS, code=st.just("truncated"), message=_TEXTS)
-    return Audit(audited=tuple(draw(st.lists(models, max_size=3))), failures=tuple(draw(st.lists(failures, max_size=2))), rules=RULES)
+    mended = st.builds(
+        Mended,
+        path=_TEXTS,
+        outcome=st.sampled_from([Outcome.MENDED, Outcome.PLANNED]),
+        gone=st.lists(findings(), max_size=2).map(tuple),
+        left=st.lists(st.builds(Unmended, finding=findings(), reason=_TEXTS), max_size=2).map(tuple),
+        warnings=st.lists(_TEXTS, max_size=1).map(tuple),
+        backup=st.none() | _TEXTS,
+    )
+    return Audit(
+        audited=tuple(draw(st.lists(models, max_size=3))),
+        failures=tuple(draw(st.lists(failures, max_size=2))),
+        mended=tuple(draw(st.lists(mended, max_size=1))),
+        rules=RULES,
+    )

@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 from collections import Counter
+from datetime import date
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Final
@@ -17,13 +18,14 @@ import pytest
 from hypothesis import given
 from markdown_it import MarkdownIt
 
-from policytool.finding import Fix, Remedy, Severity, fingerprints
+from policytool.finding import Audited, Fix, Remedy, Severity, fingerprints
 from policytool.operations.auditing import Audit
 from policytool.reports import View, _shell
 from policytool.reports._layout import clean
 from policytool.reports.findings import FINDING_REPORTERS, sarif
-from policytool.reports.findings._content import remedies
+from policytool.reports.findings._content import marked, remedies
 from policytool.rules import RULES
+from policytool.selecting.suppressions import Passing, Suppression, narrowed
 from tests.conftest import ROOT
 from tests.contracts.reporter_contract import compared
 from tests.reports import audits
@@ -43,8 +45,8 @@ def _in_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rendered(reporter: str, audit: Audit, view: View | None = None) -> str:
-    """Return an audit as a reporter shows it."""
-    return next(one for one in FINDING_REPORTERS if one.name == reporter).render(audit, view or View())
+    """Return an audit as a reporter shows it, with what was let pass unless the view says otherwise."""
+    return next(one for one in FINDING_REPORTERS if one.name == reporter).render(audit, view or View(suppressed=True))
 
 
 # All of them
@@ -106,7 +108,7 @@ def test_every_finding_is_in_it_with_its_path(reporter: str) -> None:
 @pytest.mark.parametrize("width", [80, 120, 200])
 def test_tables_are_the_golden_ones_and_fit(name: str, width: int) -> None:
     """The table at three widths; only what cannot be broken goes beyond."""
-    text = rendered("table", CASES[name](), View(width=width))
+    text = rendered("table", CASES[name](), View(width=width, suppressed=True))
     compared(text, f"audit-{name}.{width}.txt")
     beyond = [line for line in text.splitlines() if len(line) > width]
     assert not [line for line in beyond if "octocat" not in line and max(map(len, line.split(" "))) < width // 2]
@@ -116,9 +118,9 @@ def test_a_table_without_boxes_and_one_in_colour_are_the_golden_ones() -> None:
     """ASCII has no other characters; colours are severities, layers and commands."""
     plain = rendered("table", audits.real(), View(width=80, unicode=False))
     assert plain.isascii()
-    coloured = rendered("table", audits.made(), View(width=120, colour=True))
+    coloured = rendered("table", audits.made(), View(width=120, colour=True, suppressed=True))
     compared(coloured, "audit-colour.120.txt")
-    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == rendered("table", audits.made(), View(width=120))
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == rendered("table", audits.made(), View(width=120, suppressed=True))
 
 
 def test_a_reason_is_said_once_a_file() -> None:
@@ -129,6 +131,30 @@ def test_a_reason_is_said_once_a_file() -> None:
     assert models[0].count("spells mixed_float16 as TF 2.3 did") == 1
     assert "clean.keras" not in text
     assert "6 models, 2 of them without a finding: 3 errors, 7 warnings, 3 notes" in text
+
+
+# What was let pass
+
+
+@pytest.mark.parametrize("reporter", NAMES)
+def test_what_was_let_pass_is_shown_where_that_is_asked_for(reporter: str) -> None:
+    """JSON always has it, annotations never: GitHub would make alerts and annotations of it."""
+    texts = {suppressed: rendered(reporter, audits.made(), View(width=200, suppressed=suppressed)) for suppressed in (False, True)}
+    assert ("served by TF 2.3" in texts[True]) == (reporter != "github")
+    assert ("served by TF 2.3" in texts[False]) == (reporter == "json")
+
+
+def test_fingerprints_are_those_among_all_that_was_found() -> None:
+    """Letting one of several alike pass renames none of the others; an audit without more is marked as it stands."""
+    found = [audits.SPELLED.finding("it is spelled oddly", path=f"dense_{number}") for number in range(3)]
+    marks = fingerprints(found)
+    assert len(set(marks)) == 3
+    audited = Audited(path="a.h5", format="h5", generation=None, layers=3, findings=tuple(found))
+    assert [mark for _, mark in marked(audited)] == list(marks)
+    suppression = Suppression(words=("PT198",), rules=frozenset({"PT198"}), layer="dense_0", reason="known")
+    set_apart = narrowed(audited, Passing(directory="/", today=date(2026, 1, 1), suppressions=(suppression,)))
+    assert marked(set_apart) == list(zip(found[1:], marks[1:], strict=True))
+    assert [one.fingerprint for one in set_apart.suppressed] == [marks[0]]
 
 
 # Commands that mend
@@ -214,7 +240,7 @@ def test_sarif_has_what_was_found_and_nothing_that_passed(audit: Audit) -> None:
     expected = [
         (finding, fingerprint)
         for audited in audit.audited
-        for every in [[*audited.findings, *(one.finding for one in audited.suppressed)]]
+        for every in (audited.findings, [one.finding for one in audited.suppressed])
         for finding, fingerprint in zip(every, fingerprints(every), strict=True)
     ]
     for result, (finding, fingerprint) in zip(run["results"], expected, strict=True):
@@ -245,7 +271,7 @@ def test_sarif_says_where_files_are() -> None:
 def test_sarif_explains_every_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a help page where the project has one; markdown has no HTML, which SARIF forbids."""
     monkeypatch.setattr(sarif, "documentation", lambda: "https://example.org/docs")
-    (run,) = sarif.document(Audit(audited=(), rules=(*RULES, *audits.RULES)))["runs"]
+    (run,) = sarif.document(Audit(audited=(), rules=(*RULES, *audits.RULES)), suppressed=False)["runs"]
     for rule in run["tool"]["driver"]["rules"]:
         assert rule["helpUri"] == f"https://example.org/docs/rules.md#{rule['id'].lower()}-{rule['name']}"
         assert rule["defaultConfiguration"]["level"] in {"error", "warning", "note"}
@@ -262,7 +288,7 @@ def test_no_markup_of_a_file_is_left(audit: Audit) -> None:
     for line in rendered("markdown", audit).splitlines():
         text = re.sub(r"<code>[^<>`|]*</code>", "", line)
         text = re.sub(r"`[^`|<>&\\]+`", "", text)
-        text = re.sub(r"^(### |- | {2}- |\| )|\*\*(policytool audit|PT\d{3} [a-z-]+)\*\*", "", text)
+        text = re.sub(r"^(### |- | {2}- |\| )|\*\*(policytool audit|PT\d{3}( [a-z-]+)?)\*\*", "", text)
         assert not set(text) & set("`*_<>[]{}\\@#~&"), line
         assert "www." not in text.lower()
 
@@ -318,4 +344,4 @@ def test_junit_counts_what_it_has(audit: Audit) -> None:
         assert suite.get("skipped") == str(len(audited.suppressed))
     assert root.get("errors") == str(len(audit.failures))
     assert root.get("tests") == str(len(root.findall("*/testcase")))
-    assert ET.tostring(ET.fromstring(rendered("junit", audit, View(unicode=False)))) == ET.tostring(root)  # noqa: S314
+    assert ET.tostring(ET.fromstring(rendered("junit", audit, View(unicode=False, suppressed=True)))) == ET.tostring(root)  # noqa: S314

@@ -12,7 +12,7 @@ from policytool.reports import _shell
 from policytool.reports._layout import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from policytool.finding import Audited, Finding, Remedy
     from policytool.operations.auditing import Audit
@@ -110,11 +110,9 @@ def mending(path: str, finding: Finding) -> str:
     return " ".join(sentences)
 
 
-def marked(audited: Audited) -> tuple[Sequence[tuple[Finding, str]], Sequence[str]]:
-    """Return the findings with their fingerprints, and the fingerprints of those that are suppressed."""
-    found = fingerprints([*audited.findings, *(one.finding for one in audited.suppressed)])
-    count = len(audited.findings)
-    return list(zip(audited.findings, found[:count], strict=True)), found[count:]
+def marked(audited: Audited) -> list[tuple[Finding, str]]:
+    """Return the findings with their fingerprints."""
+    return list(zip(audited.findings, audited.fingerprints or fingerprints(audited.findings), strict=True))
 
 
 def by_rule(findings: Iterable[Finding]) -> list[tuple[str, list[Finding]]]:

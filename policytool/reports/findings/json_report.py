@@ -41,17 +41,13 @@ def document(audit: Audit) -> dict[str, Any]:
 
 
 def _model(audited: Audited, rules: Mapping[str, Rule]) -> dict[str, Any]:
-    found, of_suppressed = marked(audited)
     return {
         "path": audited.path,
         "format": audited.format,
         "generation": audited.generation,
         "layers": audited.layers,
-        "findings": [_finding(finding, fingerprint, rules) for finding, fingerprint in found],
-        "suppressed": [
-            {**_finding(one.finding, fingerprint, rules), "by": one.by, "reason": one.reason}
-            for one, fingerprint in zip(audited.suppressed, of_suppressed, strict=True)
-        ],
+        "findings": [_finding(finding, fingerprint, rules) for finding, fingerprint in marked(audited)],
+        "suppressed": [{**_finding(one.finding, one.fingerprint, rules), "by": one.by, "reason": one.reason} for one in audited.suppressed],
     }
 
 

@@ -1,7 +1,7 @@
 """
 JUnit's XML as Jenkins reads it (junit-10.xsd of its xUnit plugin), and with it GitLab and most others.
 
-A file is a test suite, a finding a failed test. A note is a test that passed and says something, what is suppressed a skipped one, a file without
+A file is a test suite, a finding a failed test. A note is a test that passed and says something, what is suppressed and shown a skipped one, a file without
 findings one test that passed, a file that could not be read one with an error. Nothing takes time here, so no times are told.
 """
 
@@ -33,7 +33,7 @@ _COUNTED: Final = {"failures": "failure", "errors": "error", "skipped": "skipped
 def render(audit: Audit, view: View) -> str:
     """Return the report as XML 1.0, which has no place for most control characters: they are escaped as on a terminal."""
     rules = rules_of(audit)
-    suites = [_suite(audited, rules) for audited in audit.audited] + [_unread(failure) for failure in audit.failures]
+    suites = [_suite(audited, rules, suppressed=view.suppressed) for audited in audit.audited] + [_unread(failure) for failure in audit.failures]
     root = ET.Element("testsuites", name="policytool audit")
     root.extend(suites)
     for suite in suites:
@@ -45,7 +45,7 @@ def render(audit: Audit, view: View) -> str:
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
 
 
-def _suite(audited: Audited, rules: Mapping[str, Rule]) -> ET.Element:
+def _suite(audited: Audited, rules: Mapping[str, Rule], *, suppressed: bool) -> ET.Element:
     suite = _empty(audited.path)
     seen = Counter[str]()
     for finding in audited.findings:
@@ -55,7 +55,7 @@ def _suite(audited: Audited, rules: Mapping[str, Rule]) -> ET.Element:
             _child(case, "system-out", *text)
         else:
             _child(case, "failure", *text, type=finding.severity.value, message=finding.message)
-    for one in audited.suppressed:
+    for one in audited.suppressed if suppressed else ():
         _child(_case(suite, one.finding, seen), "skipped", f"{one.finding.message}.", type=one.by, message=one.reason)
     if not len(suite):
         _child(suite, "testcase", classname=audited.path, name="no findings")

@@ -29,8 +29,8 @@ def render(audit: Audit, view: View) -> str:
     for audited in audit.audited:
         if audited.findings or (audited.suppressed and view.suppressed):
             blocks += _model(audit, audited, view)
-    if audit.mended:
-        blocks += ["### Mended", "\n".join(line for done in audit.mended for line in _mended(done))]
+    if mended := [line for done in audit.mended for line in _mended(done)]:
+        blocks += ["### Mended", "\n".join(mended)]
     if audit.failures:
         blocks += ["### Not read", "\n".join(f"- {code(failure.path)} {prose(failure.message)}" for failure in audit.failures)]
     return "\n\n".join(blocks) + "\n" if blocks else ""
@@ -74,6 +74,8 @@ def _mended(done: Mended) -> Iterator[str]:
         yield f"- {code(done.path)} **{rule}** not mended: {prose(places(findings))}: {prose(reason)}"
     for warning in done.warnings:
         yield f"- {code(done.path)} warning: {prose(warning)}"
+    if done.backup is not None:
+        yield f"- {code(done.path)} the original is {code(done.backup)}"
 
 
 REPORTER: Final = FindingReporter(name="markdown", render=render)

@@ -33,11 +33,16 @@ _REGION: Final = {"startLine": 1, "startColumn": 1, "endLine": 1, "endColumn": 1
 
 def render(audit: Audit, view: View) -> str:
     """Return the report as JSON text."""
-    return written(document(audit), view)
+    return written(document(audit, suppressed=view.suppressed), view)
 
 
-def document(audit: Audit) -> dict[str, Any]:
-    """Return the report as JSON values."""
+def document(audit: Audit, *, suppressed: bool) -> dict[str, Any]:
+    """
+    Return the report as JSON values.
+
+    What was let pass is in it only where that is asked for: GitHub makes open alerts of it, because it does not read ``suppressions``
+    (https://github.com/github/codeql-action/issues/1230).
+    """
     positions = {rule.id: position for position, rule in enumerate(audit.rules)}
     driver = {"name": "policytool", "version": version(), "rules": [_rule(rule) for rule in audit.rules]}
     invocation = {"executionSuccessful": not audit.failures, "toolExecutionNotifications": [_notification(failure) for failure in audit.failures]}
@@ -45,7 +50,7 @@ def document(audit: Audit) -> dict[str, Any]:
         "tool": {"driver": driver},
         "originalUriBaseIds": {_ROOT: {"description": {"text": "The directory in which policytool was called."}}},
         "invocations": [invocation],
-        "results": [result for audited in audit.audited for result in _results(audited, positions)],
+        "results": [result for audited in audit.audited for result in _results(audited, positions, suppressed=suppressed)],
     }
     return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
 
@@ -66,12 +71,11 @@ def _rule(rule: Rule) -> dict[str, Any]:
     return found
 
 
-def _results(audited: Audited, positions: dict[str, int]) -> list[dict[str, Any]]:
-    found, of_suppressed = marked(audited)
-    results = [_result(finding, fingerprint, audited.path, positions) for finding, fingerprint in found]
-    for one, fingerprint in zip(audited.suppressed, of_suppressed, strict=True):
+def _results(audited: Audited, positions: dict[str, int], *, suppressed: bool) -> list[dict[str, Any]]:
+    results = [_result(finding, fingerprint, audited.path, positions) for finding, fingerprint in marked(audited)]
+    for one in audited.suppressed if suppressed else ():
         suppression = {"kind": "external", "status": "accepted", "justification": clean(one.reason), "properties": {"by": one.by}}
-        results.append({**_result(one.finding, fingerprint, audited.path, positions), "suppressions": [suppression]})
+        results.append({**_result(one.finding, one.fingerprint, audited.path, positions), "suppressions": [suppression]})
     return results
 
 
