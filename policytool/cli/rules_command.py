@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import posixpath
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -61,8 +62,8 @@ def named(text: str) -> Rule:
     asked = text.lower().replace("_", "-")
     if asked in by:
         return by[asked]
-    near = difflib.get_close_matches(asked, by, n=1, cutoff=0.0)
-    hint = f"; the nearest is {by[near[0]].id} {by[near[0]].name}" if near else ""
+    near = max(by, key=lambda key: (difflib.SequenceMatcher(None, asked, key).ratio(), len(posixpath.commonprefix([asked, key]))))
+    hint = f"; the nearest is {by[near].id} {by[near].name}"
     raise UsageError(f"no rule has the id or the name {text!r}{hint}; `policytool rules` lists all of them")
 
 
