@@ -76,6 +76,25 @@ def output_dtype(library: str, class_name: str, argument: str | None, policy: st
     return found if isinstance(found, str) else None
 
 
+def computes_as_stored(library: str, class_name: str, variable: str) -> bool:
+    """
+    Return whether a layer of the class computes with a float32 variable as it is, where its policy is a mixed one; a number stands for any of its variables.
+
+    ``data/casts.json`` is what came of trying it (``fixtures/kernels.py``); a class that was not tried casts all of them.
+    """
+    names = _uncast(library).get(class_name, frozenset())
+    return bool(names) if variable.isdigit() else variable in names
+
+
+@cache
+def _uncast(library: str) -> Mapping[str, frozenset[str]]:
+    data: Facts = json.loads(Path(__file__).with_name("data").joinpath("casts.json").read_text(encoding="utf-8"))
+    found: dict[str, frozenset[str]] = defaultdict(frozenset)
+    for case, names in data["uncast"].get(library, {}).items():
+        found[case.partition("[")[0]] |= frozenset(names)
+    return found
+
+
 def _cases(library: str, class_name: str) -> Mapping[str, Facts]:
     """Return the cases of a class; one that is as one would expect has no facts."""
     return _index(library).get(class_name, {})

@@ -40,7 +40,10 @@ LEVELS: Final = (
     # L2 the layer tree as a value; what is to change in it, how it differs from another, and JSON and YAML text that changes
     {"model", "plan", "comparison", "finding", "jsonedit", "yamledit"},
     # L3 files and spellings to values
-    {"formats", "generations", "features", "provenance", "tree", "training", "refusals", "training_refusals", "loaders", "opaque", "capabilities", "hazards"},
+    {
+        *("formats", "generations", "features", "provenance", "tree", "training", "refusals", "training_refusals", "loaders", "opaque"),
+        *("capabilities", "kernels", "hazards"),
+    },
     # L4 from a path to a model, and to its stored values
     {"recognition", "resolving", "traced", "reading", "discovery", "values"},
     # L5 from a model to a plan, from a plan to a file; from two models to what differs; what runs when TensorFlow loads one; what it did, held against the plan

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from policytool import discovery, reading, recognition, rules
 from policytool.errors import ModelFileError, UsageError
 from policytool.finding import Audited
 from policytool.operations.inspection import Failure, is_passed_over
+from policytool.planning import narrowing
 from policytool.planning.subject import Subject
+from policytool.planning.targets import libraries as libraries_of
 from policytool.planning.targets import target
 from policytool.rules import Device, Question
 from policytool.selecting import selectors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
     from policytool.discovery import Input
     from policytool.remedies import Mended
-    from policytool.rules import Rule
+    from policytool.rules import Case, Rule
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,6 +63,8 @@ def audited(found: Input, question: Question) -> Audited:
         analysis = reading.analysed(document)
         subject, model = Subject(analysis), analysis.model
     case = rules.Case(model=model, document=document, subject=subject)
+    if question.weights:
+        case = _with_values(case, found.path, question)
     return Audited(
         path=model.path,
         format=model.format,
@@ -106,6 +111,19 @@ def audit(path: str, asked: Question) -> Audited:
     if found is None or not found.exact:
         raise ModelFileError(path, "no-model", "is a directory without a model of its own; name the model in it")
     return audited(found, asked)
+
+
+def _with_values(case: Case, path: Path, asked: Question) -> Case:
+    """
+    Return the case with what its stored values are, and what becomes of them.
+
+    :raises ModelFileError: for a file whose values are damaged where they begin.
+    """
+    from policytool.operations import stored_values  # NumPy, and h5py for most files
+
+    libraries = libraries_of(case.subject.loader, asked.targets) if case.subject is not None else ()
+    counts, unread = stored_values.counted(path, case.document, narrowing.narrowed(case.subject, libraries) if case.subject is not None else {})
+    return replace(case, counts=counts, unread=unread)
 
 
 def gathered(results: Iterable[Audited | Failure | None]) -> Audit:

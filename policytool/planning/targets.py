@@ -9,6 +9,8 @@ from policytool.generations import GENERATIONS
 from policytool.refusals import LOADERS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from policytool.generations import Generation
 
 _ALIASES: Final = {
@@ -29,6 +31,12 @@ def target(name: str) -> str:
     if found not in LOADERS:
         raise UsageError(f"--target {name} is no loader that was tried; known are {', '.join((*_ALIASES, *LOADERS))}")
     return found
+
+
+def libraries(loader: str, targets: Iterable[str]) -> tuple[str, ...]:
+    """Return the libraries that load a file, as the newest release of each: the one that loads files of its kind, then those of the targets."""
+    keras3, keras2 = _ALIASES["keras3"], _ALIASES["tf_keras"]
+    return tuple(dict.fromkeys((loader, *(keras3 if name.startswith("keras3") else keras2 for name in targets))))
 
 
 def generation_of(loader: str | None) -> Generation | None:

@@ -63,7 +63,10 @@ class Case:
     """The model with its graph and its configs; None for what has no config: weights, graphs without Keras' metadata."""
 
     counts: Mapping[tuple[str, ...], Counts] | None = None
-    """By a stored tensor's path, what becomes of its values in its layer's compute dtype; None where values were not read."""
+    """By a stored tensor's path, what its values are and what becomes of them in its layer's compute dtype; None where values were not read."""
+
+    unread: Mapping[tuple[str, ...], str] = field(default_factory=lambda: MappingProxyType({}))
+    """By a stored tensor's path, why its values could not be read."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,8 +10,12 @@ from policytool.rules.numerics import (
     float_ids,
     half_on_cpu,
     half_variables,
+    no_kernel,
+    nonfinite_weights,
     output_not_float32,
     softmax_not_float32,
+    weights_flushed,
+    weights_overflow,
     wrong_in_16_bits,
 )
 
@@ -23,8 +27,12 @@ RULES: Final[tuple[Rule, ...]] = (
     softmax_not_float32.RULE,
     wrong_in_16_bits.RULE,
     epsilon_underflow.RULE,
+    weights_overflow.RULE,
+    weights_flushed.RULE,
+    nonfinite_weights.RULE,
     float_ids.RULE,
     half_variables.RULE,
+    no_kernel.RULE,
     half_on_cpu.RULE,
     constant_out_of_range.RULE,
 )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.finding import Fix, Remedy
+from policytool.planning import targets
+from policytool.planning.narrowing import compute_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,7 +25,6 @@ ROUNDS_TO_INFINITY: Final = 65520.0
 """Half way from float16's largest finite number to what would be the next: what is not smaller becomes infinite."""
 
 KERAS2: Final = "tf_keras2.21"
-KERAS3: Final = "keras3.15"
 
 
 def subject_of(case: Case, question: Question) -> Subject | None:
@@ -37,15 +38,7 @@ def subject_of(case: Case, question: Question) -> Subject | None:
 
 def libraries(subject: Subject, question: Question) -> tuple[str, ...]:
     """Return the libraries that count, as the newest release of each: the file's own, then those of the targets."""
-    return tuple(dict.fromkeys((subject.loader, *(KERAS3 if target.startswith("keras3") else KERAS2 for target in question.targets))))
-
-
-def compute_dtype(subject: Subject, index: int) -> str | None:
-    """Return what a layer computes in: in Keras 3, the layer in a TimeDistributed computes as the TimeDistributed does."""
-    site = subject.sites[index]
-    if subject.is_keras3 and site.parent is not None and site.attribute == "layer" and subject.sites[site.parent].class_name == "TimeDistributed":
-        return compute_dtype(subject, site.parent)
-    return subject.layers[index].compute_dtype
+    return targets.libraries(subject.loader, question.targets)
 
 
 def computes_half(subject: Subject, index: int) -> bool:

@@ -14,9 +14,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.finding import Fix, Severity
+from policytool.planning.narrowing import compute_dtype
 from policytool.rules._base import Rule
 from policytool.rules.numerics._constants import out_of_range
-from policytool.rules.numerics._judging import compute_dtype, subject_of, to_float32
+from policytool.rules.numerics._judging import subject_of, to_float32
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

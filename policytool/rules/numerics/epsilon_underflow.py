@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Final
 from policytool import opaque, training
 from policytool.errors import SpellingError
 from policytool.finding import Fix, Severity
+from policytool.planning.narrowing import compute_dtype
 from policytool.rules._base import Rule
-from policytool.rules.numerics._judging import KERAS2, ROUNDS_TO_ZERO, SMALLEST_NORMAL, a_number, compute_dtype, libraries, subject_of, to_float32
+from policytool.rules.numerics._judging import KERAS2, ROUNDS_TO_ZERO, SMALLEST_NORMAL, a_number, libraries, subject_of, to_float32
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

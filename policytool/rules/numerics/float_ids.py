@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.finding import Fix, Severity
 from policytool.planning.keep import identifiers
+from policytool.planning.narrowing import compute_dtype
 from policytool.planning.propagation import GRAPH_OPS
 from policytool.rules._base import Rule
-from policytool.rules.numerics._judging import a_number, compute_dtype, computes_half, subject_of, to_float32
+from policytool.rules.numerics._judging import a_number, computes_half, subject_of, to_float32
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

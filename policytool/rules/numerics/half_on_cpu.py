@@ -12,8 +12,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.finding import Fix, Remedy, Severity
+from policytool.planning.narrowing import compute_dtype
 from policytool.rules._base import Device, Needs, Rule
-from policytool.rules.numerics._judging import compute_dtype, subject_of
+from policytool.rules.numerics._judging import subject_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Final
 from policytool import capabilities
 from policytool.finding import Fix, Severity
 from policytool.planning.keep import outputs
+from policytool.planning.narrowing import compute_dtype
 from policytool.rules._base import Rule
-from policytool.rules.numerics._judging import HALVES, compute_dtype, computes_half, subject_of, to_float32
+from policytool.rules.numerics._judging import HALVES, computes_half, subject_of, to_float32
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -50,7 +51,10 @@ def units(subject: Subject, *reasons: str) -> Mapping[int, tuple[int, ...]]:
 
 
 def gives_half(subject: Subject, index: int) -> bool:
-    """Return whether a layer gives 16 bits: UpSampling2D of Keras 2 gives float32 whatever its policy says."""
+    """Return whether a layer gives 16 bits: UpSampling2D of Keras 2 gives float32 in any case, Bidirectional of Keras 3 casts what its layers give."""
+    outer = next((above for above in _above(subject, index) if subject.sites[above].class_name == "Bidirectional"), None)
+    if subject.is_keras3 and outer is not None:
+        return gives_half(subject, outer)
     if not computes_half(subject, index):
         return False
     argument = subject.config(index).get("interpolation")

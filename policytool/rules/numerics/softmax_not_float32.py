@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.finding import Fix, Severity
 from policytool.planning.keep import outputs
+from policytool.planning.narrowing import compute_dtype
 from policytool.rules._base import Rule
-from policytool.rules.numerics._judging import compute_dtype, subject_of, to_float32
+from policytool.rules.numerics._judging import subject_of, to_float32
 from policytool.rules.numerics.output_not_float32 import units
 
 if TYPE_CHECKING:

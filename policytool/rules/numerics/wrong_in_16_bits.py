@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.finding import Fix, Severity
 from policytool.planning.keep import sensitive, windows
+from policytool.planning.narrowing import compute_dtype
 from policytool.rules._base import Rule
 from policytool.rules.numerics._constants import numbers, out_of_range
-from policytool.rules.numerics._judging import compute_dtype, computes_half, libraries, subject_of, to_float32
+from policytool.rules.numerics._judging import computes_half, libraries, subject_of, to_float32
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -1,0 +1,103 @@
+"""
+An op that TensorFlow has no kernel for, in the dtype it is to compute in on the chosen device.
+
+On a CPU such a layer fails when it is called: "Could not find device for node". On a GPU TensorFlow moves the op to the CPU where that has the kernel, without
+a word and at the price of copies there and back: a warning; it is an error where the CPU has none either. The policy is to blame in each case, because
+float32 has the kernel. Asked with ``--device``. A layer of Keras is judged by the ops that it consists of, a SavedModel also by those of its graph.
+
+Source: the registry of kernels of TensorFlow 2.21, and layers traced with tf_keras 2.21 and Keras 3.15. On the CPU it agrees with what failed when the layers
+were called; GPU kernels are judged by the registry alone, no layer was called on a GPU. Kernels that oneDNN adds on some processors are not counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from policytool import kernels
+from policytool.finding import Fix, Severity
+from policytool.planning.narrowing import compute_dtype
+from policytool.rules._base import Device, Needs, Rule
+from policytool.rules.numerics._judging import libraries, subject_of, to_float32
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from policytool.document import Document
+    from policytool.finding import Finding
+    from policytool.planning.subject import Subject
+    from policytool.rules._base import Case, Question
+
+_JUDGED: Final = frozenset({"float16", "bfloat16", "float64"})
+
+
+def check(case: Case, question: Question) -> Iterator[Finding]:
+    """Yield the layers, then the ops of the graph that no layer is known to need."""
+    if question.device is None:
+        return
+    subject = subject_of(case, question)
+    told = set[str]()
+    if subject is not None:
+        asked = libraries(subject, question)
+        for index in range(len(subject.sites)):
+            ops = _of_layer(subject, index, asked, question.device)
+            if ops:
+                told.update(ops)
+                yield _layer(subject, index, ops, question.device)
+    yield from _graph(case.document, told, question.device)
+
+
+def _of_layer(subject: Subject, index: int, asked: Iterable[str], device: Device) -> tuple[str, ...]:
+    site, policy = subject.sites[index], subject.policy_name(index)
+    if policy is None or compute_dtype(subject, index) not in _JUDGED or site.registered_name not in {None, site.class_name}:
+        return ()
+    activation = subject.config(index).get("activation")
+    name = activation if isinstance(activation, str) else None
+    return next((found for library in asked if (found := kernels.missing(library, site.class_name, name, policy, device.value))), ())
+
+
+def _layer(subject: Subject, index: int, ops: tuple[str, ...], device: Device) -> Finding:
+    layer, dtype = subject.layers[index], compute_dtype(subject, index) or ""
+    message = f"{layer.path} ({layer.class_name}) needs {' and '.join(ops)} in {dtype}, {_comes(ops, dtype, device)}"
+    severity = _severity(ops, dtype, device)
+    return RULE.finding(message, path=layer.path, address=layer.address, severity=severity, remedy=to_float32(subject, (index,)))
+
+
+def _graph(document: Document, told: set[str], device: Device) -> Iterator[Finding]:
+    found: Counter[tuple[str, str]] = Counter()
+    for trace in document.traces:
+        seen: Counter[tuple[str, str]] = Counter()
+        for op, count in trace.ops:
+            for dtype in op.dtypes:
+                if dtype in _JUDGED and op.op not in told and kernels.lacks(op.op, dtype, device.value):
+                    seen[op.op, dtype] += count
+        found |= seen
+    for (op, dtype), count in sorted(found.items()):
+        times = "once" if count == 1 else f"{count} times"
+        message = f"the graph computes {op} in {dtype} {times}, {_comes((op,), dtype, device)}"
+        yield RULE.finding(message, detail=f"{op} {dtype}", severity=_severity((op,), dtype, device), advice="export it anew with that part in float32")
+
+
+def _severity(ops: tuple[str, ...], dtype: str, device: Device) -> Severity:
+    return Severity.ERROR if device is Device.CPU or any(kernels.lacks(op, dtype, Device.CPU.value) for op in ops) else Severity.WARNING
+
+
+def _comes(ops: tuple[str, ...], dtype: str, device: Device) -> str:
+    which = "which TensorFlow 2.21 has"
+    if device is Device.CPU:
+        return f"{which} no CPU kernel for"
+    if _severity(ops, dtype, device) is Severity.ERROR:
+        return f"{which} neither a GPU nor a CPU kernel for"
+    return f"{which} no GPU kernel for: it runs on the CPU"
+
+
+RULE: Final = Rule(
+    id="PT310",
+    name="no-kernel",
+    severity=Severity.ERROR,
+    fix=Fix.UNSAFE,
+    check=check,
+    doc=__doc__,
+    example="policytool audit --device cpu model.h5, in which a MaxPooling3D is mixed_float16",
+    needs=Needs.DEVICE,
+)

@@ -1,0 +1,444 @@
+"""Rules about what is computed wrongly."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import h5py
+import numpy as np
+import pytest
+
+from policytool import capabilities, casting, kernels
+from policytool.discovery import Input
+from policytool.finding import Fix, Remedy, Severity
+from policytool.operations import auditing
+from policytool.rules import Device, Question
+from policytool.rules.numerics import _constants
+from tests.conftest import FIXTURES
+from tests.contracts.rule_contract import RuleContract, found
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+Config = dict[str, Any]
+
+WEIGHTS: Final = Question(weights=True)
+ON_CPU: Final = Question(device=Device.CPU)
+ON_GPU: Final = Question(device=Device.GPU)
+MIXED: Final = "tf2.15/global_mixed_float16.h5"
+COMPILED: Final = "tf2.15/adam_autowrap_mf16.h5"
+NORMALISED: Final = "tf2.15/preprocessing.h5"
+CHAIN: Final = "tf2.15/sequential.h5"
+KERNEL: Final = "dense_a/dense_a/kernel:0"
+GAMMA: Final = "norm/norm/gamma:0"
+
+
+def edited(to: Path, fixture: str, change: Callable[[Config], None] | None = None, values: Mapping[str, object] | None = None) -> Path:
+    """Return a copy of an H5 fixture with another config, or with other values; a number fills a variable, a pair replaces its first value."""
+    path = to / fixture.replace("/", "-")
+    shutil.copyfile(FIXTURES / fixture, path)
+    with h5py.File(path, "r+") as file:
+        if change is not None:
+            config = json.loads(file.attrs["model_config"])
+            change(config)
+            file.attrs["model_config"] = json.dumps(config)
+        for name, value in (values or {}).items():
+            stored = file[f"model_weights/{name}"]
+            new = np.full(stored.shape, value, stored.dtype) if isinstance(value, float) else np.array(stored)
+            if isinstance(value, tuple):
+                new.flat[0] = value[0]
+            stored[...] = new
+    return path
+
+
+def layers(config: Config) -> dict[str, Config]:
+    """Return the configs of a model's layers by their names."""
+    return {layer["config"]["name"]: layer["config"] for layer in config["config"]["layers"]}
+
+
+def chained(*entries: tuple[str, Config]) -> Callable[[Config], None]:
+    """Return a change that leaves of a Sequential its input, and puts these layers behind it."""
+
+    def change(config: Config) -> None:
+        listed = config["config"]["layers"]
+        made = [{"class_name": name, "config": {"name": name.lower(), "trainable": True, "dtype": "mixed_float16", **more}} for name, more in entries]
+        config["config"]["layers"] = [listed[0], *made]
+
+    return change
+
+
+class MadeContract(RuleContract):
+    """For a rule whose fault no release's fixture shows: the file that triggers it is made from one."""
+
+    paths: ClassVar[tuple[str | None, ...]]
+
+    def made(self, to: Path) -> Path:
+        """Make the file."""
+        raise NotImplementedError
+
+    @pytest.fixture(autouse=True)
+    def _make(self, tmp_path: Path) -> None:
+        type(self).triggers = {str(self.made(tmp_path)): self.paths}
+
+
+class TestOutputNotFloat32(RuleContract):
+    id = "PT301"
+    triggers = {
+        "tf2.15/floatx_float16.h5": ("mlp/probabilities",),
+        "tf2.3/wrappers_mixed.h5": ("net/out_float32/in_float32",),
+        "tf2.3/bidirectional_mixed.h5": ("net/both/forward_lstm",),
+        "keras3.15/policy_map_mha.keras": ("net/mha",),
+        "keras3.15/string_lookup.keras": ("net/embedding",),
+    }
+    silent = (
+        MIXED,
+        "keras3.15/global_mixed_float16.keras",
+        "keras3.15/wrappers_mixed.keras",
+        "keras3.15/bidirectional_mixed.keras",
+        "keras3.15/weights_only.weights.h5",
+        "tf2.3/subclassed",
+        "tfjs4.22/global_mixed_float16/model.json",
+    )
+
+    @pytest.mark.parametrize("release", ["tf2.3", "tf2.15", "tf_keras2.21", "keras3.15"])
+    def test_it_agrees_with_what_live_models_gave(self, release: str) -> None:
+        """A file has a finding just where the model that it was saved from gave 16 bits."""
+        cases = json.loads((FIXTURES / release / "truth.json").read_text(encoding="utf-8"))["cases"]
+        for case in cases.values():
+            gave = any(output["dtype"] in {"float16", "bfloat16"} for output in case.get("outputs") or ())
+            for file in (case["files"].values() if case.get("outputs") else ()):
+                path = FIXTURES / release / file.rpartition("/")[2]
+                if path.suffix in {".h5", ".keras", ".json"}:
+                    assert bool(found(self.id, path)) is gave, path
+
+    def test_a_signature_is_told_where_no_layer_is(self, tmp_path: Path) -> None:
+        """A SavedModel without Keras' metadata has signatures alone."""
+        document = FIXTURES / "keras3.15/global_mixed_float16.export"
+        copy = tmp_path / "exported"
+        shutil.copytree(document, copy)
+        assert found(self.id, copy) == ()
+
+    def test_the_remedy_names_all_that_the_layer_is_made_of(self) -> None:
+        """An RNN and its cells are set together."""
+        (first, *_) = found(self.id, FIXTURES / "tf2.15/rnn_mixed.h5")
+        assert first.remedy is not None
+        assert first.remedy.fix is Fix.UNSAFE
+        assert [path for path, _ in first.remedy.assignments][:2] == ["net/rnn_1", "net/rnn_1/stacked_rnn_cells"]
+
+
+class TestSoftmaxNotFloat32(MadeContract):
+    id = "PT302"
+    paths = ("net/probabilities",)
+    silent = (MIXED, "tf2.15/floatx_float16.h5", "keras3.15/mha_mixed.keras", "tf2.3/activation_layer.h5")
+
+    def made(self, to: Path) -> Path:
+        """Put a float32 layer behind a float16 softmax."""
+
+        def change(config: Config) -> None:
+            config["config"]["name"] = "net"
+            layers(config)["probabilities"]["dtype"] = "mixed_float16"
+            shown = {"name": "shown", "trainable": True, "dtype": "float32", "activation": "linear"}
+            entry = {"class_name": "Activation", "config": shown, "name": "shown", "inbound_nodes": [[["probabilities", 0, 0, {}]]]}
+            config["config"]["layers"].append(entry)
+            config["config"]["output_layers"] = [["shown", 0, 0]]
+
+        return edited(to, COMPILED, change)
+
+    def test_a_layer_has_one_of_the_two_findings(self, tmp_path: Path) -> None:
+        """What is an output is told as such."""
+        assert found("PT301", self.made(tmp_path)) == ()
+
+
+class TestWrongIn16Bits(RuleContract):
+    id = "PT303"
+    triggers = {NORMALISED: ("net/group_norm",), "tf2.15/preprocessing.keras": ("net/group_norm",)}
+    silent = ("keras3.15/preprocessing.keras", MIXED, "tf2.15/global_mixed_bfloat16.h5", "tf2.3/preprocessing.h5")
+
+    def test_the_library_of_a_target_counts(self) -> None:
+        """Keras 3 upcasts where tf_keras does not."""
+        (one,) = found(self.id, FIXTURES / "keras3.15/preprocessing.keras", Question(targets=("tf2.15",)))
+        assert "tf_keras" in one.message
+
+    def test_sizes_and_numbers_that_are_not_in_the_config_make_a_note(self, tmp_path: Path) -> None:
+        """How large an image is where it is averaged, a config does not say; a window's size it does."""
+        path = edited(tmp_path, CHAIN, chained(("GlobalAveragePooling2D", {}), ("AveragePooling2D", {"pool_size": [64, 64]})))
+        assert [one.severity for one in found(self.id, path)] == [Severity.NOTE, Severity.WARNING]
+
+    @pytest.mark.parametrize(
+        ("numbers", "severity"),
+        [
+            ({"mean": 0.5, "variance": 2.0}, None),
+            ({"mean": [[0.5, 100.0]], "variance": [[2.0, 1.0]]}, Severity.WARNING),
+            ({"mean": 1e6, "variance": 1e12}, None),  # constant-out-of-range
+            ({"mean": None, "variance": None}, Severity.NOTE),
+        ],
+        ids=["fine", "many deviations", "not held", "learnt"],
+    )
+    def test_a_normalization_is_judged_by_its_numbers(self, tmp_path: Path, numbers: Config, severity: Severity | None) -> None:
+        """Where its config holds them."""
+        path = edited(tmp_path, CHAIN, chained(("Normalization", numbers)))
+        assert [one.severity for one in found(self.id, path)] == ([severity] if severity else [])
+
+
+class TestEpsilonUnderflow(MadeContract):
+    id = "PT304"
+    paths = ("net/group_norm",)
+    silent = (NORMALISED, "keras3.15/preprocessing.keras", COMPILED, "tf2.15/global_float16.h5", "keras3.15/custom_layer.keras")
+
+    def made(self, to: Path) -> Path:
+        """Give a GroupNormalization an epsilon that float16 makes 0."""
+        return edited(to, NORMALISED, lambda config: layers(config)["group_norm"].update(epsilon=1e-12))
+
+    def test_a_subnormal_one_is_a_note(self, tmp_path: Path) -> None:
+        """It still keeps the division from being one by zero."""
+        (one,) = found(self.id, edited(tmp_path, NORMALISED, lambda config: layers(config)["group_norm"].update(epsilon=1e-5)))
+        assert one.severity is Severity.NOTE
+
+    def test_what_goes_to_float32_and_back_is_silent(self, tmp_path: Path) -> None:
+        """BatchNormalization does in both libraries."""
+        assert found(self.id, edited(tmp_path, NORMALISED, lambda config: layers(config)["batch_norm"].update(epsilon=1e-12))) == ()
+
+    def test_a_custom_layer_declares_one(self, tmp_path: Path) -> None:
+        """What it does with it is not in the file."""
+
+        def change(config: Config) -> None:
+            chained(("Theirs", {"epsilon": 1e-12}))(config)
+
+        (one,) = found(self.id, edited(tmp_path, CHAIN, change))
+        assert one.severity is Severity.NOTE
+        assert "declares" in one.message
+
+    def test_an_optimizer_has_its_epsilon_in_the_variables_dtype(self, tmp_path: Path) -> None:
+        """Adam's 1e-7 in float16."""
+        (one,) = found(self.id, edited(tmp_path, COMPILED, lambda config: layers(config)["dense_a"].update(dtype="float16")))
+        assert one.path is None
+        assert "Adam" in one.message
+
+
+class TestWeightsOverflow(MadeContract):
+    id = "PT305"
+    question = WEIGHTS
+    paths = ("mlp/dense_a",)
+    silent = (MIXED, COMPILED, "tf2.15/default_float32.h5", "keras3.15/global_mixed_float16.keras", "tf2.5/global_mixed_float16")
+
+    def made(self, to: Path) -> Path:
+        """Store a weight that float16 does not hold."""
+        return edited(to, MIXED, values={KERNEL: (70000.0,)})
+
+    def test_what_is_not_rounded_does_not_count(self, tmp_path: Path) -> None:
+        """A BatchNormalization computes with its variables as they are; and 65519 rounds to 65504."""
+        assert found(self.id, edited(tmp_path, MIXED, values={GAMMA: 70000.0, KERNEL: 65519.0}), WEIGHTS) == ()
+
+    def test_values_are_read_on_demand_alone(self, tmp_path: Path) -> None:
+        """Without --weights nothing is said."""
+        assert found(self.id, self.made(tmp_path)) == ()
+
+
+class TestWeightsFlushed(MadeContract):
+    id = "PT306"
+    question = WEIGHTS
+    paths = ("mlp/dense_a",)
+    silent = TestWeightsOverflow.silent
+
+    def made(self, to: Path) -> Path:
+        """Store a kernel that float16 makes 0."""
+        return edited(to, MIXED, values={KERNEL: 1e-9})
+
+    @pytest.mark.parametrize(("value", "severity"), [(1e-9, Severity.WARNING), (1e-6, Severity.NOTE), (1e-4, None), (0.0, None)])
+    def test_severity_is_by_what_is_left(self, tmp_path: Path, value: float, severity: Severity | None) -> None:
+        """Zeros that are exact are no loss."""
+        assert [one.severity for one in found(self.id, edited(tmp_path, MIXED, values={KERNEL: value}), WEIGHTS)] == ([severity] if severity else [])
+
+    def test_a_few_tiny_values_are_nothing(self, tmp_path: Path) -> None:
+        """Beside larger ones they add nothing to a sum."""
+        assert found(self.id, edited(tmp_path, MIXED, values={KERNEL: (1e-9,)}), WEIGHTS) == ()
+
+
+class TestNonfiniteWeights(MadeContract):
+    id = "PT307"
+    question = WEIGHTS
+    paths = ("mlp/dense_a",)
+    silent = (*TestWeightsOverflow.silent, "tf2.3/weights_only.weights.h5", "keras3.15/adam_autowrap_mf16.keras")
+
+    def made(self, to: Path) -> Path:
+        """Store a NaN."""
+        return edited(to, MIXED, values={KERNEL: (float("nan"),)})
+
+    def test_a_file_of_weights_alone_is_read_too(self, tmp_path: Path) -> None:
+        """What holds no config still holds values."""
+        path = tmp_path / "only.weights.h5"
+        shutil.copyfile(FIXTURES / "keras3.15/weights_only.weights.h5", path)
+        with h5py.File(path, "r+") as file:
+            file["layers/dense/vars/0"][...] = np.inf
+        (one,) = found(self.id, path, WEIGHTS)
+        assert one.path is None
+        assert one.detail == "layers/dense/vars/0"
+
+    def test_what_is_not_read_is_told(self) -> None:
+        """Quantised values of TensorFlow.js are not."""
+        (one,) = found(self.id, FIXTURES / "tfjs4.22/quantized_float16/model.json", WEIGHTS)
+        assert one.severity is Severity.NOTE
+
+
+class TestFloatIds(MadeContract):
+    id = "PT308"
+    paths = ("sequential/reshape",)
+    silent = (NORMALISED, "tf2.15/string_lookup.h5", "keras3.15/string_lookup.keras", "keras3.15/text_vectorization.keras")
+
+    def made(self, to: Path) -> Path:
+        """Reshape ids on their way to an Embedding."""
+        return self._embedding(to, 30000)
+
+    def test_few_ids_are_told_apart(self, tmp_path: Path) -> None:
+        """float16 holds the integers up to 2048."""
+        assert found(self.id, self._embedding(tmp_path, 2048)) == ()
+
+    def _embedding(self, to: Path, rows: int) -> Path:
+        def change(config: Config) -> None:
+            config["config"]["name"] = "sequential"
+            chained(("Reshape", {"target_shape": [6, 1]}), ("Embedding", {"input_dim": rows, "output_dim": 2}))(config)
+
+        return edited(to, CHAIN, change)
+
+
+class TestHalfVariables(MadeContract):
+    id = "PT309"
+    paths = (None,)
+    silent = (COMPILED, "tf2.15/global_float16.h5", "keras3.15/global_bfloat16.keras", "keras3.15/adam_autowrap_mf16.keras")
+
+    def made(self, to: Path) -> Path:
+        """Store the policy float16 in a model that was compiled."""
+        return edited(to, COMPILED, lambda config: layers(config)["dense_a"].update(dtype="float16"))
+
+    def test_the_mixed_policy_mends_it(self, tmp_path: Path) -> None:
+        """It computes in the same dtype."""
+        (one,) = found(self.id, self.made(tmp_path))
+        assert one.remedy == Remedy(fix=Fix.UNSAFE, to="mixed_float16")
+
+
+class TestNoKernel(MadeContract):
+    id = "PT310"
+    question = ON_CPU
+    paths = ("sequential/maxpooling3d",)
+    silent = (MIXED, NORMALISED, "tf2.15/rnn.h5", "keras3.15/global_mixed_float16.export", "tf2.5/global_mixed_float16")
+
+    def made(self, to: Path) -> Path:
+        """Pool in float16."""
+
+        def change(config: Config) -> None:
+            config["config"]["name"] = "sequential"
+            chained(("MaxPooling3D", {"pool_size": [2, 2, 2]}))(config)
+
+        return edited(to, CHAIN, change)
+
+    def test_a_device_has_to_be_named(self, tmp_path: Path) -> None:
+        """The GPU has that kernel."""
+        path = self.made(tmp_path)
+        assert found(self.id, path) == ()
+        assert found(self.id, path, ON_GPU) == ()
+
+    def test_what_falls_back_on_the_cpu_is_a_warning(self, tmp_path: Path) -> None:
+        """Softplus has no bfloat16 kernel on GPUs."""
+        path = edited(tmp_path, CHAIN, chained(("Dense", {"units": 2, "activation": "softplus", "dtype": "mixed_bfloat16"})))
+        (one,) = found(self.id, path, ON_GPU)
+        assert one.severity is Severity.WARNING
+        assert found(self.id, path, ON_CPU) == ()
+
+    @pytest.mark.parametrize("library", ["tf_keras2.21", "keras3.15"])
+    def test_the_registry_agrees_with_what_failed_on_the_cpu(self, library: str) -> None:
+        """The cases that found no device when they were called are those whose ops have no kernel."""
+        failed = {
+            (case, policy, facts["message"].rpartition(" ")[2])
+            for case, policies in capabilities.measured()[library].items()
+            for policy, facts in policies.items()
+            if policy not in {"float32", "integers"} and "Could not find device" in facts.get("message", "") and facts.get("onednn") != "ok"
+        }
+        data = json.loads((FIXTURES.parent / "policytool/data/kernels.json").read_text(encoding="utf-8"))
+        lacking = {
+            (case, policy, op) for case, policies in data["layers"][library].items() for policy, devices in policies.items() for op in devices.get("cpu", ())
+        }
+        assert lacking == failed
+        assert failed
+
+    def test_ops_by_themselves(self) -> None:
+        """A graph's ops are judged by name."""
+        assert kernels.lacks("MaxPool3DGradGrad", "float16", "cpu")
+        assert not kernels.lacks("MatMul", "float16", "cpu")
+        assert not kernels.lacks("MatMul", "bfloat16", "gpu")
+        assert kernels.lacks("LRN", "float16", "gpu")
+
+
+class TestHalfOnCpu(RuleContract):
+    id = "PT311"
+    question = ON_CPU
+    triggers = {MIXED: (None,), "keras3.15/global_float16.keras": (None,), "keras3.15/global_mixed_float16.export": (None,)}
+    silent = ("tf2.15/default_float32.h5", "tf2.15/global_mixed_bfloat16.h5", "keras3.15/weights_only.weights.h5")
+
+    def test_it_is_asked_about_a_cpu(self) -> None:
+        """Without a device, or with a GPU, nothing is said."""
+        assert found(self.id, FIXTURES / MIXED) == found(self.id, FIXTURES / MIXED, ON_GPU) == ()
+
+
+class TestConstantOutOfRange(MadeContract):
+    id = "PT312"
+    paths = ("net/rescaling",)
+    silent = (NORMALISED, "keras3.15/preprocessing.keras", "tf2.3/preprocessing.h5")
+
+    def made(self, to: Path) -> Path:
+        """Scale by a number that float16 does not hold."""
+        return edited(to, NORMALISED, lambda config: layers(config)["rescaling"].update(scale=1e6))
+
+    @pytest.mark.parametrize(
+        ("class_name", "config", "detail"),
+        [
+            ("Masking", {"mask_value": -1e9}, "mask_value"),
+            ("Masking", {"mask_value": 1e-9}, "mask_value"),
+            ("Rescaling", {"scale": 1.0, "offset": 1e-9}, None),
+            ("Rescaling", {"scale": [1.0, 1e-9]}, "scale"),
+            ("ReLU", {"max_value": 1e6}, None),
+            ("ReLU", {"negative_slope": 1e6}, "negative_slope"),
+            ("LeakyReLU", {"alpha": 65519.0}, None),
+            ("Masking", {"mask_value": 0.0}, None),
+        ],
+    )
+    def test_only_keys_count_that_change_what_comes_out(self, tmp_path: Path, class_name: str, config: Config, detail: str | None) -> None:
+        """An offset that becomes 0 was next to nothing; a bound that becomes infinite bounds nothing."""
+        for dtype in ("mixed_float16", "mixed_bfloat16", "float32"):
+            path = edited(tmp_path, CHAIN, chained((class_name, {**config, "dtype": dtype})))
+            assert [one.detail for one in found(self.id, path)] == ([detail] if detail and dtype == "mixed_float16" else [])
+
+
+def test_constants_are_keys_of_keras_own_classes() -> None:
+    """The table of constants names classes that are there."""
+    assert {"Rescaling", "Masking"} <= set(_constants.CAST)
+
+
+@pytest.mark.parametrize(("dtype", "narrow"), [("float32", "float16"), ("float64", "bfloat16"), ("bfloat16", "float16"), ("float32", None)])
+def test_counted_is_what_cast_counts_and_more(dtype: str, narrow: str | None) -> None:
+    """Zeros and what is not finite are counted beside what a cast does."""
+    array = np.array([0.0, 1.0, 1e-9, 1e-5, 7e4, np.nan, np.inf, -0.0]).astype(casting.DTYPES[dtype])
+    counts = casting.counted(array, dtype, narrow)
+    assert (counts.zero, counts.nonfinite, counts.values) == (2, 2, 8)
+    if narrow:
+        _, expected = casting.cast(array, dtype, narrow)
+        assert (counts.overflow, counts.flushed, counts.subnormal) == (expected.overflow, expected.flushed, expected.subnormal)
+
+
+def test_variables_that_are_not_rounded() -> None:
+    """BatchNormalization's are not in either library, a Dense's are; a number stands for any variable."""
+    for library in ("tf_keras2.21", "keras3.15"):
+        assert capabilities.computes_as_stored(library, "BatchNormalization", "gamma")
+        assert capabilities.computes_as_stored(library, "BatchNormalization", "0")
+        assert not capabilities.computes_as_stored(library, "Dense", "kernel")
+        assert not capabilities.computes_as_stored(library, "Dense", "0")
+
+
+def test_a_damaged_file_is_a_failure_of_its_own(tmp_path: Path) -> None:
+    """Reading values does not hide what is wrong with a file."""
+    path = tmp_path / "cut.h5"
+    path.write_bytes((FIXTURES / MIXED).read_bytes()[:3000])
+    (one,) = auditing.audit_all([Input(path=path, exact=True)], WEIGHTS)
+    assert isinstance(one, auditing.Failure)
