@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import h5py
 import numpy as np
 import pytest
 
-from policytool import capabilities, casting, kernels
+from policytool import capabilities, casting, kernels, protobuf_messages, reading, recognition
 from policytool.discovery import Input
+from policytool.document import GraphOp, Trace
 from policytool.finding import Fix, Remedy, Severity
 from policytool.operations import auditing
-from policytool.rules import Device, Question
+from policytool.operations.inspection import Failure
+from policytool.rules import Case, Device, Question
 from policytool.rules.numerics import _constants
 from tests.conftest import FIXTURES
 from tests.contracts.rule_contract import RuleContract, found
@@ -24,6 +27,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Config = dict[str, Any]
+
+DT_HALF: Final = 19
+"""TensorFlow's number of float16."""
 
 WEIGHTS: Final = Question(weights=True)
 ON_CPU: Final = Question(device=Device.CPU)
@@ -109,17 +115,22 @@ class TestOutputNotFloat32(RuleContract):
         cases = json.loads((FIXTURES / release / "truth.json").read_text(encoding="utf-8"))["cases"]
         for case in cases.values():
             gave = any(output["dtype"] in {"float16", "bfloat16"} for output in case.get("outputs") or ())
-            for file in (case["files"].values() if case.get("outputs") else ()):
+            for file in case["files"].values() if case.get("outputs") else ():
                 path = FIXTURES / release / file.rpartition("/")[2]
                 if path.suffix in {".h5", ".keras", ".json"}:
                     assert bool(found(self.id, path)) is gave, path
 
     def test_a_signature_is_told_where_no_layer_is(self, tmp_path: Path) -> None:
         """A SavedModel without Keras' metadata has signatures alone."""
-        document = FIXTURES / "keras3.15/global_mixed_float16.export"
         copy = tmp_path / "exported"
-        shutil.copytree(document, copy)
+        shutil.copytree(FIXTURES / "keras3.15/global_mixed_float16.export", copy)
         assert found(self.id, copy) == ()
+        saved = protobuf_messages.parse("SavedModel", (copy / "saved_model.pb").read_bytes())
+        for signature in saved.meta_graphs[0].signatures:
+            for output in signature.value.outputs:
+                output.value.dtype = DT_HALF
+        (copy / "saved_model.pb").write_bytes(saved.SerializeToString())
+        assert {one.detail for one in found(self.id, copy)} == {"signature serve", "signature serving_default"}
 
     def test_the_remedy_names_all_that_the_layer_is_made_of(self) -> None:
         """An RNN and its cells are set together."""
@@ -363,6 +374,25 @@ class TestNoKernel(MadeContract):
         assert lacking == failed
         assert failed
 
+    @pytest.mark.parametrize(
+        ("op", "device", "severity"),
+        [
+            ("MaxPool3D", Device.CPU, Severity.ERROR),
+            ("MaxPool3D", Device.GPU, None),
+            ("LRN", Device.GPU, Severity.WARNING),
+            ("Zeta", Device.GPU, Severity.ERROR),
+        ],
+    )
+    def test_a_graph_is_judged_by_its_ops(self, op: str, device: Device, severity: Severity | None) -> None:
+        """What a signature computes needs no config to be judged."""
+        document = recognition.document(FIXTURES / "keras3.15/global_mixed_float16.export", "exported")
+        ops = ((GraphOp(scope=("net",), op=op, dtypes=("float16",)), 2), (GraphOp(scope=("net",), op="MatMul", dtypes=("float16",)), 1))
+        traces = tuple(Trace(entry=name, signature=True, ops=ops, reads={}) for name in ("serve", "serving_default"))
+        case = Case(model=reading.model_of(document), document=replace(document, traces=traces), subject=None)
+        findings = list(self.rule.check(case, Question(device=device)))
+        assert [one.severity for one in findings] == ([severity] if severity else [])
+        assert all("2 times" in one.message for one in findings)
+
     def test_ops_by_themselves(self) -> None:
         """A graph's ops are judged by name."""
         assert kernels.lacks("MaxPool3DGradGrad", "float16", "cpu")
@@ -441,4 +471,4 @@ def test_a_damaged_file_is_a_failure_of_its_own(tmp_path: Path) -> None:
     path = tmp_path / "cut.h5"
     path.write_bytes((FIXTURES / MIXED).read_bytes()[:3000])
     (one,) = auditing.audit_all([Input(path=path, exact=True)], WEIGHTS)
-    assert isinstance(one, auditing.Failure)
+    assert isinstance(one, Failure)

@@ -51,8 +51,12 @@ def to_float32(subject: Subject, indices: Iterable[int]) -> Remedy | None:
     paths = [subject.layers[found].path for index in indices if (found := _holder(subject, index)) is not None]
     if not paths:
         return None
-    has_graph = bool(subject.analysis.model.signatures)  # signatures compute as they were traced
-    return Remedy(fix=Fix.UNSAFE, assignments=tuple((path, "float32") for path in dict.fromkeys(paths)), retrace=has_graph)
+    return Remedy(fix=Fix.UNSAFE, assignments=tuple((path, "float32") for path in dict.fromkeys(paths)), retrace=has_graph(subject))
+
+
+def has_graph(subject: Subject) -> bool:
+    """Return whether the file has signatures, which compute as they were traced until they are traced anew."""
+    return bool(subject.analysis.model.signatures)
 
 
 def _holder(subject: Subject, index: int) -> int | None:

@@ -72,10 +72,10 @@ def _graph(document: Document, told: set[str], device: Device) -> Iterator[Findi
                 if dtype in _JUDGED and op.op not in told and kernels.lacks(op.op, dtype, device.value):
                     seen[op.op, dtype] += count
         found |= seen
-    for (op, dtype), count in sorted(found.items()):
+    for (name, dtype), count in sorted(found.items()):
         times = "once" if count == 1 else f"{count} times"
-        message = f"the graph computes {op} in {dtype} {times}, {_comes((op,), dtype, device)}"
-        yield RULE.finding(message, detail=f"{op} {dtype}", severity=_severity((op,), dtype, device), advice="export it anew with that part in float32")
+        message = f"the graph computes {name} in {dtype} {times}, {_comes((name,), dtype, device)}"
+        yield RULE.finding(message, detail=f"{name} {dtype}", severity=_severity((name,), dtype, device), advice="export it anew with that part in float32")
 
 
 def _severity(ops: tuple[str, ...], dtype: str, device: Device) -> Severity:
