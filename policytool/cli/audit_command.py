@@ -104,9 +104,8 @@ def command(
     passing = baselines.added(remembered, audit.audited, passing)
     migrations: tuple[Migration, ...] = ()
     if fix or diff:
-        audit, migrations = mending.mended(
-            audit, found, question, passing, Mending(unsafe=unsafe_fixes, write=not diff, backup=backup, targets=question.targets)
-        )
+        how = Mending(unsafe=unsafe_fixes, write=not diff, backup=backup, overwrite=overwrite, targets=question.targets)
+        audit, migrations = mending.mended(audit, found, question, passing, how)
     unwritten: list[str] = []
     if write_baseline is not None:
         unwritten = report_option.write_text(f"--write-baseline {write_baseline}", write_baseline, baselines.text(audit.audited, passing, write_baseline))
