@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from policytool.finding import Fix, Remedy
 from policytool.plan import Kind, Severity
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from policytool.finding import Finding
-    from policytool.plan import Plan
+    from policytool.plan import Cast, Plan
+
+_NARROW: Final = frozenset({"bfloat16", "float16"})
+_WIDE: Final = frozenset({"float32", "float64"})
 
 
 class Outcome(StrEnum):
@@ -170,7 +173,8 @@ def holding_back(plan: Plan, targets: Sequence[str], *, unsafe: bool) -> str | N
     """
     Return why a plan is not carried out after all; None where it is.
 
-    No fix may take the model from a loader that the user named. A safe one, whatever its rule says, edits spellings alone and loses nothing that training used.
+    No fix may take the model from a loader that the user named. A safe one, whatever its rule says, edits spellings alone, keeps every stored value, and
+    loses nothing that training used.
     """
     before = {verdict.loader: verdict.reason for verdict in plan.loaders_before}
     lost = next((verdict for verdict in plan.loaders_after if verdict.loader in targets and verdict.reason and before.get(verdict.loader) is None), None)
@@ -178,7 +182,12 @@ def holding_back(plan: Plan, targets: Sequence[str], *, unsafe: bool) -> str | N
         return f"{lost.loader} loads it as it is, and would not any more: {lost.reason}"
     if unsafe:
         return None
-    if plan.casts or plan.state is not None or any(edit.kind is not Kind.SPELLING for edit in plan.edits):
+    if not all(map(_is_exact, plan.casts)) or plan.state is not None or any(edit.kind is not Kind.SPELLING for edit in plan.edits):
         return "it would change more than spellings; --unsafe-fixes carries it out"
     dropped = next((note for note in plan.notes if note.code == "loss-scale-dropped" and note.severity is Severity.WARNING), None)
     return f"it would lose what training used: {dropped.message}; --unsafe-fixes carries it out" if dropped is not None else None
+
+
+def _is_exact(cast: Cast) -> bool:
+    """Return whether a cast keeps every value, as from bfloat16 to float32."""
+    return cast.before in _NARROW and cast.after in _WIDE and cast.through in {None, cast.before}

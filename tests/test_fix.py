@@ -12,6 +12,7 @@ import policytool
 from policytool.finding import Finding, Fix, Remedy, Severity
 from policytool.planning.options import Assignment, LossScales, Options
 from policytool.remedies import merged
+from policytool.rules import BY_ID
 from tests import standing_in
 from tests.conftest import FIXTURES, Ended, run
 
@@ -220,6 +221,17 @@ def test_a_safe_fix_that_would_change_numerics_is_held_back(monkeypatch: pytest.
     copied(OLD, "a.h5")
     assert of(fix(), "a.h5")["left"][0]["reason"] == "it would change more than spellings; --unsafe-fixes carries it out"
     assert Path("a.h5").read_bytes() == OLD.read_bytes()
+
+
+def test_a_safe_fix_may_store_the_same_values_wider(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bfloat16 in HDF5, which no loader reads, becomes float32; every value stays."""
+    standing_in.use(monkeypatch, BY_ID["PT403"])
+    copied(FIXTURES / "tf2.15/global_bfloat16.h5", "a.h5")
+    ended = fix()
+    assert ended.code == 0, ended.err
+    assert [one["rule"] for one in of(ended, "a.h5")["gone"]] == ["PT403"]
+    stored = {variable.dtype for layer in policytool.inspect("a.h5").layers for variable in layer.variables}
+    assert "bfloat16" not in stored
 
 
 # Remedies as one migration
