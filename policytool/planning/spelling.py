@@ -171,7 +171,7 @@ def _respelled(speller: Speller, address: Address, value: Json, decisions: Decis
     """Return the edit for a spelling that is out of date, or that the target writes in another way."""
     if not _is_outdated(value) and speller.target is None:
         return {}
-    path = _owner(speller.subject, address)
+    path = owner(speller.subject, address)
     try:
         found = generations.parse(value, speller.subject.generation)
         wanted = _current(found)
@@ -213,7 +213,7 @@ def _current(found: Policy | PolicyMap) -> Policy | PolicyMap | None:
     return policy.named(name, found.loss_scale) if name is not None and name != found.name else None
 
 
-def _owner(subject: Subject, address: Address) -> str | None:
+def owner(subject: Subject, address: Address) -> str | None:
     """Return the path of the layer whose config a place is in."""
     steps = address.pointer.split("/")
     for end in range(len(steps), 0, -1):

@@ -4,9 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.rules.spelling import experimental_policy
+from policytool.rules.spelling import (
+    experimental_policy,
+    infer_policy,
+    keras2_policy_dict,
+    mixed_generations,
+    policy_refused,
+    removed_policy_name,
+    shared_object_id,
+    unknown_policy,
+)
 
 if TYPE_CHECKING:
     from policytool.rules._base import Rule
 
-RULES: Final[tuple[Rule, ...]] = (experimental_policy.RULE,)
+RULES: Final[tuple[Rule, ...]] = (
+    experimental_policy.RULE,
+    removed_policy_name.RULE,
+    infer_policy.RULE,
+    policy_refused.RULE,
+    mixed_generations.RULE,
+    shared_object_id.RULE,
+    unknown_policy.RULE,
+    keras2_policy_dict.RULE,
+)

@@ -1,0 +1,105 @@
+"""How a file spells the policies of its layers: every copy, for several rules."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from policytool import policy
+from policytool.errors import PolicyNameError
+from policytool.model import Address
+from policytool.planning.loss_scale import spells_scale
+from policytool.planning.spelling import dtype_places, owner
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from policytool.jsontext import Json
+    from policytool.planning.subject import Subject
+
+_EXAMPLES: Final = 3
+_PLAIN: Final = "Policy"
+_EXPERIMENTAL: Final = "PolicyV1"
+_INFER: Final = "infer"
+_WITH_VARS: Final = "_with_float32_vars"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Spelled:
+    """One way in which a layer's policy is spelled."""
+
+    path: str
+    """The layer, or the place in the file where the policy belongs to none."""
+
+    value: Json
+    address: Address
+    is_layer: bool
+
+    @property
+    def class_name(self) -> str | None:
+        """The class of a policy dict; None for a bare name."""
+        return str(self.value.get("class_name")) if isinstance(self.value, dict) else None
+
+    @property
+    def name(self) -> str | None:
+        """The policy's name, bare or in a dict."""
+        config = self.value.get("config") if isinstance(self.value, dict) else None
+        found = config.get("name") if isinstance(config, dict) else self.value
+        return found if isinstance(found, str) else None
+
+    @property
+    def is_experimental(self) -> bool:
+        """Whether the experimental API wrote it, which TF 2.9 removed."""
+        return self.class_name == _EXPERIMENTAL or (self.class_name == _PLAIN and spells_scale(self.value))
+
+    @property
+    def is_inferred(self) -> bool:
+        """Whether it takes the dtype of the layer's first input."""
+        return self.name is not None and self.name.lstrip("_").startswith(_INFER) and _is_removed(self.name)
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether its name is one that releases removed, and that says a dtype."""
+        return self.name is not None and (self.name.endswith(_WITH_VARS) or "_from_" in self.name) and _is_removed(self.name) and not self.is_inferred
+
+
+def everywhere(subject: Subject) -> tuple[Spelled, ...]:
+    """
+    Return how the policy of each layer is spelled, in the file's order: once where its copies are alike.
+
+    Left out are input layers, plain dtypes of what is no layer, and layers that another makes by itself.
+    """
+    found: dict[tuple[str, str], Spelled] = {}
+    for root, config in subject.configs:
+        for place, value in dtype_places(config):
+            address = Address(part=root.part, pointer=root.pointer + place)
+            indices = [index for index in subject.places.get(address, ()) if subject.sites[index].sub_policy is None]
+            if any(subject.is_input(index) for index in indices) or (not indices and isinstance(value, str)):
+                continue
+            paths = [subject.layers[index].path for index in indices] or [owner(subject, address) or address.pointer]
+            for path in paths:
+                found.setdefault((path, json.dumps(value)), Spelled(path=path, value=value, address=address, is_layer=bool(indices)))
+    return tuple(found.values())
+
+
+def told(found: Sequence[Spelled]) -> tuple[str | None, str]:
+    """Return the layer that findings are about, None where they are several, and the words for them."""
+    paths = list(dict.fromkeys(one.path for one in found))
+    if len(paths) == 1:
+        return (paths[0] if found[0].is_layer else None), paths[0]
+    return None, f"{len(paths)} layers ({', '.join(paths[:_EXAMPLES])}{', ...' if len(paths) > _EXAMPLES else ''})"
+
+
+def by_name(found: Sequence[Spelled]) -> Iterator[tuple[str, list[Spelled]]]:
+    """Yield each name with those that have it, in the file's order."""
+    for name in dict.fromkeys(one.name for one in found):
+        if name is not None:
+            yield name, [one for one in found if one.name == name]
+
+
+def _is_removed(name: str) -> bool:
+    try:
+        return policy.is_removed(policy.named(name))
+    except PolicyNameError:
+        return False

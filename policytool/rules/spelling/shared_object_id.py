@@ -1,0 +1,117 @@
+"""
+Objects with one ``shared_object_id`` that are not the same.
+
+TF 2.5 and later number the objects in a config, and write out in full each time one that stands in several places. Loaders of TF 2.5 to tf_keras 2.21
+take the first of a number for all of them, silently, whatever the others say and whatever class they are of. So a file in which someone changed one
+policy of several computes as before, and an initialiser that got another's number becomes that one.
+
+Sources: tensorflow/python/keras/utils/generic_utils.py of TF 2.5.3 (``SharedObjectLoadingScope``); measured by giving a layer's policy another name, and
+two classes of initialisers one number, in files of TF 2.5 to 2.15 and loading them with TF 2.5 to 2.15 and tf_keras 2.21: HDF5, SavedModel, and ``.keras``
+of TF 2.12 take the first. JSON does up to TF 2.12, and later for all but policies; ``.keras`` from TF 2.13 on and of Keras 3 takes each for itself, and
+is not judged here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Final
+
+from policytool.finding import Fix, Remedy, Severity
+from policytool.model import Address
+from policytool.planning.spelling import owner
+from policytool.rules._base import Rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.finding import Finding
+    from policytool.jsontext import Json
+    from policytool.planning.subject import Subject
+    from policytool.rules._base import Case, Question
+
+_ID: Final = "shared_object_id"
+_SHARING: Final = "tf2.12"
+"""The release whose ``.keras`` files are read by number; those of later ones are not."""
+
+_POLICIES: Final = frozenset({"Policy", "PolicyV1"})
+_LONGEST: Final = 60
+
+Found = tuple[Address, dict[str, Any]]
+
+
+def check(case: Case, _question: Question) -> Iterator[Finding]:
+    """Yield a finding for each number whose objects differ."""
+    subject = case.subject
+    if subject is None or (case.document.format == "keras" and {origin.release.id for origin in subject.analysis.origins} != {_SHARING}):
+        return
+    for objects in _numbered(subject).values():
+        first = objects[0]
+        others = [found for found in objects if _what(found[1]) != _what(first[1])]
+        if others:
+            yield _finding(subject, first, others)
+
+
+def _finding(subject: Subject, first: Found, others: list[Found]) -> Finding:
+    place, other = _where(subject, first), others[0]
+    more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+    message = (
+        f"{_shown(other[1])} at {_where(subject, other)}{more} has the {_ID} {first[1][_ID]} of {_shown(first[1])} at {place}, which loaders take instead of it"
+    )
+    policies = all(found[1].get("class_name") in _POLICIES for found in (first, *others))
+    remedy = Remedy(fix=Fix.UNSAFE) if policies else None
+    classes = "/".join(sorted({str(found[1].get("class_name")) for found in (first, *others)}))
+    advice = None if remedy else f"take the {_ID} from those that are objects of their own"
+    return RULE.finding(message, address=other[0], detail=classes, remedy=remedy, advice=advice)
+
+
+def _numbered(subject: Subject) -> dict[tuple[str, Json], list[Found]]:
+    """Return the objects of each number, in the order in which loaders meet them; TF 2.5's two files are two worlds."""
+    found: dict[tuple[str, Json], list[Found]] = defaultdict(list)
+    for root, config in subject.configs:
+        file = root.part.partition("#")[0]
+        pending: list[tuple[str, Json]] = [(root.pointer, config)]
+        while pending:
+            pointer, value = pending.pop()
+            if isinstance(value, dict):
+                number = value.get(_ID)
+                if isinstance(number, int) and "class_name" in value and "config" in value:
+                    found[file, number].append((Address(part=root.part, pointer=pointer), value))
+                pending += [(f"{pointer}/{key}", item) for key, item in reversed(value.items()) if isinstance(item, dict | list)]
+            elif isinstance(value, list):
+                pending += [(f"{pointer}/{position}", item) for position, item in reversed(list(enumerate(value))) if isinstance(item, dict | list)]
+    return found
+
+
+def _what(value: Json) -> str:
+    """Return the class and the config of an object as one text, numbers left out."""
+    return json.dumps(_bare({"class_name": value.get("class_name"), "config": value.get("config")} if isinstance(value, dict) else value), sort_keys=True)
+
+
+def _bare(value: Json) -> Json:
+    if isinstance(value, dict):
+        return {key: _bare(item) for key, item in value.items() if key != _ID}
+    return [_bare(item) for item in value] if isinstance(value, list) else value
+
+
+def _shown(value: dict[str, Any]) -> str:
+    config = value.get("config")
+    name = config.get("name") if isinstance(config, dict) else None
+    text = f"{value.get('class_name')} {name}" if isinstance(name, str) else str(value.get("class_name"))
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+def _where(subject: Subject, found: Found) -> str:
+    address, _ = found
+    return owner(subject, address) or address.pointer
+
+
+RULE: Final = Rule(
+    id="PT106",
+    name="shared-object-id",
+    severity=Severity.WARNING,
+    fix=Fix.UNSAFE,
+    check=check,
+    doc=__doc__,
+    example='{"class_name": "Policy", "config": {"name": "mixed_float16"}, "shared_object_id": 5} and the same number at "mixed_bfloat16"',
+)

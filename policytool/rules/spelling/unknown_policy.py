@@ -1,0 +1,44 @@
+"""
+A policy that no release of Keras knows.
+
+A name or a class that none of TF 1.15 to 2.15, tf_keras 2.21 and Keras 3.0 to 3.15 has: a slip of the pen, a custom policy class, or a release that is
+newer than this tool. Loaders refuse it, unless a custom object of that name is passed to them.
+
+Source: the names and classes that each release takes and writes, asked of the releases themselves.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.finding import Severity
+from policytool.rules._base import Rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.finding import Finding
+    from policytool.rules._base import Case, Question
+
+_CODE: Final = "unknown-policy"
+
+
+def check(case: Case, _question: Question) -> Iterator[Finding]:
+    """Yield a finding for each layer that has one."""
+    addresses = {layer.path: layer.address for layer in case.model.layers}
+    for observation in case.model.observations:
+        if observation.code == _CODE:
+            path = observation.where
+            advice = f"give it another: policytool migrate --set '{path}=POLICY'"
+            yield RULE.finding(observation.message, path=path, address=addresses.get(path or ""), advice=advice)
+
+
+RULE: Final = Rule(
+    id="PT107",
+    name="unknown-policy",
+    severity=Severity.ERROR,
+    fix=None,
+    check=check,
+    doc=__doc__,
+    example='"dtype": "mixed_flaot16"',
+)
