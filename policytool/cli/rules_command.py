@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from policytool import rules
 from policytool.cli import options
 from policytool.cli.exit_codes import Exit
 from policytool.errors import UsageError
@@ -15,7 +16,6 @@ from policytool.finding import Severity
 from policytool.reports import _reference
 from policytool.reports._jsonwriting import written
 from policytool.reports._layout import wrapped
-from policytool.rules import RULES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,7 +42,7 @@ def command(
     progress: str,
 ) -> int:
     """Explain the rules of audit: all of them, or RULE by its id or name with its reasons, sources and an example."""
-    found = RULES if rule is None else (named(rule),)
+    found = rules.RULES if rule is None else (named(rule),)
     view = options.view(color)
     if format == "json":
         click.echo(written({"version": 1, "rules": [_reference.values(one) for one in found]}, view), nl=False)
@@ -58,7 +58,7 @@ def named(text: str) -> Rule:
 
     :raises UsageError: for any other text; the message has what is nearest to it.
     """
-    by = {key: rule for rule in RULES for key in (rule.id.lower(), rule.name)}
+    by = {key: rule for rule in rules.RULES for key in (rule.id.lower(), rule.name)}
     asked = text.lower().replace("_", "-")
     if asked in by:
         return by[asked]
