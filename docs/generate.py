@@ -10,12 +10,12 @@ import io
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 from rich.text import Text
 
-from policytool import planning, policy, reading, recognition
+from policytool import accepted, planning, policy, reading, recognition
 from policytool.errors import SpellingError
 from policytool.generations import GENERATIONS
 from policytool.operations import inspection
@@ -81,15 +81,52 @@ def loaders_page() -> str:
     lines = [
         "# Which loader takes which file",
         "",
-        "Written by `make docs` from `policytool/refusals.py`. Each row was measured by giving the fixtures to the real loaders",
-        "(`fixtures/loads.py`; results in `fixtures/loads.json`): `load_model(path, compile=False)` under a default global policy,",
-        "custom classes at hand. The loaders that were asked: " + ", ".join(LOADERS) + ".",
+        "Written by `make docs` from `policytool/refusals.py` and `policytool/data/layer_arguments.json`. What is asked is",
+        "`load_model(path, compile=False)` under a default global policy. The loaders that were asked: " + ", ".join(LOADERS) + ".",
+        "",
+        "There are three answers. A loader *refuses* a file for a cause of the tables below. It *loads* a file in which nothing is left open.",
+        "Otherwise it is *not judged*, and the report says why: a custom class, a Lambda, an op that is called by its name, a class that no release",
+        "was asked about, a key that no release was seen to write, the tables of lookup layers, files of Keras 1. A SavedModel's layer that a loader",
+        "cannot build from its config may be revived from what was traced, so for SavedModels a class or a key leaves the answer open.",
+        "",
+        "## Containers, policies, graphs",
+        "",
+        "Each row was measured by giving the fixtures to the real loaders (`fixtures/loads.py`; results in `fixtures/loads.json`).",
         "",
         "| formats | loaders | refused because |",
         "| --- | --- | --- |",
     ]
     lines += [f"| {', '.join(sorted(row.formats))} | {row.first} to {row.last} | {row.reason} |" for row in REFUSALS]
+    lines += [
+        "",
+        "## Classes and keys",
+        "",
+        "Every class of every release was asked what it makes of every key that any of them writes (`fixtures/layer_arguments.py`). `+module` is a loader",
+        "that the file says the class's module to, as a `.keras` archive does.",
+        "",
+        "| class | what | loaders |",
+        "| --- | --- | --- |",
+        *(row for kind in ("layers", "initializers", "regularizers", "constraints", "activations") for row in _class_rows(accepted.measured()[kind])),
+    ]
     return "\n".join(lines) + "\n"
+
+
+def _class_rows(classes: dict[str, Any]) -> Iterator[str]:
+    """Yield a row for each class that a loader lacks, and for each key that it refuses or needs."""
+    for name, facts in classes.items():
+        for state, words in (("missing", "is not there"), ("fails", "is not rebuilt from its own config")):
+            if state in facts:
+                yield f"| {name} | {words} | {_in_words(facts[state])} |"
+        for key, values in facts.get("refuses", {}).items():
+            for value, ranges in values.items():
+                what = f"`{key}` is refused" if value == accepted.ANY else f"`{key}` of `{value}` is refused"
+                yield f"| {name} | {what} | {_in_words(ranges)} |"
+        for key, ranges in facts.get("requires", {}).items():
+            yield f"| {name} | `{key}` is needed | {_in_words(ranges)} |"
+
+
+def _in_words(ranges: str) -> str:
+    return ", ".join(part.replace("..", " to ") for part in ranges.split())
 
 
 def outcomes(name: str) -> dict[str, dict[str, bool]]:
@@ -127,10 +164,10 @@ def _still_refused(after: dict[str, dict[str, bool]], loaders: list[str]) -> Ite
     found: dict[str, set[tuple[str, str]]] = {}
     for file, said in after.items():
         made = planning.plan(reading.analysed(recognition.document(ROOT / "fixtures" / file, file)), planning.Options())
-        reasons = {verdict.loader: verdict.reason for verdict in made.loaders_after}
+        reasons = {verdict.loader: verdict.reason or f"not judged: {verdict.not_judged}" for verdict in made.loaders_after}
         for loader in loaders:
             if not said.get(loader, True):
-                found.setdefault(reasons[loader] or "no row knows: see UNPREDICTABLE and EXCEPTIONS in tests/test_loaders.py", set()).add((loader, file))
+                found.setdefault(reasons[loader], set()).add((loader, file))
     for reason, cells in sorted(found.items(), key=lambda item: (-len(item[1]), item[0])):
         names = [loader for loader in loaders if any(cell[0] == loader for cell in cells)]
         yield f"| {reason} | {', '.join(names)} | {len({file for _, file in cells})} |"

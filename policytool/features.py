@@ -50,6 +50,9 @@ class Features:
     """Whether some activation is itself a layer."""
 
     nested_models: bool = False
+    distributed_models: bool = False
+    """Whether a TimeDistributed wraps a Sequential."""
+
     shapeless: bool = False
     """Whether a Sequential holds nothing of its input's shape."""
 
@@ -130,6 +133,9 @@ def _note_config(class_name: str, config: dict[str, Json], found: Features) -> N
         found.half_ops = True
     if "layers" in config:
         _note_model(class_name, config, found)
+    if class_name == "TimeDistributed":
+        layer = config.get("layer")
+        found.distributed_models |= isinstance(layer, dict) and layer.get("class_name") == "Sequential"
 
 
 def _note_policy(class_name: str, config: dict[str, Json], found: Features) -> None:

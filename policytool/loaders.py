@@ -1,14 +1,17 @@
 """
 Which loaders take a file, as far as its container and its config decide it: ``load_model(path, compile=False)`` under a default global policy.
 
-Custom classes are taken to be at hand. What no row of :mod:`policytool.refusals` refuses may still fail for a reason that no row knows.
+There are three answers. A loader refuses a file for a cause that was measured: a row of :mod:`policytool.refusals`, a class or a key of
+:mod:`policytool.accepted`, a dtype of :mod:`policytool.capabilities`. It loads a file in which nothing is left open. Otherwise it is not judged,
+and :mod:`policytool.doubts` says why.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool import capabilities
+from policytool import accepted, capabilities, doubts, serialised
 from policytool.model import Cause, Obstacle, Verdict
 from policytool.opaque import OPAQUE_CLASSES
 from policytool.refusals import LOADERS, REFUSALS, Evidence, Refusal
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
     from policytool.document import Document
     from policytool.features import Features
     from policytool.provenance import Origin
+    from policytool.serialised import Alike
+    from policytool.tree import Site
 
 _EVERYWHERE: Final = "float32"
 """What every loader builds everything in; models of it alone are judged without the data, which takes milliseconds to read."""
@@ -26,38 +31,73 @@ _EVERYWHERE: Final = "float32"
 _CLASS: Final = {"OrthogonalInitializer": "Orthogonal"}
 """The name that Keras 3.0 to 3.6 write for a class that others call otherwise."""
 
-UNTRIED: Final = frozenset({"keras1"})
-"""Generations that no fixture stands for: of their files nothing is said."""
-
-
 NOT_LOADED: Final = frozenset({"keras-metadata", "tfjs"})
 """Formats that no ``load_model`` takes: part of a model, or what a converter makes a model of."""
 
 
-def verdicts(document: Document, origins: Sequence[Origin], features: Features) -> tuple[Verdict, ...]:
-    """Return what each loader makes of the document, in the order of :data:`LOADERS`; nothing for generations whose files were not tried."""
+def verdicts(document: Document, origins: Sequence[Origin], features: Features, sites: Sequence[Site]) -> tuple[Verdict, ...]:
+    """Return what each loader makes of the document, in the order of :data:`LOADERS`; nothing for what no loader is given."""
     exported = document.format == "savedmodel" and not document.nodes  # a TF 1 export, from which no load_model makes a Keras model
-    if exported or document.format in NOT_LOADED or any(origin.generation.id in UNTRIED for origin in origins):
+    if exported or document.format in NOT_LOADED:
         return ()
     evidence = Evidence(document=document, features=features, releases=frozenset(origin.release.id for origin in origins))
     showing = [row for row in REFUSALS if document.format in row.formats and row.shows(evidence)]
-    return tuple(
-        _verdict(loader, [*(_cause(row) for row in showing if _reaches(row, loader)), *_unbuildable(loader, document, features)]) for loader in LOADERS
-    )
+    found = serialised.objects(sites)
+    open_questions = doubts.of(evidence, origins, sites, found)
+    return tuple(_verdict(loader, evidence, showing, found, open_questions) for loader in LOADERS)
 
 
-def _verdict(loader: str, causes: Sequence[Cause]) -> Verdict:
-    return Verdict(loader=loader, reason=causes[0].reason if causes else None, causes=tuple(causes))
+def _verdict(loader: str, evidence: Evidence, showing: Sequence[Refusal], found: Sequence[Alike], open_questions: Sequence[doubts.Doubt]) -> Verdict:
+    causes = [Cause(kind=row.kind, reason=row.reason) for row in showing if _reaches(row, loader)]
+    objections = tuple(_objections(loader, found))
+    left = [doubt.cause for doubt in open_questions if doubt.loaders is None or loader in doubt.loaders]
+    if evidence.document.format == "savedmodel":  # what it cannot build it may revive from what was traced
+        left += [replace(cause, reason=f"{cause.reason}, and may be revived from what was traced") for cause in objections]
+    else:
+        causes += (*objections, *_unbuildable(loader, evidence.features))
+    return Verdict(loader=loader, reason=causes[0].reason if causes else None, causes=tuple(causes), doubts=tuple(left))
 
 
-def _cause(row: Refusal) -> Cause:
-    return Cause(kind=row.kind, reason=row.reason)
+def _objections(loader: str, found: Sequence[Alike]) -> Iterator[Cause]:
+    """Yield the classes and the keys that a loader does not take."""
+    gathered: dict[tuple[Obstacle, str, str, tuple[str, ...]], list[str]] = {}
+    for alike in found:
+        if alike.custom or not accepted.is_known(alike.kind, alike.class_name):
+            continue
+        objection = accepted.objection(loader, alike.kind, alike.class_name, alike.config, module=alike.module)
+        if objection is not None:
+            for obstacle, reason, keys in _told(alike, objection):
+                gathered.setdefault((obstacle, reason, alike.class_name, keys), []).extend(alike.layers)
+    for (obstacle, reason, class_name, keys), layers in gathered.items():
+        yield Cause(kind=obstacle, reason=reason, layers=tuple(dict.fromkeys(layers)), class_name=class_name, keys=keys)
 
 
-def _unbuildable(loader: str, document: Document, features: Features) -> Iterator[Cause]:
-    """Yield what a loader cannot build in its dtype; a SavedModel's layers are not built anew from initialisers alone."""
-    if document.format == "savedmodel":
-        return
+def _told(alike: Alike, objection: accepted.Objection) -> Iterator[tuple[Obstacle, str, tuple[str, ...]]]:
+    """Yield an objection's parts, each with its reason and its keys."""
+    name = alike.class_name
+    if objection.missing:
+        yield Obstacle.CLASS, f"it has no {_WORDS[alike.kind]} {name}", ()
+    if objection.broken:
+        yield Obstacle.CLASS, f"it rebuilds no {name}, not even its own", ()
+    if objection.refused:
+        yield Obstacle.KEY, f"its {name} takes no {', '.join(objection.refused)}", objection.refused
+    for key, value in objection.values:
+        yield Obstacle.KEY, f"its {name} takes no {key} of {value}", (key,)
+    if objection.lacking:
+        yield Obstacle.KEY, f"its {name} needs {', '.join(objection.lacking)}, which the file lacks", objection.lacking
+
+
+_WORDS: Final = {
+    "layers": "layer class",
+    "initializers": "initialiser",
+    "regularizers": "regulariser",
+    "constraints": "constraint",
+    "activations": "activation",
+}
+
+
+def _unbuildable(loader: str, features: Features) -> Iterator[Cause]:
+    """Yield what a loader cannot build in its dtype."""
     for class_name, policy in sorted(found for found in features.layer_policies if found[1] != _EVERYWHERE and found[0] not in OPAQUE_CLASSES):
         if capabilities.unbuildable(loader, class_name, policy) is not None:
             yield Cause(kind=Obstacle.DTYPE, reason=f"it cannot build a {class_name} under {policy}", class_name=class_name)

@@ -190,8 +190,8 @@ class Cause:
     class_name: str | None = None
     """The class that it is about: a layer's, or that of something in its config."""
 
-    key: str | None = None
-    """The config key that it is about."""
+    keys: tuple[str, ...] = ()
+    """The config keys that it is about."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -206,6 +206,19 @@ class Verdict:
 
     causes: tuple[Cause, ...] = ()
     """Everything that stands in its way, the first of which is the reason."""
+
+    doubts: tuple[Cause, ...] = ()
+    """What may stand in its way, and cannot be known from the file."""
+
+    @property
+    def loads(self) -> bool:
+        """Whether it takes the file for certain: nothing stands in the way, and nothing is left open."""
+        return self.reason is None and not self.doubts
+
+    @property
+    def not_judged(self) -> str | None:
+        """What leaves open whether it takes the file; None where that is known."""
+        return self.doubts[0].reason if self.reason is None and self.doubts else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -96,7 +96,7 @@ def analysed(document: Document) -> Analysis:
             *about_optimizer,
             *(_about_tensorflow_js(layers, marks) if document.format == "tfjs" else _about_storage(layers)),
         ),
-        loaders=loaders.verdicts(document, origins, marks),
+        loaders=loaders.verdicts(document, origins, marks, placed.sites),
     )
     return Analysis(document=document, origins=origins, placed=placed, model=model)
 

@@ -87,6 +87,16 @@ def _observed(code: str) -> Callable[[Evidence], bool]:
     return lambda found: any(observation.code == code for observation in found.document.observations)
 
 
+def _is_functional(found: Evidence) -> bool:
+    """Whether a SavedModel is a functional model or holds one."""
+    return (found.features.graph_network and found.features.root_class != "Sequential") or found.features.nested_models
+
+
+def _untraced(found: Evidence) -> bool:
+    """Whether a SavedModel has no traces: these hang on an attribute of the model."""
+    return bool(found.document.nodes) and not any(name == "keras_api" for name, _ in found.document.nodes[0].children)
+
+
 def _foreign_module(*own: str) -> Callable[[Evidence], bool]:
     return lambda found: bool(found.features.functional_modules - set(own))
 
@@ -110,7 +120,6 @@ _KERAS3_POLICIES: Final = (
     "GPTQDTypePolicy",
     "AWQDTypePolicy",
 )
-_K2_RNNS: Final = "LSTM GRU SimpleRNN RNN ConvLSTM2D"
 
 REFUSALS: Final[tuple[Refusal, ...]] = (
     # containers
@@ -148,9 +157,10 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         Obstacle.CONTAINER,
         "savedmodel",
         "tf2.1 to tf2.1",
-        "TF 2.1 cannot read the input shapes that later releases write",
-        lambda found: found.written_by("tf2.2", "tf2.9"),
+        "TF 2.1 cannot read the input shapes of functional models that later releases write",
+        lambda found: found.written_by("tf2.2", "tf2.9") and _is_functional(found),
     ),
+    _row(Obstacle.CONTAINER, "savedmodel", "tf2.2 to tf2.3", "saved without traces, which TF 2.4 is the first to load", _untraced),
     _row(Obstacle.POLICY, "savedmodel", "tf2.1 to tf2.3", "PolicyV1 came with TF 2.4", _policy_dict("PolicyV1")),
     _row(Obstacle.POLICY, "savedmodel", "tf1.15 to tf2.4", "a mixed policy is a bare name, which TF 2.5 is the first to read", _policy_dict("mixed-name")),
     _row(
@@ -199,6 +209,13 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "its model class lies in a module that Keras 3 lacks",
         _foreign_module("keras.src.models.functional"),
     ),
+    _row(
+        Obstacle.STORAGE,
+        "keras",
+        "tf2.12 to tf2.12",
+        "its variables lie under other names than TF 2.12 looks for",
+        lambda found: "tf2.12" not in found.releases and found.features.root_class == "Sequential",
+    ),
     # architectures that Keras 3 cannot place
     _row(
         Obstacle.MODEL,
@@ -206,16 +223,6 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "keras3.0 to keras3.15",
         "Keras 2's to_json() names no module for the model",
         lambda found: _is_keras2(found) and found.features.root_class in MODEL_CLASSES,
-    ),
-    # models and inputs
-    _row(Obstacle.CLASS, _ALL_CONFIGS, "tf1.15 to tf2.2", "the model class Functional came with TF 2.3", _class("Functional")),
-    _row(Obstacle.KEY, _ALL_CONFIGS, "tf1.15 to tf_keras2.21", "input layers have Keras 3's batch_shape", _key("InputLayer", "batch_shape")),
-    _row(
-        Obstacle.KEY,
-        _ALL_CONFIGS,
-        "tf1.15 to tf2.15",
-        "input layers have the key optional of tf_keras 2.21",
-        lambda found: found.has_key("InputLayer", "optional") and not _is_keras3(found),
     ),
     # policies
     _row(Obstacle.POLICY, _ALL_CONFIGS, "tf1.15 to tf2.0", "a policy dict is no dtype before TF 2.1", _policy_dict("Policy", "PolicyV1", *_KERAS3_POLICIES)),
@@ -257,6 +264,13 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "int4, GPTQ and AWQ came after Keras 3.6",
         _policy_dict("Int4DTypePolicy", "GPTQDTypePolicy", "AWQDTypePolicy"),
     ),
+    _row(
+        Obstacle.DTYPE,
+        _ALL_CONFIGS,
+        "tf2.1 to tf2.1",
+        "a ConvLSTM2D under a mixed policy, whose kernel TF 2.1 does not cast",
+        lambda found: any(name == "ConvLSTM2D" and policy.startswith("mixed_") for name, policy in found.features.layer_policies),
+    ),
     # graph ops
     _row(Obstacle.GRAPH, _ALL_CONFIGS, "tf1.15 to tf2.3", "op layers of TF 2.4 (TFOpLambda)", _class("TFOpLambda", "SlicingOpLambda")),
     _row(
@@ -275,20 +289,12 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "an activation is a layer, which TF 2.5 is the first to read",
         lambda found: found.features.activation_layers,
     ),
-    _row(Obstacle.CLASS, _ALL_CONFIGS, "tf1.15 to tf2.3", "the class MultiHeadAttention came with TF 2.4", _class("MultiHeadAttention")),
     _row(
         Obstacle.GRAPH,
         _ALL_CONFIGS,
         "tf1.15 to tf_keras2.21",
         "op layers take float16, and the mixed policy that gave it was lost when TF 2.0 or older saved",
         lambda found: found.features.half_ops and not found.features.half_policies,
-    ),
-    _row(
-        Obstacle.KEY,
-        _ALL_CONFIGS,
-        "tf2.5 to tf_keras2.21",
-        "MultiHeadAttention lacks the keys query_shape, key_shape, value_shape",
-        lambda found: _class("MultiHeadAttention")(found) and not found.has_key("MultiHeadAttention", "query_shape"),
     ),
     # models that a file cannot rebuild
     _row(
@@ -305,14 +311,28 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "a Sequential without an input shape, which has no variables to load into",
         lambda found: found.features.shapeless and found.features.root_class == "Sequential",
     ),
-    _row(Obstacle.CLASS, _ALL_CONFIGS, "tf1.15 to tf2.9", "the class GroupNormalization came with TF 2.11", _class("GroupNormalization")),
-    _row(Obstacle.KEY, _ALL_CONFIGS, "tf2.1 to tf2.9", "Normalization has the key invert of TF 2.13", _key("Normalization", "invert")),
+    # Keras 3 in older Keras 3
     _row(
-        Obstacle.KEY,
+        Obstacle.GRAPH,
+        "json keras",
+        "keras3.0 to keras3.0",
+        "slices in its graph (GetItem), which Keras 3.0 does not read",
+        lambda found: "GetItem" in found.features.operations,
+    ),
+    _row(Obstacle.STORAGE, "keras", "keras3.0 to keras3.0", "a Bidirectional, whose variables Keras 3.0 does not find in an archive", _class("Bidirectional")),
+    _row(
+        Obstacle.CLASS,
+        "json keras",
+        "keras3.0 to keras3.3",
+        "a TimeDistributed around a Sequential, which cannot tell its output's shape there",
+        lambda found: found.features.distributed_models,
+    ),
+    _row(
+        Obstacle.MODEL,
         _ALL_CONFIGS,
-        "tf2.4 to tf2.4",
-        "MultiHeadAttention has the keys query_shape, key_shape, value_shape of TF 2.5",
-        _key("MultiHeadAttention", "query_shape"),
+        "keras3.0 to keras3.3",
+        "its one output stands alone and in no list, as Keras 3.11 and later write it",
+        lambda found: found.features.flat_outputs,
     ),
     # layers of Keras 2 in Keras 3
     _row(
@@ -324,10 +344,10 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
     ),
     _row(
         Obstacle.KEY,
-        "h5",
-        "keras3.0 to keras3.15",
-        "an activation is a layer of Keras 2",
-        lambda found: found.features.activation_layers and not _is_keras3(found),
+        _ALL_CONFIGS,
+        "keras3.0 to keras3.6",
+        "an activation is a layer, which Keras 3.15 is the first to read",
+        lambda found: found.features.activation_layers,
     ),
     _row(
         Obstacle.CLASS,
@@ -336,71 +356,12 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "layers inside others are serialised without a module",
         lambda found: found.features.bare_nested and not _is_keras3(found),
     ),
-    _row(Obstacle.KEY, "h5", "keras3.0 to keras3.15", "recurrent layers have the key time_major", _key(_K2_RNNS, "time_major")),
-    _row(
-        Obstacle.KEY,
-        "h5",
-        "keras3.0 to keras3.15",
-        "MultiHeadAttention has the keys query_shape, key_shape, value_shape",
-        _key("MultiHeadAttention", "query_shape"),
-    ),
-    _row(
-        Obstacle.CLASS,
-        "h5",
-        "keras3.0 to keras3.3",
-        "initialisers of class Orthogonal, which Keras 3 names so from 3.7 on",
-        lambda found: _class("Orthogonal")(found) and not _is_keras3(found),
-    ),
     _row(
         Obstacle.KEY,
         "h5 json",
         "tf1.15 to tf2.5",
         "StringLookup says the dtype of its output, which TF 2.6 is the first to read",
         lambda found: _class("StringLookup")(found) and found.written_by("tf2.9", "tf_keras2.21"),
-    ),
-    _row(
-        Obstacle.KEY,
-        "h5",
-        "keras3.6 to keras3.15",
-        "Rescaling lacks the key offset, which TF 2.3 is the first to write",
-        lambda found: _class("Rescaling")(found) and not found.has_key("Rescaling", "offset"),
-    ),
-    _row(Obstacle.KEY, "h5", "keras3.0 to keras3.0", "Embedding has the key input_length", _key("Embedding", "input_length")),
-    # keys of later Keras 3
-    _row(
-        Obstacle.KEY,
-        "json keras",
-        "keras3.0 to keras3.3",
-        "MultiHeadAttention has the key seed of Keras 3.4",
-        lambda found: found.has_key("MultiHeadAttention", "seed") and _is_keras3(found),
-    ),
-    _row(
-        Obstacle.KEY,
-        _ALL_CONFIGS,
-        "keras3.0 to keras3.6",
-        "layers have the key quantization_config of Keras 3.13",
-        _key("Dense EinsumDense Embedding", "quantization_config"),
-    ),
-    _row(
-        Obstacle.KEY,
-        _ALL_CONFIGS,
-        "keras3.0 to keras3.6",
-        "input layers have the key optional of Keras 3.13",
-        lambda found: found.has_key("InputLayer", "optional") and _is_keras3(found),
-    ),
-    _row(
-        Obstacle.KEY,
-        _ALL_CONFIGS,
-        "keras3.0 to keras3.6",
-        "BatchNormalization has the key renorm of Keras 3.14",
-        lambda found: found.has_key("BatchNormalization", "renorm") and _is_keras3(found),
-    ),
-    _row(
-        Obstacle.KEY,
-        _ALL_CONFIGS,
-        "keras3.0 to keras3.6",
-        "initialisers have the key input_axes of Keras 3.15",
-        _key("GlorotUniform GlorotNormal HeNormal HeUniform VarianceScaling", "input_axes"),
     ),
     # storage
     _row(

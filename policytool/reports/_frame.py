@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.opaque import OPAQUE_CLASSES
 from policytool.reports import _notes
 from policytool.reports._layout import clean, wrapped
 from policytool.reports._traced import computes_words, contradiction, declared, ops_words
@@ -32,8 +31,8 @@ def header(model: Model, view: View) -> list[str]:
     """Return the lines that say what the file is, who wrote it, who reads it, and what its signatures compute in."""
     separator = " · " if view.unicode else " - "
     lines = [view.paint(clean(model.path), "title"), *wrapped("", separator.join(clean(text) for text in origin(model)), view)]
-    for label, text in loaders(model):
-        lines += wrapped(f"{label:{_LABEL}}", text, view, "good" if label == "loads in" else "bad" if label.startswith("refused") else "")
+    for label, text in loader_lines(model.loaders):
+        lines += wrapped(f"{label:{_LABEL}}", clean(text), view, "good" if label == "loads in" else "bad" if label.startswith("refused") else "")
     if model.optimizer:
         lines += wrapped(f"{'optimizer':{_LABEL}}", clean(optimizer_words(model) or ""), view)
     by, alone = declared(model), is_stored_alone(model.layers)
@@ -62,19 +61,6 @@ def origin(model: Model) -> list[str]:
     if model.writer.backend and model.writer.backend != "tensorflow":
         facts.append(f"backend {model.writer.backend}")
     return facts
-
-
-def loaders(model: Model) -> list[tuple[str, str]]:
-    """Return which loaders take the model, and on what condition."""
-    lines = loader_lines(model.loaders)
-    conditions = []
-    if any(layer.class_name == "Lambda" for layer in model.layers):
-        conditions.append("a Lambda holds byte code of the Python that wrote it")
-    if any(layer.opaque and layer.class_name not in OPAQUE_CLASSES for layer in model.layers):
-        conditions.append("with its custom classes")
-    if lines and conditions and any(verdict.reason is None for verdict in model.loaders):
-        lines[0] = (lines[0][0], f"{lines[0][1]} ({'; '.join(conditions)})")
-    return lines
 
 
 def optimizer_words(model: Model) -> str | None:

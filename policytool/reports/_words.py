@@ -77,15 +77,24 @@ def bytes_words(count: int) -> str:
 
 
 def loader_lines(found: Sequence[Verdict]) -> list[tuple[str, str]]:
-    """Return a label and a text for the loaders that take the file, and for each reason why others refuse it."""
+    """Return a label and a text for the loaders that take the file, for what leaves others open, and for each reason why others refuse it."""
     if not found:
         return []
-    taking = [verdict.loader for verdict in found if verdict.reason is None]
-    reasons = dict.fromkeys(verdict.reason for verdict in found if verdict.reason)
+    taking = [verdict.loader for verdict in found if verdict.loads]
+    refused = [(verdict.loader, verdict.reason) for verdict in found if verdict.reason is not None]
+    left = [(verdict.loader, verdict.not_judged) for verdict in found if verdict.not_judged is not None]
+    nobody = [] if left else [("loads in", "none of the loaders that were tried")]
     return [
-        ("loads in", loader_ranges(taking) or "none of the loaders that were tried"),
-        *(("refused by", f"{loader_ranges([verdict.loader for verdict in found if verdict.reason == reason])}: {reason}") for reason in reasons),
+        *([("loads in", loader_ranges(taking))] if taking else nobody),
+        *_by_reason("not judged", left),
+        *_by_reason("refused by", refused),
     ]
+
+
+def _by_reason(label: str, found: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return a line for each reason, with the loaders that have it."""
+    reasons = dict.fromkeys(reason for _, reason in found)
+    return [(label, f"{loader_ranges([loader for loader, said in found if said == reason])}: {reason}") for reason in reasons]
 
 
 def loader_ranges(loaders: Sequence[str]) -> str:

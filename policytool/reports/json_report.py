@@ -12,7 +12,7 @@ from policytool.version import version
 
 if TYPE_CHECKING:
     from policytool.document import TracedOp
-    from policytool.model import Layer, Model
+    from policytool.model import Layer, Model, Verdict
     from policytool.operations.inspection import Inspection, Selected
     from policytool.reports._layout import View
 
@@ -59,7 +59,13 @@ def _model(model: Model, layers: tuple[Layer, ...]) -> dict[str, Any]:
         ],
         "summary": {"layers": summary.layers, "parameters": summary.parameters, "bytes": summary.bytes, "policies": dict(summary.policies)},
         "observations": [{"code": item.code, "message": item.message, "where": item.where} for item in model.observations],
+        "loaders": [_verdict(verdict) for verdict in model.loaders],
     }
+
+
+def _verdict(verdict: Verdict) -> dict[str, Any]:
+    said = "loads" if verdict.loads else "refuses" if verdict.reason is not None else "not-judged"
+    return {"loader": verdict.loader, "verdict": said, "reason": verdict.reason or verdict.not_judged}
 
 
 def layer_values(layer: Layer) -> dict[str, Any]:

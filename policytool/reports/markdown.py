@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.reports import _cells, _notes
 from policytool.reports._base import Reporter
-from policytool.reports._frame import is_stored_alone, loaders, optimizer_words, origin, signature_words, totals
+from policytool.reports._frame import is_stored_alone, optimizer_words, origin, signature_words, totals
 from policytool.reports._markdown import code, name, prose, row
 from policytool.reports._traced import computes_words, contradiction, declared, ops_words
-from policytool.reports._words import attention
+from policytool.reports._words import attention, loader_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -39,7 +39,7 @@ def _model(model: Model, layers: tuple[Layer, ...], view: View) -> list[str]:
 
 def _facts(model: Model) -> Iterator[str]:
     yield prose(" · ".join(origin(model)))
-    for label, text in loaders(model):
+    for label, text in loader_lines(model.loaders):
         yield f"**{label}** {prose(text)}"
     if optimizer := optimizer_words(model):
         yield f"**optimizer** {prose(optimizer)}"

@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from tests.compat.asking import ask
+from tests.compat.cases import CASES, OTHER, job, under_another_policy
+
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from tests.compat.asking import Answers
 
 COMPAT: Final = os.environ.get("POLICYTOOL_COMPAT")
 """Read before the tests: their own environment has no variable of policytool's."""
@@ -23,7 +29,7 @@ Tally = dict[tuple[str, str], Counter[str]]
 """By library and format, how many of each column."""
 
 TALLY: Final = pytest.StashKey[Tally]()
-COLUMNS: Final = ("files", "load", "refused", "agree", "listed", "layers", "same dtypes", "bit for bit", "within 8 eps")
+COLUMNS: Final = ("files", "load", "refused", "agree", "open", "layers", "same dtypes", "bit for bit", "within 8 eps")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -55,6 +61,17 @@ def compat_python() -> Path:
     """Return the interpreter of the environment; not resolved, because a virtual environment's is a link out of it."""
     assert COMPAT is not None
     return Path(COMPAT).absolute()
+
+
+@pytest.fixture(scope="session")
+def answers(compat_python: Path) -> Callable[[str], Answers]:
+    """Return a function that gives a library's answers about the fixtures, asking it the first time."""
+
+    @cache
+    def asked(library: str) -> Answers:
+        return ask(compat_python, library, [*map(job, CASES), *(job(case, OTHER) for case in under_another_policy(library))])
+
+    return asked
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from policytool import planning, reading, recognition, writers
 from policytool.planning.applied import applied
 from policytool.planning.options import Options
 from tests.compat.asking import Job, Loaded, ask
-from tests.compat.test_newest_loaders import CASES, TF_KERAS
+from tests.compat.cases import CASES, TF_KERAS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

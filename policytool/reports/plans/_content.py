@@ -14,7 +14,7 @@ from policytool.operations.migration import Status
 from policytool.plan import ABSENT, Kind, Severity
 from policytool.planning.revival import REVIVES_ALL
 from policytool.policy import Policy
-from policytool.reports._words import FORMATS, generation_words, loader_ranges, loss_scale_words
+from policytool.reports._words import FORMATS, generation_words, loader_lines, loader_ranges, loss_scale_words
 
 if TYPE_CHECKING:
     from policytool.jsontext import Json
@@ -188,10 +188,10 @@ def _loaders(migration: Migration) -> list[tuple[str, str, str]]:
     plan = migration.plan
     before = {verdict.loader for verdict in plan.loaders_before if verdict.reason is None}
     after = {verdict.loader: verdict.reason for verdict in plan.loaders_after}
-    taking = [loader for loader, reason in after.items() if reason is None]
     if not after:
         return []
-    found = [("loads in", loader_ranges(taking) or "none of the loaders that were tried", "good" if taking else "bad")]
+    told = [(label, text) for label, text in loader_lines(plan.loaders_after) if label != "refused by"]
+    found = [(label, text, "" if label == "not judged" else "bad" if text.startswith("none") else "good") for label, text in told]
     lost = [loader for loader, reason in after.items() if reason is not None and loader in before]
     for reason in dict.fromkeys(after[loader] for loader in lost):
         loaders = [loader for loader in lost if after[loader] == reason]

@@ -132,7 +132,7 @@ def _slot(slot: Slot) -> dict[str, Any]:
 
 
 def _verdicts(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
-    return [{"loader": verdict.loader, "reason": verdict.reason} for verdict in verdicts]
+    return [{"loader": verdict.loader, "reason": verdict.reason, "not_judged": verdict.not_judged} for verdict in verdicts]
 
 
 REPORTER: Final = PlanReporter(name="json", render=render)

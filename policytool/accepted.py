@@ -1,0 +1,162 @@
+"""
+What loaders make of the config of a built-in class: whether they find the class, which of its keys they refuse, and which they miss.
+
+``data/layer_arguments.json`` is what they said themselves (``fixtures/layer_arguments.py`` asks them, and explains it). A loader is asked about a
+class that is named alone, and about one whose module stands beside it: what Keras looks up differs.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Facts = dict[str, Any]
+ANY: Final = "*"
+_MODULE: Final = "+module"
+_PUBLIC: Final = {"GroupedQueryAttention": "GroupQueryAttention"}
+"""The layer whose public name is not the one that files hold."""
+
+_LEFT_OUT: Final = frozenset({"name", "trainable", "dtype", "layers", "input_layers", "output_layers", "layer", "cell", "cells"})
+"""Keys that the data leaves out, because they stand for themselves."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Objection:
+    """Why a loader does not take the config of a class."""
+
+    missing: bool = False
+    """Whether it does not have the class; nothing else is told then."""
+
+    broken: bool = False
+    """Whether it refuses whatever it writes for the class itself; nothing else is told then."""
+
+    refused: tuple[str, ...] = ()
+    """Keys that it does not take."""
+
+    values: tuple[tuple[str, str], ...] = ()
+    """Keys that it takes, with the value, as JSON, that it does not."""
+
+    lacking: tuple[str, ...] = ()
+    """Keys that it needs and the config lacks."""
+
+
+def is_known(kind: str, class_name: str) -> bool:
+    """Return whether some release has the class; of others nothing is known."""
+    return _name(class_name) in measured().get(kind, {})
+
+
+def unknown_keys(kind: str, class_name: str, keys: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the keys that no release was seen to write for the class: what loaders make of them is not known."""
+    written = _written(kind, _name(class_name))
+    return tuple(key for key in keys if key not in written)
+
+
+def valued_keys(kind: str, class_name: str) -> tuple[str, ...]:
+    """Return the keys of a class of which some loader takes some values and not others."""
+    return _valued(kind, _name(class_name))
+
+
+def objection(loader: str, kind: str, class_name: str, config: Mapping[str, object], *, module: bool) -> Objection | None:
+    """Return why a loader does not take the config of a class that some release has; None where it does."""
+    facts: Facts = measured()[kind][_name(class_name)]
+    column = loader + _MODULE if module and loader + _MODULE in _position() else loader
+    if column in _columns(facts.get("missing", "")):
+        return Objection(missing=True)
+    if column in _columns(facts.get("fails", "")):
+        return Objection(broken=True)
+    refuses: Facts = facts.get("refuses", {})
+    refused, values = [], []
+    for key in config:
+        if key in refuses:
+            if column in _columns(refuses[key].get(ANY, "")):
+                refused.append(key)
+            elif column in _columns(refuses[key].get(found := text(config[key]), "")):
+                values.append((key, found))
+    lacking = tuple(key for key, loaders in facts.get("requires", {}).items() if key not in config and column in _columns(loaders))
+    if not (refused or values or lacking):
+        return None
+    return Objection(refused=tuple(sorted(refused)), values=tuple(sorted(values)), lacking=lacking)
+
+
+def may_fail(kind: str, class_name: str, *, module: bool) -> frozenset[str]:
+    """Return the loaders that refused the one config that they write for the class."""
+    facts: Facts = measured()[kind][_name(class_name)]
+    found = _columns(facts.get("may_fail", ""))
+    return frozenset(loader for loader in _position() if (loader + _MODULE if module and loader + _MODULE in _position() else loader) in found)
+
+
+def computes(activation: str, release: str) -> tuple[float, ...] | None:
+    """
+    Return what a release's activation makes of -2.5, -1, 1 and 2.5, where releases differ; None where all agree, and where it is not known.
+
+    A release that was not asked computes what all of its Keras, 2 or 3, do.
+    """
+    groups: Facts = measured()["activations"].get(activation, {}).get("computes", {})
+    keras3 = release.startswith("keras3")
+    found = []
+    for values, ranges in groups.items():
+        releases = _columns(ranges)
+        if release in releases:
+            return tuple(json.loads(values))
+        if any(one.startswith("keras3") == keras3 for one in releases):
+            found.append(values)
+    asked = release in _position()
+    return tuple(json.loads(found[0])) if len(found) == 1 and not asked else None
+
+
+def written_values(kind: str, class_name: str, key: str) -> Mapping[str, frozenset[str]]:
+    """Return what default instances of a class have for a key, as JSON, and the releases that write it."""
+    writes: Facts = measured().get(kind, {}).get(_name(class_name), {}).get("writes", {})
+    return {value: _columns(releases) for value, releases in writes.get(key, {}).items()}
+
+
+def text(value: object) -> str:
+    """Return a value as the data has it: JSON, or a serialised object's class."""
+    if isinstance(value, dict) and "class_name" in value:
+        return f"@{value['class_name']}"
+    return json.dumps(value, sort_keys=True)
+
+
+@cache
+def measured() -> Facts:
+    """Return the data."""
+    data: Facts = json.loads(Path(__file__).with_name("data").joinpath("layer_arguments.json").read_text(encoding="utf-8"))
+    return data
+
+
+@cache
+def _position() -> Mapping[str, int]:
+    return {column: index for index, column in enumerate(measured()["columns"])}
+
+
+@cache
+def _columns(ranges: str) -> frozenset[str]:
+    """Return what ranges such as ``tf1.15..tf2.4 keras3.15`` stand for."""
+    every: list[str] = measured()["columns"]
+    found: set[str] = set()
+    for part in ranges.split():
+        first, _, last = part.partition("..")
+        found.update(every[_position()[first] : _position()[last or first] + 1])
+    return frozenset(found)
+
+
+@cache
+def _written(kind: str, name: str) -> frozenset[str]:
+    facts: Facts = measured()[kind][name]
+    return frozenset({*_LEFT_OUT, "batch_input_shape", *facts.get("writes", {}), *facts.get("also", {})})
+
+
+@cache
+def _valued(kind: str, name: str) -> tuple[str, ...]:
+    refuses: Facts = measured().get(kind, {}).get(name, {}).get("refuses", {})
+    return tuple(key for key, values in refuses.items() if set(values) != {ANY})
+
+
+def _name(class_name: str) -> str:
+    return _PUBLIC.get(class_name, class_name)

@@ -1,0 +1,127 @@
+"""What of a model leaves open whether a loader takes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from policytool import accepted
+from policytool.model import Cause, Obstacle
+from policytool.opaque import OPAQUE_CLASSES
+from policytool.refusals import LOADERS
+from policytool.tree import INPUT_CLASS, path_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from policytool.document import Document
+    from policytool.features import Features
+    from policytool.provenance import Origin
+    from policytool.refusals import Evidence
+    from policytool.serialised import Alike
+    from policytool.tree import Site
+
+UNTRIED: Final = frozenset({"keras1"})
+"""Generations that no fixture stands for."""
+
+_SHOWN: Final = 3
+_LAMBDA: Final = "Lambda"
+_LOOKUPS: Final = frozenset({"StringLookup", "IntegerLookup", "TextVectorization"})
+_TRIED: Final = frozenset({"Cast"})
+"""Operations that every Keras 3 was seen to load: models under a mixed policy of Keras 3.5 to 3.8 have them."""
+
+_CALIBRATED: Final = frozenset({"GPTQDTypePolicy", "AWQDTypePolicy"})
+_KERAS3: Final = frozenset(loader for loader in LOADERS if loader.startswith("keras3"))
+_BEFORE_VOCABULARIES: Final = frozenset({"tf2.3", "tf2.4", "tf2.5"})
+_OPS: Final = frozenset({"TFOpLambda", "SlicingOpLambda", "ClassMethod", "InstanceMethod", "InstanceProperty", "TensorFlowOpLayer"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Doubt:
+    """Something that may stand in a loader's way."""
+
+    cause: Cause
+    loaders: frozenset[str] | None = None
+    """The loaders that it is about; None for all."""
+
+
+def of(evidence: Evidence, origins: Sequence[Origin], sites: Sequence[Site], found: Sequence[Alike]) -> tuple[Doubt, ...]:
+    """Return what is left open about a model."""
+    about = [doubt for alike in found for doubt in _about(evidence.document, alike)]
+    return (*_untried(origins), *_merged(about), *_operations(evidence.features), *_calibrated(evidence.features), *_shared(evidence.features, sites))
+
+
+def _operations(features: Features) -> Iterator[Doubt]:
+    untried = features.operations - _TRIED
+    if untried:
+        reason = f"{min(untried)} is an operation and no layer, and releases differ in the arguments of theirs"
+        yield Doubt(cause=Cause(kind=Obstacle.GRAPH, reason=reason))
+
+
+def _calibrated(features: Features) -> Iterator[Doubt]:
+    if not _CALIBRATED.isdisjoint(features.policy_classes):
+        yield Doubt(cause=Cause(kind=Obstacle.STORAGE, reason="a layer of a GPTQ or AWQ policy that was never calibrated lacks variables"))
+
+
+def _shared(features: Features, sites: Sequence[Site]) -> Iterator[Doubt]:
+    """Tell of layers that Keras 3 writes in a model and in another that it holds."""
+    if not features.nested_models:
+        return
+    places: dict[tuple[str, str], list[Site]] = {}
+    for site in sites:
+        if site.parent is not None and sites[site.parent].is_model and not site.is_model and site.class_name != INPUT_CLASS:
+            places.setdefault((site.name, site.class_name), []).append(site)
+    for (name, _), found in places.items():
+        if len({site.parent for site in found}) > 1 or any(names[:-1] != site.names[:-1] for site in found for names in site.also_at):
+            layers = tuple(path_of(site.names) for site in found)
+            reason = f"{name} stands in a model and in another that it holds, and releases of Keras 3 differ in whether they find it"
+            yield Doubt(cause=Cause(kind=Obstacle.MODEL, reason=reason, layers=layers), loaders=_KERAS3)
+            return
+
+
+def _merged(doubts: Sequence[Doubt]) -> Iterator[Doubt]:
+    """Yield the doubts, those of one reason as one with the layers of all."""
+    layers: dict[tuple[str, frozenset[str] | None], list[str]] = {}
+    first: dict[tuple[str, frozenset[str] | None], Doubt] = {}
+    for doubt in doubts:
+        key = doubt.cause.reason, doubt.loaders
+        first.setdefault(key, doubt)
+        layers.setdefault(key, []).extend(doubt.cause.layers)
+    for key, doubt in first.items():
+        yield replace(doubt, cause=replace(doubt.cause, layers=tuple(dict.fromkeys(layers[key]))))
+
+
+def _untried(origins: Sequence[Origin]) -> Iterator[Doubt]:
+    if any(origin.generation.id in UNTRIED for origin in origins):
+        yield Doubt(cause=Cause(kind=Obstacle.MODEL, reason="files of Keras 1 were not tried"))
+
+
+def _about(document: Document, alike: Alike) -> Iterator[Doubt]:
+    name = alike.class_name
+    if alike.custom:
+        yield _class(alike, f"{name} is a custom class, whose code decides")
+    elif name == _LAMBDA:
+        yield _class(alike, "a Lambda is byte code, and the file does not tell which Python a loader runs in")
+    elif name in _OPS:
+        yield _class(alike, f"{name} calls TensorFlow by names that a release may lack")
+    elif name in OPAQUE_CLASSES:
+        yield _class(alike, f"{name} runs what is not in the file")
+    elif not accepted.is_known(alike.kind, name):
+        yield _class(alike, f"no release was asked about {name}")
+    elif document.format == "savedmodel" and name in _LOOKUPS:
+        yield _class(alike, f"the table of a {name} has another name in the checkpoints of other releases")
+    else:
+        if name in _LOOKUPS:
+            yield replace(_class(alike, f"up to TF 2.5 the layer class {name} may need a vocabulary that is not in the file"), loaders=_BEFORE_VOCABULARIES)
+        failing = accepted.may_fail(alike.kind, name, module=alike.module)
+        if failing:
+            yield replace(_class(alike, f"the one {name} that it was given, its own, it refused"), loaders=failing)
+        unknown = accepted.unknown_keys(alike.kind, name, tuple(alike.config))
+        if unknown:
+            more = len(unknown) - _SHOWN
+            reason = f"{name} has {', '.join(unknown[:_SHOWN])}{f' and {more} more keys' if more > 0 else ''}, which no release was seen to write"
+            yield Doubt(cause=Cause(kind=Obstacle.KEY, reason=reason, layers=tuple(alike.layers), class_name=name, keys=unknown))
+
+
+def _class(alike: Alike, reason: str) -> Doubt:
+    return Doubt(cause=Cause(kind=Obstacle.CLASS, reason=reason, layers=tuple(alike.layers), class_name=alike.class_name))

@@ -1,0 +1,53 @@
+"""What the loaders that are asked about make of a model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool import planning
+from policytool.finding import Fix, Remedy
+from policytool.model import Obstacle
+from policytool.planning.targets import generation_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.model import Address, Cause, Verdict
+    from policytool.rules._base import Case, Question
+
+_MENDED: Final = frozenset({Obstacle.POLICY, Obstacle.STORAGE})
+"""What plain ``migrate`` changes."""
+
+_SHOWN: Final = 3
+
+
+def verdicts(case: Case, question: Question) -> Iterator[Verdict]:
+    """Yield the verdict of each target, in their order."""
+    by_loader = {verdict.loader: verdict for verdict in case.model.loaders}
+    yield from (by_loader[target] for target in question.targets if target in by_loader)
+
+
+def remedy(case: Case, verdict: Verdict) -> Remedy | None:
+    """Return what of ``migrate`` makes a loader take the file; None where nothing does. No plan is made where more than policies and storage refuse."""
+    if case.subject is None or not all(cause.kind in _MENDED for cause in verdict.causes):
+        return None
+    target = verdict.loader if generation_of(verdict.loader) is not None else None
+    plan = planning.plan(case.subject.analysis, planning.Options(target=target))
+    after = next((found for found in plan.loaders_after if found.loader == verdict.loader), None)
+    taken = plan.edits or plan.casts
+    return Remedy(fix=Fix.SAFE, target=target) if taken and not plan.refusals and after is not None and after.reason is None else None
+
+
+def at(cause: Cause) -> str:
+    """Return the layers of a cause in words."""
+    if not cause.layers:
+        return ""
+    more = len(cause.layers) - _SHOWN
+    return f" ({', '.join(cause.layers[:_SHOWN])}{f' and {more} more' if more > 0 else ''})"
+
+
+def address(case: Case, cause: Cause) -> Address | None:
+    """Return where the first layer of a cause has its policy, which is beside what the cause is about."""
+    if not cause.layers:
+        return None
+    return next((layer.address for layer in case.model.layers if layer.path == cause.layers[0]), None)

@@ -1,0 +1,69 @@
+"""
+A loader that is to take the model computes an activation otherwise than the release that wrote it, and says nothing.
+
+``hard_sigmoid`` is 0.2 x + 0.5 in Keras 2 and x / 6 + 0.5 in Keras 3, cut off at 0 and 1: the gates of an LSTM and of a ConvLSTM2D that has it open
+otherwise, and outputs differ by a tenth. A converted file keeps the name, and so gets the other function. It tells nothing of a function of the
+same name that is the user's own.
+
+Sources: every activation of every release was called on the same numbers (fixtures/layer_arguments.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool import accepted, serialised
+from policytool.finding import Severity
+from policytool.model import Cause, Obstacle
+from policytool.rules._base import Needs, Rule
+from policytool.rules.loading import _targets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.finding import Finding
+    from policytool.rules._base import Case, Question
+
+
+def check(case: Case, question: Question) -> Iterator[Finding]:
+    """Yield a finding for each target and activation."""
+    if case.subject is None or not question.targets:
+        return
+    writer = case.subject.analysis.origins[-1].release.id
+    for name, layers in _used(case).items():
+        written = accepted.computes(name, writer)
+        for target in question.targets:
+            computed = accepted.computes(name, target)
+            if written is not None and computed is not None and written != computed:
+                place = Cause(kind=Obstacle.CLASS, reason="", layers=layers)
+                yield RULE.finding(
+                    f"{target} computes another {name} than the file's writer, {computed[_AT]:g} at -1 instead of {written[_AT]:g}{_targets.at(place)}",
+                    path=layers[0],
+                    address=_targets.address(case, place),
+                    detail=f"{target} {name}",
+                    advice="give the target a function of your own that computes as the writer's does",
+                )
+
+
+def _used(case: Case) -> dict[str, tuple[str, ...]]:
+    """Return the activations of a model whose function is not the same everywhere, and the layers that have them."""
+    found: dict[str, tuple[str, ...]] = {}
+    for alike in serialised.objects(case.subject.sites if case.subject else ()):
+        if alike.kind == serialised.ACTIVATIONS and accepted.is_known(alike.kind, alike.class_name):
+            found[alike.class_name] = tuple(dict.fromkeys((*found.get(alike.class_name, ()), *alike.layers)))
+    return found
+
+
+_AT: Final = 1
+"""Where the value at -1 stands in what :func:`accepted.computes` returns."""
+
+RULE: Final = Rule(
+    id="PT504",
+    name="computes-otherwise",
+    severity=Severity.WARNING,
+    fix=None,
+    check=check,
+    doc=__doc__,
+    example='audit --target keras3 of {"class_name": "LSTM", "config": {"recurrent_activation": "hard_sigmoid", ...}} of Keras 2',
+    needs=Needs.TARGET,
+)

@@ -1,0 +1,48 @@
+"""
+Something in the model leaves open whether a loader that is to take it does.
+
+A custom class, a Lambda, an op called by name, a key that no release was seen to write: the loader may take them or not, and the file does not tell.
+What is not judged is no promise in either direction; ``policytool check`` or the loader itself tells.
+
+Sources: docs/loaders.md says what is judged, and what the real loaders made of the fixtures that are not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.finding import Severity
+from policytool.rules._base import Needs, Rule
+from policytool.rules.loading import _targets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.finding import Finding
+    from policytool.rules._base import Case, Question
+
+
+def check(case: Case, question: Question) -> Iterator[Finding]:
+    """Yield a finding for each target and open question; none for a target that refuses the file anyway."""
+    for verdict in _targets.verdicts(case, question):
+        if verdict.reason is None:
+            for doubt in verdict.doubts:
+                yield RULE.finding(
+                    f"whether {verdict.loader} takes the file is not judged: {doubt.reason}{_targets.at(doubt)}",
+                    path=doubt.layers[0] if doubt.layers else None,
+                    address=_targets.address(case, doubt),
+                    detail=f"{verdict.loader} {doubt.kind} {doubt.class_name or ''} {' '.join(doubt.keys)}".rstrip(),
+                    advice=f"load it once with {verdict.loader} and the code of its classes",
+                )
+
+
+RULE: Final = Rule(
+    id="PT502",
+    name="not-judged",
+    severity=Severity.NOTE,
+    fix=None,
+    check=check,
+    doc=__doc__,
+    example='audit --target keras3 of {"class_name": "Lambda", "config": {"function": ["4wEAAAAA...", null, null], ...}}',
+    needs=Needs.TARGET,
+)

@@ -1,0 +1,97 @@
+"""Rules about who takes a file."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from policytool.finding import Fix, Remedy
+from policytool.rules import Question
+from tests.conftest import FIXTURES
+from tests.contracts.rule_contract import RuleContract, found
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_TODAY = Question(targets=("tf2.15", "keras3.15"))
+
+
+class TestTargetRefuses(RuleContract):
+    id = "PT501"
+    question = _TODAY
+    triggers = {
+        "keras3.15/keras_ops.h5": ("mlp/features", "mlp/dense_a", "mlp/dense_a", None),
+        "keras3.15/rnn.keras": (None, "net/sequence", "net/lstm", "net/conv_lstm2d"),
+        "tf2.15/rnn.h5": ("net/lstm", "net/gru", "net/simple_rnn", "net/rnn", "net/conv_lstm2d"),
+        "tf2.5/mha.json": (None, "net/mha"),
+        "tf2.5/tf_op_layers.h5": (None,),
+        "tf2.15/per_layer.h5": (None, None),
+    }
+    silent = (
+        *("tf2.12/default_float32.h5", "tf2.3/default_float32.h5", "tf2.15/custom_layer.h5", "tf2.15/lambda.h5"),
+        *("tf2.15/global_mixed_float16.h5", "tf2.3/exp_mf16_fixed128.h5"),  # refused for their policies alone, which rules of PT1 tell
+    )
+
+    def test_the_layers_the_class_and_the_key_that_do_it_are_named(self) -> None:
+        """A key is told once for all layers that have it."""
+        findings = found(self.id, FIXTURES / "keras3.15/keras_ops.h5", Question(targets=("keras3.6",)))
+        assert [(finding.path, finding.detail) for finding in findings][:2] == [
+            (None, "keras3.6 graph"),
+            ("mlp/dense_a", "keras3.6 key Dense quantization_config"),
+        ]
+        assert findings[1].message == "keras3.6 refuses the file: its Dense takes no quantization_config (mlp/dense_a, mlp/dense_b)"
+        assert findings[1].address is not None
+
+    def test_what_migrate_mends_has_its_command(self) -> None:
+        """Where the storage of variables alone stands in the way, migrate widens them; a key that is refused it does not take away."""
+        (storage,) = found(self.id, FIXTURES / "tf2.15/per_layer.h5", Question(targets=("tf2.15",)))
+        assert storage.remedy == Remedy(fix=Fix.SAFE)
+        (key, *_) = found(self.id, FIXTURES / "tf2.15/rnn.h5", _TODAY)
+        assert key.remedy is None
+        assert key.advice is not None
+
+
+class TestNotJudged(RuleContract):
+    id = "PT502"
+    question = _TODAY
+    triggers = {
+        "tf2.15/custom_layer.h5": ("net/pair", "net/holder", "net/scale"),
+        "tf2.5/tf_op_layers.h5": ("mlp/tf.cast", "mlp/tf.__operators__.getitem"),
+        "tf2.15/lambda.h5": ("net/double", "net/double"),
+    }
+    silent = ("tf2.15/default_float32.h5", "keras3.15/mha.keras", "keras3.15/keras_ops.h5")
+
+    def test_a_key_that_no_release_writes_is_left_open(self, tmp_path: Path) -> None:
+        """Nobody was asked about it, so nobody is said to take it."""
+        config = json.loads((FIXTURES / "tf2.15/default_float32.json").read_text(encoding="utf-8"))
+        config["config"]["layers"][1]["config"]["kernel_scaling"] = 2
+        (tmp_path / "model.json").write_text(json.dumps(config), encoding="utf-8")
+        (finding,) = found(self.id, tmp_path / "model.json", Question(targets=("tf2.15",)))
+        assert finding.detail == "tf2.15 key Dense kernel_scaling"
+
+    def test_an_activation_of_someone_elses_is_left_open(self, tmp_path: Path) -> None:
+        """A function by a name that no release has is the user's own; serialised as a function it says so."""
+        for activation in ("my_activation", {"module": "builtins", "class_name": "function", "config": "my_activation", "registered_name": "function"}):
+            config = json.loads((FIXTURES / "tf2.15/default_float32.json").read_text(encoding="utf-8"))
+            config["config"]["layers"][1]["config"]["activation"] = activation
+            (tmp_path / "model.json").write_text(json.dumps(config), encoding="utf-8")
+            (finding,) = found(self.id, tmp_path / "model.json", Question(targets=("tf2.15",)))
+            assert finding.detail == "tf2.15 class my_activation"
+
+
+class TestNoLoader(RuleContract):
+    id = "PT503"
+    triggers = {"keras3.15/keras_ops.h5": (None,), "tf2.15/per_layer.h5": (None,), "keras3.15/subclassed.h5": (None,)}
+    silent = ("tf2.15/default_float32.h5", "keras3.15/mha.keras", "tf2.15/custom_layer.h5", "tf2.5/tf_op_layers.h5", "keras3.15/per_layer.keras")
+
+
+class TestComputesOtherwise(RuleContract):
+    id = "PT504"
+    question = _TODAY
+    triggers = {"tf2.15/rnn.h5": ("net/conv_lstm2d",), "keras2.2.4/rnn.h5": ("net/lstm_1",)}
+    silent = ("tf2.15/default_float32.h5", "keras3.15/rnn.keras", "tf2.15/wrappers.h5")
+
+    def test_it_says_what_differs(self) -> None:
+        """The message has what both make of one number."""
+        (finding,) = found(self.id, FIXTURES / "tf2.15/rnn.h5", _TODAY)
+        assert finding.message == "keras3.15 computes another hard_sigmoid than the file's writer, 0.3333 at -1 instead of 0.3 (net/conv_lstm2d)"
