@@ -15,9 +15,7 @@ from policytool.model import Address
 from policytool.plan import Edit, Kind
 from policytool.planning.spelling import dtype_places
 from policytool.recognition import document
-from policytool.refusals import REFUSALS
 from policytool.rules import Question
-from policytool.rules.spelling.policy_refused import ABOUT_POLICIES
 from tests.conftest import FIXTURES, run
 from tests.contracts.rule_contract import RuleContract, found
 
@@ -205,11 +203,12 @@ class TestPolicyRefused(RuleContract):
         (finding,) = found(self.id, FIXTURES / "keras3.15/int8_policy.keras", Question(targets=("tf_keras2.21",)))
         assert finding.remedy is None
 
-    def test_it_knows_which_rows_are_about_policies(self) -> None:
-        """Every row whose reason is a policy's spelling; the others that speak of policies are about what was lost with one."""
-        others = [row.reason for row in REFUSALS if "polic" in row.reason.lower() and not row.reason.startswith(ABOUT_POLICIES)]
-        assert [reason[:30] for reason in others] == ["op layers take float16, and th"]
-        assert all(any(row.reason.startswith(words) for row in REFUSALS) for words in ABOUT_POLICIES)
+    def test_only_a_user_knows_what_infer_was(self, tmp_path: Path) -> None:
+        """What migrate asks is the advice."""
+        path = with_policy(MIXED, tmp_path / "m.h5", policy("infer"))
+        (finding,) = found(self.id, path, Question(targets=("keras3.15",)))
+        assert finding.remedy is None
+        assert "--set 'mlp/dense_a=" in str(finding.advice)
 
 
 class TestMixedGenerations(RuleContract):

@@ -13,65 +13,53 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool import features, planning, reading
+from policytool import features, planning
 from policytool.finding import Fix, Remedy, Severity
-from policytool.planning.applied import applied
+from policytool.model import Obstacle
 from policytool.policy import PolicyMap
-from policytool.refusals import LOADERS, REFUSALS, Evidence
+from policytool.refusals import REFUSALS, Evidence
 from policytool.rules._base import Needs, Rule
 from policytool.rules.spelling._spelled import everywhere, told
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from policytool.finding import Finding
+    from policytool.model import Verdict
     from policytool.planning.subject import Subject
-    from policytool.reading import Analysis
-    from policytool.refusals import Refusal
     from policytool.rules._base import Case, Question
+    from policytool.rules.spelling._spelled import Spelled
 
 _WORD: Final = "needs-word"
 """The code of a migration's refusal where only the user knows a policy's successor."""
 
-ABOUT_POLICIES: Final = ("a policy dict is", "PolicyV1 came", "a mixed policy is", "policies are", "quantised policies", "int4, GPTQ")
-"""What the reasons of the rows on policies begin with."""
-
 
 def check(case: Case, question: Question) -> Iterator[Finding]:
     """Yield a finding for each target that refuses them."""
-    if case.subject is None or not case.model.loaders:
-        return
-    for target in question.targets:
-        for row, layers, path in _refused(case.subject, target):
-            message = f"{target} does not read the policy of {layers}: {row.reason}"
+    for target in question.targets if case.subject is not None else ():
+        reason = _reason(case.model.loaders, target)
+        if case.subject is not None and reason is not None:
+            path, layers = told(_those(case.subject, reason))
             remedy, advice = _mended(case.subject, target)
+            message = f"{target} does not read the policy of {layers}: {reason}"
             yield RULE.finding(message, path=path, detail=target, remedy=remedy, advice=advice)
 
 
-def _refused(subject: Subject, target: str) -> Iterator[tuple[Refusal, str, str | None]]:
-    """Yield the first row by which a target refuses policies, with the layers that have them."""
-    evidence = _evidence(subject.analysis)
-    row = _first(evidence, target)
-    if row is not None:
-        those = [one for one in everywhere(subject) if row.shows(replace(evidence, features=features.of({"dtype": one.value})))]
-        path, layers = told(those) if those else (None, "some layer")
-        yield row, layers, path
+def _reason(verdicts: Sequence[Verdict], target: str) -> str | None:
+    """Return why a target does not read the policies; None where it does."""
+    causes = (cause for verdict in verdicts if verdict.loader == target for cause in verdict.causes)
+    return next((cause.reason for cause in causes if cause.kind is Obstacle.POLICY), None)
 
 
-def _first(evidence: Evidence, target: str) -> Refusal | None:
-    position = LOADERS.index(target)
-    for row in REFUSALS:
-        reaches = LOADERS.index(row.first) <= position <= LOADERS.index(row.last) and evidence.document.format in row.formats
-        if reaches and row.reason.startswith(ABOUT_POLICIES) and row.shows(evidence):
-            return row
-    return None
-
-
-def _evidence(analysis: Analysis) -> Evidence:
-    document = analysis.document
-    objects = (document.parts[node.part] for node in document.nodes.values() if node.part is not None)
-    marks = features.of(document.config, document.training, objects)
-    return Evidence(document=document, features=marks, releases=frozenset(origin.release.id for origin in analysis.origins))
+def _those(subject: Subject, reason: str) -> list[Spelled]:
+    """Return the policies that are refused for a reason: those by which alone it would be seen."""
+    analysis = subject.analysis
+    releases = frozenset(origin.release.id for origin in analysis.origins)
+    blank = Evidence(document=analysis.document, features=features.of({}), releases=releases)
+    rows = [row for row in REFUSALS if row.reason == reason and row.kind is Obstacle.POLICY and analysis.document.format in row.formats]
+    found = everywhere(subject)
+    alone = [one for one in found if any(row.shows(replace(blank, features=features.of({"dtype": one.value}))) for row in rows)]
+    return alone or list(found)
 
 
 def _mended(subject: Subject, target: str) -> tuple[Remedy | None, str | None]:
@@ -81,8 +69,7 @@ def _mended(subject: Subject, target: str) -> tuple[Remedy | None, str | None]:
         advice = "no spelling of it is read there"
     for asked in (None, target):
         made = planning.plan(subject.analysis, planning.Options(target=asked))
-        after = reading.analysed(replace(applied(subject.document, made.edits, ()), traces=()))
-        if made.edits and not made.refusals and _first(_evidence(after), target) is None:
+        if made.edits and not made.refusals and _reason(made.loaders_after, target) is None:
             return Remedy(fix=Fix.SAFE, target=asked), None
         advice = next((f"migrate asks for a word: {refusal.message}" for refusal in made.refusals if refusal.code == _WORD), advice)
     return None, advice
