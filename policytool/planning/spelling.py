@@ -77,11 +77,9 @@ def edits(subject: Subject, decisions: Decisions, target: Generation | None) -> 
     for index, decision in sorted(decisions.by_site.items()):
         _add_decided(speller, index, decision, found, decisions)
     decided = {address for index in decisions.by_site for address in subject.addresses[index]}
-    for root, config in subject.configs:
-        for place, value in dtype_places(config):
-            address = Address(part=root.part, pointer=root.pointer + place)
-            if address not in decided:
-                found.update(_respelled(speller, address, value, decisions))
+    for address, value in subject.dtypes:
+        if address not in decided:
+            found.update(_respelled(speller, address, value, decisions))
     return tuple(found.values())
 
 
@@ -123,23 +121,6 @@ def _differs(spelled: Policy | PolicyMap | None, wanted: Policy | PolicyMap, nam
     if isinstance(wanted, PolicyMap) or isinstance(spelled, PolicyMap):
         return spelled != wanted
     return replaced(name) != wanted.name
-
-
-def dtype_places(config: Json) -> Iterator[tuple[str, Json]]:
-    """Yield the pointer and the value of every ``dtype`` in a config, in its order; those inside a policy itself are part of it."""
-    pending: list[tuple[tuple[str | int, ...], Json]] = [((), config)]
-    while pending:
-        steps, value = pending.pop()
-        if isinstance(value, dict):
-            below: list[tuple[tuple[str | int, ...], Json]] = []
-            for key, item in value.items():
-                if key == _DTYPE and isinstance(item, str | dict):
-                    yield pointer(*steps, key), item
-                elif isinstance(item, dict | list):
-                    below.append(((*steps, key), item))
-            pending += reversed(below)
-        elif isinstance(value, list):
-            pending += [((*steps, position), item) for position, item in reversed(list(enumerate(value))) if isinstance(item, dict | list)]
 
 
 def policies_elsewhere(config: Json) -> Iterator[str]:

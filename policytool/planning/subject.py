@@ -79,6 +79,12 @@ class Subject:
             return tuple((Address(part=part, pointer=""), value) for part, value in self.document.parts.items())
         return ((Address(part=self.document.config_part or "", pointer=self.document.config_pointer), self.document.config),)
 
+    @cached_property
+    def dtypes(self) -> tuple[tuple[Address, Json], ...]:
+        """Every ``dtype`` of the configs, copies included, and where it stands."""
+        found = ((root, place, value) for root, config in self.configs for place, value in dtype_places(config))
+        return tuple((Address(part=root.part, pointer=root.pointer + place), value) for root, place, value in found)
+
     @property
     def is_saved_object(self) -> bool:
         """Whether the file is a SavedModel or its metadata, whose objects are loaded one by one."""
@@ -211,3 +217,20 @@ def replaced(name: str | None) -> str | None:
         candidate = policy.named(life.replacement)
         return candidate.name if candidate.variable_dtype == policy.named(name).variable_dtype else name
     return name
+
+
+def dtype_places(config: Json) -> Iterator[tuple[str, Json]]:
+    """Yield the pointer and the value of every ``dtype`` in a config, in its order; those inside a policy itself are part of it."""
+    pending: list[tuple[tuple[str | int, ...], Json]] = [((), config)]
+    while pending:
+        steps, value = pending.pop()
+        if isinstance(value, dict):
+            below: list[tuple[tuple[str | int, ...], Json]] = []
+            for key, item in value.items():
+                if key == "dtype" and isinstance(item, str | dict):
+                    yield jsontext.pointer(*steps, key), item
+                elif isinstance(item, dict | list):
+                    below.append(((*steps, key), item))
+            pending += reversed(below)
+        elif isinstance(value, list):
+            pending += [((*steps, position), item) for position, item in reversed(list(enumerate(value))) if isinstance(item, dict | list)]

@@ -13,7 +13,7 @@ from policytool.model import Address
 from policytool.plan import Kind
 from policytool.planning.applied import applied
 from policytool.planning.options import Options, assignment
-from policytool.planning.spelling import dtype_places
+from policytool.planning.subject import dtype_places
 from policytool.tree import INPUT_CLASS, places
 from tests.building import Object, keras_object, saved_model
 from tests.conftest import FIXTURES

@@ -13,7 +13,7 @@ from policytool import writers
 from policytool.finding import Fix, Severity
 from policytool.model import Address
 from policytool.plan import Edit, Kind
-from policytool.planning.spelling import dtype_places
+from policytool.planning.subject import dtype_places
 from policytool.recognition import document
 from policytool.rules import Question
 from tests.conftest import FIXTURES, run

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 from policytool import policy
 from policytool.errors import PolicyNameError
-from policytool.model import Address
 from policytool.planning.loss_scale import spells_scale
-from policytool.planning.spelling import dtype_places, owner
+from policytool.planning.spelling import owner
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from policytool.jsontext import Json
+    from policytool.model import Address
     from policytool.planning.subject import Subject
 
 _EXAMPLES: Final = 3
@@ -71,15 +71,13 @@ def everywhere(subject: Subject) -> tuple[Spelled, ...]:
     Left out are input layers, plain dtypes of what is no layer, and layers that another makes by itself.
     """
     found: dict[tuple[str, str], Spelled] = {}
-    for root, config in subject.configs:
-        for place, value in dtype_places(config):
-            address = Address(part=root.part, pointer=root.pointer + place)
-            indices = [index for index in subject.places.get(address, ()) if subject.sites[index].sub_policy is None]
-            if any(subject.is_input(index) for index in indices) or (not indices and isinstance(value, str)):
-                continue
-            paths = [subject.layers[index].path for index in indices] or [owner(subject, address) or address.pointer]
-            for path in paths:
-                found.setdefault((path, json.dumps(value)), Spelled(path=path, value=value, address=address, is_layer=bool(indices)))
+    for address, value in subject.dtypes:
+        indices = [index for index in subject.places.get(address, ()) if subject.sites[index].sub_policy is None]
+        if any(subject.is_input(index) for index in indices) or (not indices and isinstance(value, str)):
+            continue
+        text = value if isinstance(value, str) else json.dumps(value)
+        for path in [subject.layers[index].path for index in indices] or [owner(subject, address) or address.pointer]:
+            found.setdefault((path, text), Spelled(path=path, value=value, address=address, is_layer=bool(indices)))
     return tuple(found.values())
 
 

@@ -47,7 +47,8 @@ def check(case: Case, _question: Question) -> Iterator[Finding]:
         return
     for objects in _numbered(subject).values():
         first = objects[0]
-        others = [found for found in objects if _what(found[1]) != _what(first[1])]
+        unlike = [found for found in objects[1:] if found[1] != first[1]]
+        others = [found for found in unlike if _what(found[1]) != _what(first[1])]
         if others:
             yield _finding(subject, first, others)
 
