@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from policytool.jsontext import Json
 
 _SHORT_LOSSES: Final = frozenset({"mse", "mae", "mape", "msle", "bce", "kld"})
-"""Short names of losses: Keras 3 writes them to HDF5 as they were given, and does not find them there (3.0 to 3.15)."""
+"""Short names of losses, in either case: Keras 3 writes them to HDF5 as they were given, and does not find them there (3.0 to 3.15)."""
 
 _OLD_LOSSES: Final = frozenset({"huber_loss", "logcosh", "kullback_leibler_divergence", "cosine_proximity"})
 """Names of losses in Keras 2 that Keras 3 has under others."""
@@ -108,7 +108,7 @@ def _multiplies(found: Evidence) -> bool:
 
 
 def _loss_named(names: frozenset[str]) -> Callable[[Evidence], bool]:
-    return lambda found: any(isinstance(loss, str) and loss in names for loss in found.losses)
+    return lambda found: any(isinstance(loss, str) and loss.lower() in names for loss in found.losses)
 
 
 def _is_loss_of_keras2(loss: Json) -> bool:

@@ -109,6 +109,7 @@ def test_every_row_applies_to_some_fixture() -> None:
         ("mean_squared_error", False),
         ("BinaryCrossentropy", False),
         ("mse", True),
+        ("MAE", True),
         (["mse"], True),
         ({"dense": "mse"}, True),
         ("huber_loss", True),
