@@ -13,7 +13,7 @@ from policytool.planning import narrowing
 from policytool.planning.subject import Subject
 from policytool.planning.targets import libraries as libraries_of
 from policytool.planning.targets import target
-from policytool.rules import Device, Question
+from policytool.rules import Device, Needs, Question
 from policytool.selecting import selectors
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def audited(found: Input, question: Question) -> Audited:
         analysis = reading.analysed(document)
         subject, model = Subject(analysis), analysis.model
     case = rules.Case(model=model, document=document, subject=subject)
-    if question.weights:
+    if any(rule.needs is Needs.WEIGHTS for rule in rules.asked(question)):
         case = _with_values(case, found.path, question)
     return Audited(
         path=model.path,

@@ -11,13 +11,15 @@ import h5py
 import numpy as np
 import pytest
 
-from policytool import capabilities, casting, kernels, protobuf_messages, reading, recognition
+from policytool import capabilities, casting, kernels, protobuf_messages, reading, recognition, training
 from policytool.discovery import Input
 from policytool.document import GraphOp, Trace
+from policytool.errors import SpellingError
 from policytool.finding import Fix, Remedy, Severity
 from policytool.operations import auditing
 from policytool.operations.inspection import Failure
-from policytool.rules import Case, Device, Question
+from policytool.planning.subject import Subject
+from policytool.rules import BY_ID, Case, Device, Question
 from policytool.rules.numerics import _constants
 from tests.conftest import FIXTURES
 from tests.contracts.rule_contract import RuleContract, found
@@ -243,6 +245,24 @@ class TestWeightsOverflow(MadeContract):
         """A BatchNormalization computes with its variables as they are; and 65519 rounds to 65504."""
         assert found(self.id, edited(tmp_path, MIXED, values={GAMMA: 70000.0, KERNEL: 65519.0}), WEIGHTS) == ()
 
+    def test_a_class_of_someone_elses_may_do_as_it_likes(self, tmp_path: Path) -> None:
+        """What it does with its variables is not in the file."""
+
+        def change(config: Config) -> None:
+            next(layer for layer in config["config"]["layers"] if layer["config"]["name"] == "dense_a")["class_name"] = "Mine>Dense"
+
+        assert found(self.id, edited(tmp_path, MIXED, change, {KERNEL: (70000.0,)}), WEIGHTS) == ()
+
+    def test_under_a_pure_policy_values_are_rounded_as_they_are_loaded(self, tmp_path: Path) -> None:
+        """Those of a BatchNormalization of Keras 2, which keeps float32, are not."""
+
+        def change(config: Config) -> None:
+            for layer in layers(config).values():
+                layer["dtype"] = "float16"
+
+        (one,) = found(self.id, edited(tmp_path, MIXED, change, {KERNEL: (70000.0,), GAMMA: 70000.0}), WEIGHTS)
+        assert one.path == "mlp/dense_a"
+
     def test_values_are_read_on_demand_alone(self, tmp_path: Path) -> None:
         """Without --weights nothing is said."""
         assert found(self.id, self.made(tmp_path)) == ()
@@ -328,6 +348,12 @@ class TestHalfVariables(MadeContract):
         """It computes in the same dtype."""
         (one,) = found(self.id, self.made(tmp_path))
         assert one.remedy == Remedy(fix=Fix.UNSAFE, to="mixed_float16")
+
+    def test_a_layer_apart_from_the_others_is_set_by_itself(self, tmp_path: Path) -> None:
+        """The model's policy is another."""
+        path = edited(tmp_path, "tf2.3/exp_per_layer.h5", lambda config: layers(config)["dense_none"].update(dtype="float16"))
+        (one,) = found(self.id, path)
+        assert one.remedy == Remedy(fix=Fix.UNSAFE, assignments=(("mlp/dense_none", "mixed_float16"),))
 
 
 class TestNoKernel(MadeContract):
@@ -439,6 +465,43 @@ class TestConstantOutOfRange(MadeContract):
         for dtype in ("mixed_float16", "mixed_bfloat16", "float32"):
             path = edited(tmp_path, CHAIN, chained((class_name, {**config, "dtype": dtype})))
             assert [one.detail for one in found(self.id, path)] == ([detail] if detail and dtype == "mixed_float16" else [])
+
+
+@pytest.mark.parametrize("name", ["PT305", "PT306", "PT307", "PT310", "PT311"])
+def test_a_rule_without_what_it_needs_says_nothing(name: str) -> None:
+    """Values that were not read, and a device that was not named, are no reason for a finding."""
+    document = recognition.document(FIXTURES / MIXED, MIXED)
+    analysis = reading.analysed(document)
+    case = Case(model=analysis.model, document=document, subject=Subject(analysis))
+    assert not list(BY_ID[name].check(case, Question()))
+
+
+@pytest.mark.parametrize(
+    ("config", "innermost"),
+    [
+        (None, None),
+        ("adam", ("Adam", {})),
+        ({"class_name": "Adam", "config": {"epsilon": 1e-7}}, ("Adam", {"epsilon": 1e-7})),
+        ({"class_name": "LossScaleOptimizer", "config": {"inner_optimizer": {"class_name": "SGD", "config": {}}}}, ("SGD", {})),
+        ({"class_name": "Custom>LossScaleOptimizerV3", "config": {"optimizer": "rmsprop"}}, ("RMSprop", {})),
+    ],
+)
+def test_the_optimizer_in_its_wrappers(config: Any, innermost: tuple[str, Config] | None) -> None:
+    """The loss-scaling wrapper has no epsilon."""
+    assert training.innermost(config) == innermost
+
+
+def test_an_optimizer_that_no_release_writes_has_no_epsilon(tmp_path: Path) -> None:
+    """Wrappers without end are refused where they are read, and are no reason for a finding."""
+    endless: Config = {"class_name": "Adam", "config": {}}
+    for _ in range(20):
+        endless = {"class_name": "LossScaleOptimizer", "config": {"optimizer": endless}}
+    with pytest.raises(SpellingError):
+        training.innermost(endless)
+    path = edited(tmp_path, COMPILED, lambda config: layers(config)["dense_a"].update(dtype="float16"))
+    with h5py.File(path, "r+") as file:
+        file.attrs["training_config"] = json.dumps({"optimizer_config": endless})
+    assert found("PT304", path) == ()
 
 
 def test_constants_are_keys_of_keras_own_classes() -> None:
