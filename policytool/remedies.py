@@ -62,13 +62,13 @@ class Mended:
     """The words that follow ``policytool migrate PATH`` for the same; none for plain ``migrate``, and where nothing was asked."""
 
     gone: tuple[Finding, ...] = ()
-    """What was found before, and no longer is; with ``--diff``, what would be mended."""
+    """What a remedy was carried out for, and is no longer found; with ``--diff``, what one would be."""
 
     left: tuple[Unmended, ...] = ()
     """What was to be mended, and was not."""
 
     warnings: tuple[str, ...] = ()
-    """What the rewritten file no longer says, in migrate's words."""
+    """What the rewritten file no longer says: in migrate's words, and what is no longer found without having been mended."""
 
     backup: str | None = None
     """Where the original is kept, as reports show it."""

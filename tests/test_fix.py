@@ -215,6 +215,16 @@ def test_what_is_still_found_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert of(ended, "a.h5")["left"][0]["reason"] == "migrate did what mends it, and it is found as before"
 
 
+def test_what_vanishes_without_having_been_mended_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A finding about a loss scale is gone with the loss scale: that is a warning."""
+    standing_in.use(monkeypatch, standing_in.REAL, BY_ID["PT201"])
+    copied(LOSING, "a.h5")
+    assert {finding.rule for finding in policytool.audit("a.h5").findings} == {"PT101", "PT201"}
+    done = of(fix("--unsafe-fixes"), "a.h5")
+    assert [one["rule"] for one in done["gone"]] == ["PT101"]
+    assert "PT201 is no longer found (1 finding), and nothing that was done is its remedy" in done["warnings"]
+
+
 def test_a_safe_fix_that_would_change_numerics_is_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever its rule says of it."""
     standing_in.use(monkeypatch, standing_in.rule("PT306", "not-so-safe", remedy=Remedy(fix=Fix.SAFE, to="float32")))

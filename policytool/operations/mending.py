@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -147,8 +148,21 @@ def _looked_at_again(attempt: Attempt, before: Audited, after: Audited) -> Attem
     still = {finding for finding in before.findings if _identity(finding) in there}
     done = attempt.mended
     stays = (Unmended(finding=finding, reason="migrate did what mends it, and it is found as before") for finding in done.gone if finding in still)
-    gone = tuple(finding for finding in before.findings if finding not in still)
-    return replace(attempt, mended=replace(done, gone=gone, left=(*(one for one in done.left if one.finding in still), *stays)))
+    vanished = Counter(finding.rule for finding in before.findings if finding not in still and finding not in done.gone)
+    return replace(
+        attempt,
+        mended=replace(
+            done,
+            gone=tuple(finding for finding in done.gone if finding not in still),
+            left=(*(one for one in done.left if one.finding in still), *stays),
+            warnings=(*done.warnings, *(_vanished(rule, count) for rule, count in vanished.items())),
+        ),
+    )
+
+
+def _vanished(rule: str, count: int) -> str:
+    """Say that something is gone which nothing mended: what it was about may have been lost."""
+    return f"{rule} is no longer found ({count} finding{'s' if count > 1 else ''}), and nothing that was done is its remedy"
 
 
 def _identity(finding: Finding) -> tuple[str, str | None, str]:
