@@ -350,6 +350,16 @@ def test_the_format_never_changes_the_code(form: str) -> None:
     assert code("--no-models-ok", "gone.h5") == 3
 
 
+def test_an_interrupted_run_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever was found until then."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("policytool.operations.auditing.audited", interrupted)
+    assert run("audit", "b.h5").code == 130
+
+
 def test_no_models_ok_has_a_variable_and_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     """As every option that says what counts; the name is told all the same."""
     Path("empty").mkdir()

@@ -12,13 +12,16 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import click
 import pytest
 
 from policytool import limits
+from policytool.cli import audit_command
 from policytool.cli.main import COMMANDS
 from policytool.reports import REPORTERS, _notes, csv_report
 from policytool.reports.findings import FINDING_REPORTERS
 from policytool.reports.plans import PLAN_REPORTERS
+from tests.conftest import run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -107,6 +110,27 @@ def test_python_of_the_readme_runs(models: Path) -> None:
     assert code
     done = subprocess.run([sys.executable, "-c", code[0]], cwd=models, capture_output=True, text=True, check=True, timeout=60)
     assert "mlp/dense_a mixed_float16 float16 float32 declared" in done.stdout
+
+
+def test_the_settings_of_the_page_on_audit_are_valid(tmp_path: Path) -> None:
+    """They name rules and loaders that there are, and every key of a suppression."""
+    page = (ROOT / "docs/audit.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```toml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    (tmp_path / "policytool.toml").write_text(block, encoding="utf-8")
+    ended = run("audit", "--config", tmp_path / "policytool.toml", "--show-settings")
+    assert ended.code == 0, ended.err
+    assert 'suppress = [{ rules = ["PT301"], path = "exported/ranker*", layer = "ranker/head_.*", reason = ' in ended.out
+    assert "expires = 2027-01-31" in ended.out
+
+
+def test_every_option_of_audit_that_says_what_counts_is_on_its_page() -> None:
+    """And has a variable, but for those that every command has."""
+    page = (ROOT / "docs/audit.md").read_text(encoding="utf-8")
+    options = [option for option in audit_command.command.params if isinstance(option, click.Option)]
+    told = [option for option in options if option.envvar and option.name not in {"format", "color", "progress", "config", "jobs"}]
+    assert len(told) > 15
+    assert not [option.name for option in told if not {*option.opts, *option.secondary_opts} & set(re.findall(r"--[a-z-]+", page))]
+    assert all(option.envvar == f"POLICYTOOL_{str(option.name).upper()}" for option in told)
 
 
 def test_every_command_is_in_the_readme() -> None:
