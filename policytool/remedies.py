@@ -117,7 +117,7 @@ def merged(findings: Sequence[Finding], *, unsafe: bool) -> Merged:
 def _out_of_reach(finding: Finding, *, unsafe: bool) -> str | None:
     remedy = finding.remedy
     if remedy is not None and remedy.retrace:
-        return f"it needs TensorFlow, which audit never starts: policytool migrate PATH {' '.join(remedy.arguments)}"
+        return "it needs TensorFlow, which audit never starts; migrate with --retrace does it"
     if remedy is not None and remedy.fix is Fix.UNSAFE and not unsafe:
         return "it changes numerics, or how training goes on; --unsafe-fixes carries it out"
     return None

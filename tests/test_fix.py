@@ -306,4 +306,4 @@ def test_what_needs_tensorflow_is_never_done() -> None:
     """Audit reads; the command that does it is named."""
     found = merged((finding("PT401", Remedy(fix=Fix.UNSAFE, retrace=True)),), unsafe=True)
     assert found.options is None
-    assert found.left[0].reason == "it needs TensorFlow, which audit never starts: policytool migrate PATH --retrace"
+    assert found.left[0].reason == "it needs TensorFlow, which audit never starts; migrate with --retrace does it"

@@ -138,9 +138,8 @@ def places(findings: Iterable[Finding]) -> str:
 
 def totals(audit: Audit) -> Totals:
     """Return how many there are of what."""
-    findings = [finding for audited in audit.audited for finding in audited.findings]
-    severities = Counter(finding.severity for finding in findings)
-    fixes = Counter(finding.remedy.fix for finding in findings if finding.remedy is not None)
+    severities = Counter(finding.severity for audited in audit.audited for finding in audited.findings)
+    fixes = Counter(remedy.fix for remedy in _remedies_of(audit))
     return Totals(
         models=len(audit.audited),
         clean=sum(not audited.findings for audited in audit.audited),
@@ -151,6 +150,11 @@ def totals(audit: Audit) -> Totals:
     )
 
 
+def _remedies_of(audit: Audit) -> list[Remedy]:
+    """Return the remedy of each finding that has one."""
+    return [finding.remedy for audited in audit.audited for finding in audited.findings if finding.remedy is not None]
+
+
 def summary(audit: Audit) -> str:
     """Return the totals in a sentence or several; nothing where there is nothing to count."""
     count = totals(audit)
@@ -159,7 +163,8 @@ def summary(audit: Audit) -> str:
         found = ", ".join(_counted(number, severity.value) for severity, number in count.severities.items() if number)
         clean = f", {count.clean} of them without a finding" if found and count.clean else ""
         sentences.append(f"{_counted(count.models, 'model')}{clean}: {found or 'nothing found'}")
-    safe, unsafe = count.fixes[Fix.SAFE], count.fixes[Fix.UNSAFE]
+    within_reach = Counter(remedy.fix for remedy in _remedies_of(audit) if not remedy.retrace)  # audit starts no TensorFlow
+    safe, unsafe = within_reach[Fix.SAFE], within_reach[Fix.UNSAFE]
     if safe or unsafe:
         parts = [f"`--fix` mends {safe}"] * bool(safe) + [f"`--unsafe-fixes` {f'{unsafe} more' if safe else f'mends {unsafe}'}"] * bool(unsafe)
         sentences.append(", ".join(parts))
