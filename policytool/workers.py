@@ -12,15 +12,14 @@ import contextlib
 import json
 import os
 import selectors
-import signal
-import subprocess
 import sys
 import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
+from policytool.child import GRACE, Child
 from policytool.errors import WorkerError
 
 if TYPE_CHECKING:
@@ -42,12 +41,6 @@ _MAX_LINE: Final = 64 * 2**20
 
 _TICK: Final = 0.5
 """Seconds between looks at the clock."""
-
-_GRACE: Final = 2.0
-"""Seconds that a child has to end by itself when it is asked to."""
-
-_TAIL: Final = 4000
-"""Characters of the child's own output that go into an error's details."""
 
 _MISSING: Final = {"no-tensorflow": "has no TensorFlow", "no-tf-keras": "has TensorFlow without tf-keras", "no-keras": "has TensorFlow without Keras 3"}
 
@@ -76,10 +69,7 @@ class Worker:
         self._interpreter = interpreter
         self._report = report
         self._stack = contextlib.ExitStack()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._events = b""
-        self._descriptor = -1
-        self._messages: IO[bytes] | None = None
+        self._child: Child | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -97,9 +87,9 @@ class Worker:
 
         :raises WorkerError: with a sentence, where it refused, failed, crashed, took too long, or could not be started.
         """
-        process = self._started()
+        child = self._started()
         try:
-            return self._result(process, json.dumps(job).encode() + b"\n")
+            return self._result(child, json.dumps(job).encode())
         except BaseException as error:
             if not isinstance(error, WorkerError) or error.ended:
                 self.close()  # Ctrl-C, or a child that nothing more can be expected of
@@ -107,111 +97,81 @@ class Worker:
         finally:
             self._report("")
 
-    def _result(self, process: subprocess.Popen[bytes], line: bytes) -> Mapping[str, Any]:
-        stream = process.stdin
+    def _result(self, child: Child, line: bytes) -> Mapping[str, Any]:
         try:
-            if stream is not None:
-                stream.write(line)
-                stream.flush()
+            child.send(line)
         except BrokenPipeError:
-            raise self._crash(process) from None
-        for event in self._answers(process):
+            raise self._crash(child) from None
+        for event in self._answers(child):
             match event:
                 case {"step": str() as step}:
                     self._report(step)
                 case {"result": dict() as result}:
                     return result
                 case {"error": {"code": str() as code, "message": str() as message, "trace": str() as trace}}:
-                    raise self._refusal(code, message, trace)
+                    raise self._refusal(child, code, message, trace)
                 case _:
                     raise WorkerError(
                         "worker-garbage", f"{self._interpreter.python} answered {str(event)[:200]!r}, which is no event; is it a Python?", ended=True
                     )
-        raise self._crash(process)
+        raise self._crash(child)
 
-    def _answers(self, process: subprocess.Popen[bytes]) -> Iterator[object]:
+    def _answers(self, child: Child) -> Iterator[object]:
         """Yield what the child says, until it is gone."""
         deadline = time.monotonic() + self._interpreter.timeout if self._interpreter.timeout is not None else None
         with selectors.DefaultSelector() as selector:
-            selector.register(self._descriptor, selectors.EVENT_READ)
+            selector.register(child.descriptor, selectors.EVENT_READ)
             while True:
-                line, separator, rest = self._events.partition(b"\n")
-                if separator:
-                    self._events = rest
-                    yield _parsed(line)
-                    continue
                 if deadline is not None and time.monotonic() > deadline:
                     message = f"the process with TensorFlow was ended after {self._interpreter.timeout:g} seconds; --timeout allows more"
                     raise WorkerError("worker-timeout", message, ended=True)
                 if selector.select(_TICK):
-                    block = os.read(self._descriptor, 2**16)
-                    self._events += block
-                    if not block or len(self._events) > _MAX_LINE:
+                    lines = child.received()
+                    if lines is None:
                         return
-                elif process.poll() is not None:
+                    yield from map(_parsed, lines)
+                elif not child.is_alive:
                     return
 
-    def _started(self) -> subprocess.Popen[bytes]:
-        if self._process is not None and self._process.poll() is None:
-            return self._process
+    def _started(self) -> Child:
+        if self._child is not None and self._child.is_alive:
+            return self._child
         self.close()
         scratch = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="policytool-", ignore_cleanup_errors=True))
-        self._messages = self._stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  # the stack closes it
-        ours, theirs = os.pipe()
-        self._stack.callback(os.close, ours)
-        limit = self._interpreter.memory_limit
+        python, limit = self._interpreter.python, self._interpreter.memory_limit
         try:
-            process = subprocess.Popen(  # noqa: S603  # the interpreter is the user's own choice
-                [_found(self._interpreter.python), str(self._interpreter.script), str(theirs), *([str(limit)] if limit is not None else [])],
+            child = Child(
+                [_found(python), str(self._interpreter.script)],
+                [str(limit)] if limit is not None else [],
                 cwd=scratch,
-                env=environment(os.environ),
-                stdin=subprocess.PIPE,
-                stdout=self._messages,
-                stderr=self._messages,
-                pass_fds=(theirs,),
-                start_new_session=True,  # a Ctrl-C at the terminal is heard here, and the child is then ended in an orderly way
+                environment=environment(os.environ),
+                longest=_MAX_LINE,
             )
         except OSError as error:
             self.close()
-            message = f"{self._interpreter.python} cannot be run ({error.strerror or error}); --python names an interpreter that has TensorFlow"
+            message = f"{python} cannot be run ({error.strerror or error}); --python names an interpreter that has TensorFlow"
             raise WorkerError("no-python", message, ended=True) from error
-        finally:
-            os.close(theirs)
-        self._stack.callback(_end, process)
-        self._process, self._descriptor, self._events = process, ours, b""
-        return process
+        self._stack.callback(child.end, GRACE)
+        self._child = child
+        return child
 
-    def _refusal(self, code: str, message: str, trace: str) -> WorkerError:
+    def _refusal(self, child: Child, code: str, message: str, trace: str) -> WorkerError:
         python = self._interpreter.python
         if code in _MISSING:
             return WorkerError(code, f"{python} {_MISSING[code]} ({message}); install it with {INSTALL}, or name an interpreter that has it with --python")
         if code == "memory":
-            return WorkerError(code, f"TensorFlow ran out of memory ({message}){self._limit()}", details=trace + self._tail())
+            return WorkerError(code, f"TensorFlow ran out of memory ({message}){self._limit()}", details=trace + child.messages)
         return WorkerError(code, message, details=trace)
 
-    def _crash(self, process: subprocess.Popen[bytes]) -> WorkerError:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_GRACE)
-        code, tail = process.returncode, self._tail()
-        last = next((line.strip() for line in reversed(tail.splitlines()) if line.strip()), "")
-        if code is not None and code < 0:
-            how = f"was ended by {signal.Signals(-code).name}" if -code in set(signal.Signals) else f"was ended by signal {-code}"
-            hint = self._limit() if -code in {signal.SIGKILL, signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS} else ""
-        else:
-            how, hint = f"ended with code {code}", f": {last[:300]}" if last else ""
-        return WorkerError(
-            "worker-crashed", f"the process with TensorFlow ({self._interpreter.python}) {how}{hint}; nothing was written", details=tail, ended=True
-        )
+    def _crash(self, child: Child) -> WorkerError:
+        how = child.how_it_ended()
+        hint = self._limit() if child.may_have_lacked_memory else ""
+        message = f"the process with TensorFlow ({self._interpreter.python}) {how}{hint}; nothing was written"
+        return WorkerError("worker-crashed", message, details=child.messages, ended=True)
 
     def _limit(self) -> str:
         limit = self._interpreter.memory_limit
         return f", with --memory-limit {limit}; allow more" if limit is not None else ", which the system does where memory runs out"
-
-    def _tail(self) -> str:
-        if self._messages is None or self._messages.closed:
-            return ""
-        size = os.fstat(self._messages.fileno()).st_size
-        return os.pread(self._messages.fileno(), _TAIL, max(0, size - _TAIL)).decode("utf-8", "replace")
 
 
 def environment(own: Mapping[str, str]) -> dict[str, str]:
@@ -233,18 +193,3 @@ def _parsed(line: bytes) -> object:
     except (ValueError, RecursionError):
         return line.decode("utf-8", "replace")
     return found
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a child that may be in the middle of something, and whatever it started."""
-    if process.stdin is not None:
-        with contextlib.suppress(OSError):
-            process.stdin.close()  # which it takes as the end
-    try:
-        process.wait(_GRACE if process.poll() is None else 0)
-    except subprocess.TimeoutExpired:
-        pass
-    finally:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
