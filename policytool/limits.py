@@ -85,3 +85,9 @@ MAX_CHECKPOINT_STRING_BYTES: Final = 256 * 2**20
 
 MAX_CHECKPOINT_GRAPH_BYTES: Final = 32 * 2**20
 """The object graph, which grows some thirtyfold when parsed; that of a model with 20,000 objects has about 2 MB."""
+
+MAX_READ_SECONDS: Final = 3600
+"""For one file in a process of its own: EfficientNetV2-L takes one second, and an hour reads the values of a terabyte from a disk."""
+
+MAX_ANSWER_BYTES: Final = 2**30
+"""Of a process that reads files for another: a layer takes some 300 bytes, and there are at most MAX_LAYERS."""

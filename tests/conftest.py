@@ -47,6 +47,7 @@ def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
     for name in _SETTING_VARIABLES:
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("POLICYTOOL_JOBS", "1")  # what a test changes in this process would be unknown to another
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -33,7 +33,7 @@ LEVELS: Final = (
     # L0 mechanisms, which know nothing of models
     {
         *("errors", "limits", "jsontext", "yamltext", "dtypes", "mistaken", "version", "naming", "classes", "casting", "drafts"),
-        *("graphops", "protobuf_messages", "checkpoints", "wire", "workers", "runtime"),
+        *("graphops", "protobuf_messages", "checkpoints", "wire", "child", "codec", "pool", "workers", "runtime"),
     },
     # L1 values: a policy; a file as named JSON parts
     {"policy", "policymap", "document"},
@@ -53,7 +53,7 @@ LEVELS: Final = (
     # L7 values to text
     {"reports"},
     # L8 the command line
-    {"cli", "__main__"},
+    {"cli", "__main__", "_worker"},
 )
 """Package or module to level; within a level modules may import each other, as long as they make no circle."""
 

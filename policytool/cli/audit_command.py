@@ -16,7 +16,7 @@ from policytool.cli.exit_codes import Exit
 from policytool.cli.progress import counted
 from policytool.cli.selection_options import NEVER
 from policytool.finding import Severity, worst
-from policytool.operations import auditing, baselines, mending
+from policytool.operations import auditing, baselines, mending, parallel, tasks
 from policytool.operations.mending import Mending
 from policytool.planning.targets import target as named_target
 from policytool.remedies import Outcome
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 @options.formatted([reporter.name for reporter in FINDING_REPORTERS])
 @report_option.option(FINDING_REPORTERS)
 @click.option("-0", "--null", is_flag=True, help="Paths on stdin end in NUL instead of newlines.")
+@options.jobs
 @options.common
 def command(
     *,
@@ -72,6 +73,7 @@ def command(
     format: str,  # the option's name
     report: tuple[ReportFile, ...],
     null: bool,
+    jobs: int | None,
     verbose: bool,
     quiet: bool,
     debug: bool,  # main() looks for it
@@ -99,7 +101,7 @@ def command(
     report_option.check(report, found, [file for file in (baseline, write_baseline) if file is not None])
     _say(selectors.unasked(selected, question), quiet=quiet)
     passing = Passing(directory=Path.cwd().as_posix(), today=_today(), suppressions=selection_options.suppressions(), per_file=per_file_ignores)
-    audit = auditing.gathered(counted(auditing.audit_all(found, question), len(found), progress, "audit"))
+    audit = auditing.gathered(counted(parallel.each(tasks.audit(), found, question, jobs), len(found), progress, "audit"))
     audit = replace(audit, rules=rules.asked(question))
     passing = baselines.added(remembered, audit.audited, passing)
     migrations: tuple[Migration, ...] = ()

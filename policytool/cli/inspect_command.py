@@ -11,7 +11,7 @@ from policytool.cli import options, report_option
 from policytool.cli.exit_codes import Exit
 from policytool.cli.progress import counted
 from policytool.errors import PolicyNameError, UsageError
-from policytool.operations import inspection
+from policytool.operations import inspection, parallel, tasks
 from policytool.reports import REPORTERS
 from policytool.reports._layout import clean
 
@@ -30,6 +30,7 @@ _ONLY = ("deprecated", "mixed")
 @click.option("--variables", is_flag=True, help="Show each layer's stored variables (JSON always has them, CSV counts them).")
 @click.option("--depth", type=click.IntRange(min=0), metavar="N", help="Show N levels below the model.")
 @click.option("-0", "--null", is_flag=True, help="Paths on stdin end in NUL instead of newlines.")
+@options.jobs
 @options.common
 def command(
     paths: tuple[str, ...],
@@ -41,6 +42,7 @@ def command(
     variables: bool,
     depth: int | None,
     null: bool,
+    jobs: int | None,
     verbose: bool,
     quiet: bool,
     debug: bool,  # main() looks for it
@@ -59,7 +61,7 @@ def command(
     listed = list(options.listed(paths, null=null))
     found = list(discovery.inputs(listed)) if listed or not paths else []  # an empty list on stdin means no file, not every file
     report_option.check(report, found)
-    inspected = inspection.gathered(counted(inspection.inspect_all(found), len(found), progress, "inspect"))
+    inspected = inspection.gathered(counted(parallel.each(tasks.inspect(), found, None, jobs), len(found), progress, "inspect"))
     selected = inspection.narrowed(inspected, selection)
     unwritten = report_option.written(report, REPORTERS, selected, variables=variables)
     reporter = next(reporter for reporter in REPORTERS if reporter.name == format)

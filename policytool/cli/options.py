@@ -79,6 +79,17 @@ _COMMON: Final = (
 )
 
 
+def jobs(function: Callable[..., int]) -> Callable[..., int]:
+    """Add the option of commands that read many files, each on its own."""
+    return click.option(
+        "--jobs",
+        type=click.IntRange(min=1),
+        metavar="N",
+        envvar="POLICYTOOL_JOBS",
+        help="How many processes read the files; 1 reads them in this one.  [default: one per processor, for two files or more]",
+    )(function)
+
+
 def formatted(names: Sequence[str]) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """Return the option that says which of a command's reports stdout carries; the first is the default."""
     return click.option(

@@ -17,7 +17,7 @@ from policytool.rules import Device, Needs, Question
 from policytool.selecting import selectors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
     from pathlib import Path
 
     from policytool.discovery import Input
@@ -41,13 +41,12 @@ class Audit:
     """With ``--fix`` or ``--diff``, what was done to each model that has findings with remedies; ``audited`` is what remains."""
 
 
-def audit_all(inputs: Iterable[Input], question: Question) -> Iterator[Audited | Failure | None]:
-    """Yield, for each input, what was found in it, its failure, or None for what was found and is no model."""
-    for found in inputs:
-        try:
-            yield audited(found, question)
-        except ModelFileError as error:
-            yield None if is_passed_over(found, error) else Failure(path=error.path, code=error.code, message=error.message)
+def attempted(found: Input, question: Question) -> Audited | Failure | None:
+    """Return what was found in an input, its failure, or None for what was found and is no model."""
+    try:
+        return audited(found, question)
+    except ModelFileError as error:
+        return None if is_passed_over(found, error) else Failure(path=error.path, code=error.code, message=error.message)
 
 
 def audited(found: Input, question: Question) -> Audited:

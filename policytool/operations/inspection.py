@@ -11,7 +11,7 @@ from policytool.errors import ModelFileError, UsageError
 from policytool.model import Layer, Model
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from policytool.discovery import Input
 
@@ -72,13 +72,12 @@ class Selection:
     """How many levels below the model to keep."""
 
 
-def inspect_all(inputs: Iterable[Input]) -> Iterator[Model | Failure | None]:
-    """Yield, for each input, its model, its failure, or None for what was found and is no model."""
-    for found in inputs:
-        try:
-            yield reading.read(found.path, found.shown)
-        except ModelFileError as error:
-            yield None if is_passed_over(found, error) else Failure(path=error.path, code=error.code, message=error.message)
+def attempted(found: Input) -> Model | Failure | None:
+    """Return the model of an input, its failure, or None for what was found and is no model."""
+    try:
+        return reading.read(found.path, found.shown)
+    except ModelFileError as error:
+        return None if is_passed_over(found, error) else Failure(path=error.path, code=error.code, message=error.message)
 
 
 def is_passed_over(found: Input, error: ModelFileError) -> bool:

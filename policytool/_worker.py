@@ -1,0 +1,51 @@
+"""
+``python -m policytool._worker``: reads one file after the other for the process that started it.
+
+The first line on stdin says what to do with the files that the next lines name. It ends with its stdin, in the middle of a file too: whoever wanted
+the answer is gone.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from queue import SimpleQueue
+from threading import Thread
+from typing import BinaryIO, Final
+
+from policytool.operations import parallel
+
+_COLLECT_AFTER: Final = 100_000
+"""Objects; see :func:`policytool.cli.main.main`."""
+
+
+def main() -> None:
+    """Answer each line."""
+    gc.set_threshold(_COLLECT_AFTER)
+    lines = SimpleQueue[bytes]()
+    # Not sys.stdin: the interpreter cannot end while another thread waits in that.
+    Thread(target=_listen, args=(open(0, "rb", closefd=False), lines), daemon=True).start()  # noqa: SIM115  # open to the end
+    answer = parallel.answerer(lines.get())
+    with open(int(sys.argv[1]), "wb", buffering=0) as stream:  # noqa: PTH123  # a descriptor
+        _tell(stream, b"")  # ready
+        while True:
+            _tell(stream, answer(lines.get()))
+
+
+def _listen(stream: BinaryIO, lines: SimpleQueue[bytes]) -> None:
+    """Hand over each line as it comes, and end the process after the last."""
+    for line in stream:
+        lines.put(line)
+    os._exit(0)
+
+
+def _tell(stream: BinaryIO, line: bytes) -> None:
+    """Write a whole line, in as many pieces as the pipe takes it."""
+    rest = memoryview(line + b"\n")
+    while rest:
+        rest = rest[stream.write(rest) :]
+
+
+if __name__ == "__main__":
+    main()
