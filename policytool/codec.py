@@ -38,15 +38,16 @@ class _Ways(NamedTuple):
     """The classes of the type's values, which tell the members of a union apart."""
 
 
-def codec(hint: object, names: Mapping[str, object]) -> Codec[Any]:
+def codec(hint: object, names: Mapping[str, object], known: Mapping[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]] | None = None) -> Codec[Any]:
     """
     Return the codec of a type.
 
-    ``names`` are what annotations mention that their own modules import for type checkers alone.
+    ``names`` are what annotations mention that their own modules import for type checkers alone. Of a class that is ``known``, both sides have all values:
+    the first function makes a name of one, the second finds it again.
 
     :raises TypeError: for a type that has no form here.
     """
-    ways = _Compiler(names).ways(hint)
+    ways = _Compiler(names, {cls: _Ways(name, find, frozenset({cls})) for cls, (name, find) in (known or {}).items()}).ways(hint)
     encode, decode = ways.encode or _same, ways.decode or _same
     return Codec(encoded=lambda value: json.dumps(encode(value), separators=(",", ":")), decoded=lambda text: decode(json.loads(text)))
 
@@ -58,9 +59,9 @@ def _same(value: Any) -> Any:  # noqa: ANN401  # whatever JSON has
 class _Compiler:
     """The ways of each type, made once."""
 
-    def __init__(self, names: Mapping[str, object]) -> None:
+    def __init__(self, names: Mapping[str, object], known: Mapping[type, _Ways]) -> None:
         self._names = dict(names)
-        self._made: dict[type, _Ways] = {}
+        self._made = dict(known)
 
     def ways(self, hint: object) -> _Ways:
         """Return the ways of a type."""

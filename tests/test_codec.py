@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping  # noqa: TC003  # the codec looks annotations up
 from dataclasses import dataclass
 from enum import StrEnum
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -183,6 +184,13 @@ def test_a_question_comes_back() -> None:
     assert way.decoded(way.encoded(question)) == question
 
 
+def test_what_both_sides_have_goes_by_name() -> None:
+    """A rule is its id, and comes back as the same object."""
+    way = codec(tuple[rules.Rule, ...], {}, {rules.Rule: (attrgetter("id"), rules.BY_ID.__getitem__)})
+    assert way.encoded(rules.RULES[:1]) == f'["{rules.RULES[0].id}"]'
+    assert way.decoded(way.encoded(rules.RULES))[0] is rules.RULES[0]
+
+
 @pytest.mark.parametrize("hint", [object, list[int], dict[str, int], set[int], bytes, tuple[str, ...] | tuple[int, str]])
 def test_a_type_without_a_form_is_refused(hint: object) -> None:
     """When the codec is made, not when a value comes along."""
@@ -193,4 +201,3 @@ def test_a_type_without_a_form_is_refused(hint: object) -> None:
 def test_every_task_can_be_asked_for() -> None:
     """All annotations of its values are found."""
     assert {name: task().name for name, task in tasks.TASKS.items()} == {name: name for name in tasks.TASKS}
-    assert rules.RULES
