@@ -2,7 +2,7 @@
 Frozen dataclasses as JSON and back, by their type hints.
 
 What one process of policytool hands to another goes this way: unlike pickle's, these bytes can do nothing but become the values that the type says.
-A dataclass is the list of its fields, a tuple a list, an enum its value, a mapping an object or a list of pairs; where a type is one of several, the
+A dataclass is the list of its fields, a tuple or a set a list, an enum its value, a mapping an object or a list of pairs; where a type is one of several, the
 value stands behind its place among them. What is None stays null.
 """
 
@@ -38,16 +38,15 @@ class _Ways(NamedTuple):
     """The classes of the type's values, which tell the members of a union apart."""
 
 
-def codec(hint: object, names: Mapping[str, object], known: Mapping[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]] | None = None) -> Codec[Any]:
+def codec(hint: object, names: Mapping[str, object]) -> Codec[Any]:
     """
     Return the codec of a type.
 
-    ``names`` are what annotations mention that their own modules import for type checkers alone. Of a class that is ``known``, both sides have all values:
-    the first function makes a name of one, the second finds it again.
+    ``names`` are what annotations mention that their own modules import for type checkers alone.
 
     :raises TypeError: for a type that has no form here.
     """
-    ways = _Compiler(names, {cls: _Ways(name, find, frozenset({cls})) for cls, (name, find) in (known or {}).items()}).ways(hint)
+    ways = _Compiler(names).ways(hint)
     encode, decode = ways.encode or _same, ways.decode or _same
     return Codec(encoded=lambda value: json.dumps(encode(value), separators=(",", ":")), decoded=lambda text: decode(json.loads(text)))
 
@@ -59,9 +58,9 @@ def _same(value: Any) -> Any:  # noqa: ANN401  # whatever JSON has
 class _Compiler:
     """The ways of each type, made once."""
 
-    def __init__(self, names: Mapping[str, object], known: Mapping[type, _Ways]) -> None:
+    def __init__(self, names: Mapping[str, object]) -> None:
         self._names = dict(names)
-        self._made = dict(known)
+        self._made: dict[type, _Ways] = {}
 
     def ways(self, hint: object) -> _Ways:
         """Return the ways of a type."""
@@ -70,6 +69,9 @@ class _Compiler:
             return self._union([self.ways(argument) for argument in arguments])
         if origin is tuple:
             return self._tuple(arguments)
+        if origin is frozenset:
+            encode, decode, _ = self._tuple((*arguments, Ellipsis))
+            return _Ways(lambda value: (encode or _same)(sorted(value)), lambda found: frozenset((decode or _same)(found)), frozenset({frozenset}))
         if origin is Mapping:
             return self._mapping(*map(self.ways, arguments))
         if hint is None or (isinstance(hint, type) and hint in _PRIMITIVES):
@@ -107,7 +109,7 @@ class _Compiler:
     def _tuple(self, arguments: tuple[Any, ...]) -> _Ways:
         kinds = frozenset({tuple})
         if len(arguments) == 2 and arguments[1] is Ellipsis:  # noqa: PLR2004  # tuple[X, ...]
-            _, (encode, decode, _) = None, self.ways(arguments[0])
+            encode, decode, _ = self.ways(arguments[0])
             return _Ways(
                 None if encode is None else lambda value: [encode(item) for item in value],
                 tuple if decode is None else lambda found: tuple([decode(item) for item in found]),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from policytool.codec import Codec, codec
@@ -48,9 +47,8 @@ def audit() -> Task[Question, Audited | Failure | None]:
     from policytool.operations import auditing, inspection
 
     names = {"Mapping": Mapping, **_classes(model.Address, document.Signature)}
-    known: dict[type, Any] = {rules.Rule: (attrgetter("id"), rules.BY_ID.__getitem__)}
     result = codec(finding.Audited | inspection.Failure | None, names)
-    return Task(name="audit", attempt=auditing.attempted, asked=codec(rules.Question, names, known), result=result)
+    return Task(name="audit", attempt=auditing.attempted, asked=codec(rules.Question, names), result=result)
 
 
 TASKS: Final[Mapping[str, Callable[[], Task[Any, Any]]]] = {"inspect": inspect, "audit": audit}
