@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from policytool import discovery, rules
-from policytool.cli import options, report_option, selection_options
+from policytool.cli import completing, options, report_option, selection_options
 from policytool.cli.exit_codes import Exit
 from policytool.cli.progress import counted
 from policytool.cli.selection_options import NEVER
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 @click.command("audit", cls=selection_options.Audit, context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("paths", nargs=-1, metavar="[PATH]...")
+@click.argument("paths", nargs=-1, metavar="[PATH]...", shell_complete=completing.files)
 @selection_options.chosen
 @click.option("--fix", is_flag=True, envvar="POLICYTOOL_FIX", help="Mend in place what migrate mends without changing what is computed; keep NAME.bak.")
 @click.option("--unsafe-fixes", is_flag=True, envvar="POLICYTOOL_UNSAFE_FIXES", help="With --fix or --diff, mend too what changes numerics or training.")

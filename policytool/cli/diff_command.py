@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from policytool.cli import options, report_option
+from policytool.cli import completing, options, report_option
 from policytool.cli.exit_codes import Exit
 from policytool.operations import comparison
 from policytool.reports._layout import clean
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 @click.command("diff", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("a", metavar="A")
-@click.argument("b", metavar="B")
+@click.argument("a", metavar="A", shell_complete=completing.files)
+@click.argument("b", metavar="B", shell_complete=completing.files)
 @click.option("--layer", metavar="PATTERN", help="Compare layers of this path, or whose path this regular expression matches in full.")
 @click.option("--all", "all", is_flag=True, help="Show what is equal too, and what is only spelled differently.")
 @click.option("--values/--no-values", default=True, show_default=True, help="Whether to read and compare stored values.")

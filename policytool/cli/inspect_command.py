@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from policytool import discovery, policy
-from policytool.cli import options, report_option
+from policytool.cli import completing, options, report_option
 from policytool.cli.exit_codes import Exit
 from policytool.cli.progress import counted
 from policytool.errors import PolicyNameError, UsageError
@@ -22,11 +22,16 @@ _ONLY = ("deprecated", "mixed")
 
 
 @click.command("inspect", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("paths", nargs=-1, metavar="[PATH]...")
+@click.argument("paths", nargs=-1, metavar="[PATH]...", shell_complete=completing.files)
 @options.formatted([reporter.name for reporter in REPORTERS])
 @report_option.option(REPORTERS)
 @click.option("--layer", metavar="PATTERN", help="Show layers of this path, or whose path this regular expression matches in full.")
-@click.option("--only", metavar="deprecated|mixed|POLICY", help="Show layers with a deprecated spelling, a mixed policy, or this policy.")
+@click.option(
+    "--only",
+    metavar="deprecated|mixed|POLICY",
+    shell_complete=completing.policies,
+    help="Show layers with a deprecated spelling, a mixed policy, or this policy.",
+)
 @click.option("--variables", is_flag=True, help="Show each layer's stored variables (JSON always has them, CSV counts them).")
 @click.option("--depth", type=click.IntRange(min=0), metavar="N", help="Show N levels below the model.")
 @click.option("-0", "--null", is_flag=True, help="Paths on stdin end in NUL instead of newlines.")

@@ -21,8 +21,13 @@ COMMANDS: Final = {
     "diff": ("policytool.cli.diff_command", "Show what changed between two saved models, across formats and generations."),
     "policies": ("policytool.cli.policies_command", "Explain dtype policies and how each generation of Keras spells them."),
     "rules": ("policytool.cli.rules_command", "Explain the rules of audit: what each looks for, why, and where that is from."),
+    "completion": ("policytool.cli.completion_command", "Print what makes bash, zsh or fish complete the command line."),
 }
 """Name to module and summary, in the order of ``--help``; a command's module is imported when it is called."""
+
+
+_COMPLETE: Final = "_POLICYTOOL_COMPLETE"
+"""The variable by which a shell asks what could stand at the cursor (Click's own protocol)."""
 
 
 class Commands(click.Group):
@@ -73,6 +78,10 @@ def run(arguments: list[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a name that the terminal's encoding lacks must not end the report
+    if os.environ.get(_COMPLETE):  # a shell asks; Click would answer too, and then end the process as if a pipe had closed
+        from policytool.cli import completing
+
+        return completing.answer(cli, "policytool", _COMPLETE)
     if not arguments:  # Click 8.1 and 8.2 end otherwise
         with cli.make_context("policytool", [], resilient_parsing=True) as context:
             click.echo(cli.get_help(context), err=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from policytool import discovery
-from policytool.cli import options, report_option
+from policytool.cli import completing, options, report_option
 from policytool.cli.exit_codes import Exit
 from policytool.cli.progress import counted, steps
 from policytool.errors import UsageError
@@ -36,8 +36,8 @@ _FORMATS: Final = [reporter.name for reporter in PLAN_REPORTERS if reporter.name
 
 
 @click.command("migrate", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("paths", nargs=-1, metavar="[PATH]...")
-@click.option("--to", metavar="POLICY", help="Change the layers that follow the model's policy to this one.")
+@click.argument("paths", nargs=-1, metavar="[PATH]...", shell_complete=completing.files)
+@click.option("--to", metavar="POLICY", shell_complete=completing.policies, help="Change the layers that follow the model's policy to this one.")
 @click.option("--set", "set", multiple=True, metavar="PATTERN=POLICY", help="Decide for a layer path, or for paths that a regular expression matches in full.")
 @click.option("--include-exceptions", is_flag=True, help="With --to, change layers with a policy of their own too.")
 @click.option(
@@ -61,7 +61,7 @@ _FORMATS: Final = [reporter.name for reporter in PLAN_REPORTERS if reporter.name
     show_default=True,
     help="Whether the saved optimizer's loss scaling follows --to.",
 )
-@click.option("--target", metavar="LOADER", help="Spell policies for this loader, such as tf2.4, instead of the newest.")
+@click.option("--target", shell_complete=completing.loaders, metavar="LOADER", help="Spell policies for this loader, such as tf2.4, instead of the newest.")
 @click.option("-o", "--output", type=click.Path(), metavar="FILE|DIR", help="Where to write, instead of beside the input.")
 @click.option("--in-place", is_flag=True, help="Replace the input, and keep it as NAME.bak.")
 @click.option("--backup/--no-backup", default=True, show_default=True, help="Whether --in-place keeps the original.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from policytool import policy
-from policytool.cli import options
+from policytool.cli import completing, options
 from policytool.cli.exit_codes import Exit
 from policytool.errors import SpellingError
 from policytool.generations import GENERATIONS, Generation
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command("policies", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=completing.policies)
 @options.formatted(["table", "json"])
 @options.common
 def command(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from policytool import rules
-from policytool.cli import options
+from policytool.cli import completing, options
 from policytool.cli.exit_codes import Exit
 from policytool.errors import UsageError
 from policytool.finding import Severity
@@ -28,7 +28,7 @@ _WIDE: Final = 120
 
 
 @click.command("rules", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("rule", required=False, metavar="[RULE]")
+@click.argument("rule", required=False, metavar="[RULE]", shell_complete=completing.rules)
 @options.formatted(["table", "json"])
 @options.common
 def command(

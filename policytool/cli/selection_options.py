@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import click
 
-from policytool.cli import settings
+from policytool.cli import completing, settings
 from policytool.errors import UsageError
 from policytool.finding import Severity
 from policytool.rules import Device
@@ -148,9 +148,21 @@ class Audit(settings.Command):
 
 _OPTIONS: Final = (
     click.option(
-        "--select", multiple=True, metavar="RULES", envvar="POLICYTOOL_SELECT", help="Ask these rules alone: ids, beginnings such as PT1, names, ALL."
+        "--select",
+        multiple=True,
+        shell_complete=completing.rules,
+        metavar="RULES",
+        envvar="POLICYTOOL_SELECT",
+        help="Ask these rules alone: ids, beginnings such as PT1, names, ALL.",
     ),
-    click.option("--ignore", multiple=True, metavar="RULES", envvar="POLICYTOOL_IGNORE", help="Do not ask these rules; the more specific word wins."),
+    click.option(
+        "--ignore",
+        multiple=True,
+        shell_complete=completing.rules,
+        metavar="RULES",
+        envvar="POLICYTOOL_IGNORE",
+        help="Do not ask these rules; the more specific word wins.",
+    ),
     click.option(
         "--per-file-ignores",
         multiple=True,
@@ -162,6 +174,7 @@ _OPTIONS: Final = (
     click.option(
         "--target",
         multiple=True,
+        shell_complete=completing.loaders,
         metavar="LOADER",
         envvar="POLICYTOOL_TARGET",
         help="A loader that is to take the models, such as keras3 or tf2.15; repeatable.",

@@ -45,7 +45,7 @@ def load(context: click.Context, _parameter: click.Parameter, value: str | None)
 
     :raises click.UsageError: for two files in one directory, for what is no TOML, and for unknown keys.
     """
-    found = _named(Path(value)) if value else _nearest(Path.cwd())
+    found = None if context.resilient_parsing else _named(Path(value)) if value else _nearest(Path.cwd())  # nothing is run for a shell that completes
     if found is None:
         return
     file, values = found

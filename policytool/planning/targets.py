@@ -21,6 +21,11 @@ _BARE_SINCE: Final = "tf2.5"
 """The first loader that reads a mixed policy as a bare name; those that do are written the canonical spelling."""
 
 
+def names() -> tuple[str, ...]:
+    """Return what ``--target`` takes, the newest release of each library by a name of its own first."""
+    return (*_ALIASES, *LOADERS)
+
+
 def target(name: str) -> str:
     """
     Return the loader that a target's name means.
@@ -29,7 +34,7 @@ def target(name: str) -> str:
     """
     found = _ALIASES.get(name, name)
     if found not in LOADERS:
-        raise UsageError(f"--target {name} is no loader that was tried; known are {', '.join((*_ALIASES, *LOADERS))}")
+        raise UsageError(f"--target {name} is no loader that was tried; known are {', '.join(names())}")
     return found
 
 
