@@ -5,9 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import secrets
-import shutil
-import socket
 import zlib
 from typing import TYPE_CHECKING, Final
 
@@ -23,7 +20,7 @@ _NAME_BYTES: Final = 180
 def hidden(target: Path) -> Path:
     """Return a hidden name beside ``target``, which nothing else has."""
     start = os.fsdecode(os.fsencode(target.name)[:_NAME_BYTES])
-    return target.with_name(f".{start}.{_host()}-{os.getpid()}-{secrets.token_hex(4)}{SUFFIX}")
+    return target.with_name(f".{start}.{_host()}-{os.getpid()}-{os.urandom(4).hex()}{SUFFIX}")
 
 
 def remove_stale(directory: Path) -> None:
@@ -39,12 +36,16 @@ def remove(path: Path) -> None:
     """Remove a file or a directory, as far as that is possible."""
     with contextlib.suppress(OSError):
         if path.is_dir() and not path.is_symlink():
+            import shutil  # with socket 5 ms, only where something is written
+
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
 
 
 def _host() -> str:
+    import socket
+
     return f"{zlib.crc32(socket.gethostname().encode()):08x}"
 
 
