@@ -17,7 +17,7 @@ import pytest
 from policytool import reading, recognition, training_refusals
 from policytool.training_refusals import LOST, REFUSALS, Evidence, first
 from tests.compat.asking import ENVIRONMENT, SECONDS
-from tests.compat.test_newest_loaders import LIBRARIES
+from tests.compat.cases import LIBRARIES
 from tests.conftest import FIXTURES
 
 if TYPE_CHECKING:
