@@ -18,6 +18,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.finding import Fix, Remedy, Severity
+from policytool.jsontext import pointer
 from policytool.model import Address
 from policytool.planning.spelling import owner
 from policytool.rules._base import Rule
@@ -73,14 +74,14 @@ def _numbered(subject: Subject) -> dict[tuple[str, Json], list[Found]]:
         file = root.part.partition("#")[0]
         pending: list[tuple[str, Json]] = [(root.pointer, config)]
         while pending:
-            pointer, value = pending.pop()
+            place, value = pending.pop()
             if isinstance(value, dict):
                 number = value.get(_ID)
                 if isinstance(number, int) and "class_name" in value and "config" in value:
-                    found[file, number].append((Address(part=root.part, pointer=pointer), value))
-                pending += [(f"{pointer}/{key}", item) for key, item in reversed(value.items()) if isinstance(item, dict | list)]
+                    found[file, number].append((Address(part=root.part, pointer=place), value))
+                pending += [(place + pointer(key), item) for key, item in reversed(value.items()) if isinstance(item, dict | list)]
             elif isinstance(value, list):
-                pending += [(f"{pointer}/{position}", item) for position, item in reversed(list(enumerate(value))) if isinstance(item, dict | list)]
+                pending += [(place + pointer(position), item) for position, item in reversed(list(enumerate(value))) if isinstance(item, dict | list)]
     return found
 
 
