@@ -323,6 +323,17 @@ class TestFloatIds(MadeContract):
         """Reshape ids on their way to an Embedding."""
         return self._embedding(to, 30000)
 
+    def test_an_input_of_16_bits_rounds_them_too(self, tmp_path: Path) -> None:
+        """It is what a Keras with floatx float16 makes of an input whose dtype is not said."""
+
+        def change(config: Config) -> None:
+            config["config"]["layers"][0]["config"]["dtype"] = "float16"
+            chained(("Embedding", {"input_dim": 30000, "output_dim": 2}))(config)
+
+        (one,) = found(self.id, edited(tmp_path, CHAIN, change))
+        assert one.path == "stack/dense_a_input"
+        assert one.remedy is not None
+
     def test_few_ids_are_told_apart(self, tmp_path: Path) -> None:
         """float16 holds the integers up to 2048."""
         assert found(self.id, self._embedding(tmp_path, 2048)) == ()

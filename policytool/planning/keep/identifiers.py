@@ -29,16 +29,16 @@ def find(subject: Subject, _policy: Policy) -> Iterator[tuple[int, str]]:
         yield index, f"it carries ids to {subject.layers[lookup].path}, and a 16-bit float cannot tell large ones apart"
 
 
-def carried(subject: Subject) -> Iterator[tuple[int, int]]:
-    """Yield each such layer with the lookup that its floats lead to."""
+def carried(subject: Subject, *, inputs: bool = False) -> Iterator[tuple[int, int]]:
+    """Yield each such layer with the lookup that its floats lead to; with ``inputs`` the float inputs too, behind them."""
     search = _Search(subject)
     for graph in subject.graphs.values():
         for node in graph.nodes.values():
             lookup = search.lookup_in(node)
             if lookup is not None:
-                between, from_floats = _carriers(subject, graph, node.name)
+                between, from_floats, sources = _carriers(subject, graph, node.name)
                 wrappers = search.wrappers(node)
-                for index in (*between, *wrappers) if from_floats else ():
+                for index in (*between, *wrappers, *(sources if inputs else ())) if from_floats else ():
                     yield index, lookup
 
 
@@ -88,10 +88,11 @@ class _Search:
         return None
 
 
-def _carriers(subject: Subject, graph: Graph, name: str) -> tuple[list[int], bool]:
-    """Return the weightless layers that lead from inputs to a node, and whether one of those inputs may have floats."""
+def _carriers(subject: Subject, graph: Graph, name: str) -> tuple[list[int], bool, list[int]]:
+    """Return the weightless layers that lead from inputs to a node, whether one of those inputs may have floats, and those that do."""
     pending, seen = list(graph.nodes[name].parents), set[str]()
     between: list[int] = []
+    sources: list[int] = []
     from_floats = not pending  # the first layer of a Sequential takes what comes
     while pending:
         parent = pending.pop()
@@ -100,12 +101,12 @@ def _carriers(subject: Subject, graph: Graph, name: str) -> tuple[list[int], boo
         seen.add(parent)
         index = graph.nodes[parent].site
         if index is not None and subject.is_input(index):
-            from_floats |= float_inputs(subject, index)
+            sources += [index] if float_inputs(subject, index) else []
         elif index is None or not (subject.has_weights(index) or subject.children[index]):
             between += [index] if index is not None else []
             pending += graph.nodes[parent].parents
             from_floats |= not graph.nodes[parent].parents
-    return between, from_floats
+    return between, from_floats or bool(sources), sources
 
 
 RULE: Final = KeepRule(name="identifiers", find=find)

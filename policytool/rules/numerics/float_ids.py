@@ -3,8 +3,8 @@ Ids that pass through a 16-bit float on their way to a lookup or an embedding.
 
 A layer casts the floats it takes to its compute dtype, a Reshape or a Concatenate as well. float16 tells integers apart up to 2048 and bfloat16 up to
 256: the id 2909 becomes 2908 in float16 and 2912 in bfloat16, 65535 becomes infinite, and the wrong row is looked up without a word. Integer inputs are not
-cast. An Embedding with no more rows than the dtype tells apart is not told; nor are ids that go to an Embedding straight from a float32 input, because
-Embedding itself casts nothing.
+cast; an input layer of 16-bit floats rounds what it is fed. An Embedding with no more rows than the dtype tells apart is not told, nor are ids that go to an
+Embedding straight from a float32 input, because Embedding itself casts nothing.
 
 Sources: https://github.com/keras-team/keras/issues/19332; measured with Keras 3.15.1 and tf_keras 2.21.0, both of which build Embedding with autocast=False.
 """
@@ -18,7 +18,7 @@ from policytool.planning.keep import identifiers
 from policytool.planning.narrowing import compute_dtype
 from policytool.planning.propagation import GRAPH_OPS
 from policytool.rules._base import Rule
-from policytool.rules.numerics._judging import a_number, computes_half, subject_of, to_float32
+from policytool.rules.numerics._judging import HALVES, a_number, subject_of, to_float32
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,9 +40,9 @@ def check(case: Case, question: Question) -> Iterator[Finding]:
     if subject is None:
         return
     told = set[int]()
-    for index, lookup in identifiers.carried(subject):
+    for index, lookup in identifiers.carried(subject, inputs=True):
         dtype = compute_dtype(subject, index) or ""
-        casts = computes_half(subject, index) and subject.sites[index].class_name not in GRAPH_OPS and subject.layers[index].autocast is not False
+        casts = dtype in HALVES and subject.sites[index].class_name not in GRAPH_OPS and subject.layers[index].autocast is not False
         if casts and index not in told and _ids(subject, lookup) > _EXACT[dtype]:
             told.add(index)
             layer = subject.layers[index]
