@@ -48,7 +48,14 @@ class Doubt:
 def of(evidence: Evidence, origins: Sequence[Origin], sites: Sequence[Site], found: Sequence[Alike]) -> tuple[Doubt, ...]:
     """Return what is left open about a model."""
     about = [doubt for alike in found for doubt in _about(evidence.document, alike)]
-    return (*_untried(origins), *_merged(about), *_operations(evidence.features), *_calibrated(evidence.features), *_shared(evidence.features, sites))
+    return (
+        *_untried(origins),
+        *_merged(about),
+        *_operations(evidence.features),
+        *_calibrated(evidence.features),
+        *_shared(evidence.features, sites),
+        *_ordered(evidence, sites),
+    )
 
 
 def _operations(features: Features) -> Iterator[Doubt]:
@@ -77,6 +84,15 @@ def _shared(features: Features, sites: Sequence[Site]) -> Iterator[Doubt]:
             reason = f"{name} stands in a model and in another that it holds, and releases of Keras 3 differ in whether they find it"
             yield Doubt(cause=Cause(kind=Obstacle.MODEL, reason=reason, layers=layers), loaders=_KERAS3)
             return
+
+
+def _ordered(evidence: Evidence, sites: Sequence[Site]) -> Iterator[Doubt]:
+    """Tell of models of Keras 2 with several inputs: Keras 3.6 reads the variables by the order of its own layers, which is sometimes another."""
+    inputs = [site for site in sites if site.parent == 0 and site.class_name == INPUT_CLASS]
+    keras3 = any(release.startswith("keras3") for release in evidence.releases)
+    if evidence.document.format == "h5" and len(inputs) > 1 and not keras3:
+        reason = "Keras 3.6 may order the layers of a model with several inputs otherwise than the file"
+        yield Doubt(cause=Cause(kind=Obstacle.STORAGE, reason=reason, layers=tuple(path_of(site.names) for site in inputs)), loaders=frozenset({"keras3.6"}))
 
 
 def _merged(doubts: Sequence[Doubt]) -> Iterator[Doubt]:

@@ -15,6 +15,7 @@ from policytool import accepted, capabilities, doubts, serialised
 from policytool.model import Cause, Obstacle, Verdict
 from policytool.opaque import OPAQUE_CLASSES
 from policytool.refusals import LOADERS, REFUSALS, Evidence, Refusal
+from policytool.tree import MODEL_CLASSES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -51,10 +52,13 @@ def _verdict(loader: str, evidence: Evidence, showing: Sequence[Refusal], found:
     causes = [Cause(kind=row.kind, reason=row.reason) for row in showing if _reaches(row, loader)]
     objections = tuple(_objections(loader, found))
     left = [doubt.cause for doubt in open_questions if doubt.loaders is None or loader in doubt.loaders]
-    if evidence.document.format == "savedmodel":  # what it cannot build it may revive from what was traced
-        left += [replace(cause, reason=f"{cause.reason}, and may be revived from what was traced") for cause in objections]
+    if evidence.document.format == "savedmodel":  # what it cannot build it may revive from what was traced, and models it puts together itself
+        left += [
+            replace(cause, reason=f"{cause.reason}, and may be revived from what was traced") for cause in objections if cause.class_name not in MODEL_CLASSES
+        ]
     else:
         causes += (*objections, *_unbuildable(loader, evidence.features))
+    causes.sort(key=lambda cause: cause.kind is Obstacle.POLICY)  # which migrate mends: what it does not mend is the reason to tell
     return Verdict(loader=loader, reason=causes[0].reason if causes else None, causes=tuple(causes), doubts=tuple(left))
 
 

@@ -84,7 +84,7 @@ def _said_of_migrated(path: str) -> tuple[list[str], list[str]]:
         f"{path} in {verdict.loader}: {cause.reason}"
         for verdict in made.loaders_after
         if verdict.loader in BARE
-        for cause in verdict.causes
+        for cause in verdict.causes[:1]
         if cause.kind is Obstacle.POLICY
     ]
     return disagreements(path, made.loaders_after, said), policies
