@@ -364,7 +364,7 @@ def test_sizes_are_checked(size: str) -> None:
 
 def test_nothing_is_started_without_need(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans, and migrations without the two options, run no child."""
-    monkeypatch.setattr("policytool.workers.subprocess.Popen", lambda *_, **__: pytest.fail("a process was started"))
+    monkeypatch.setattr("policytool.child.subprocess.Popen", lambda *_, **__: pytest.fail("a process was started"))
     assert run("migrate", SAVED, "--to", "mixed_bfloat16", "--dry-run").code == 0
     assert run("migrate", SAVED, "--retrace", "--verify", "--dry-run").code == 0
 
