@@ -22,8 +22,9 @@ $(VENV)/.dev: pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[dev]' --config-settings editable_mode=compat
 	touch $@ $(VENV)/.user
 
-demo: $(VENV)/.user  ## Set up without TensorFlow, inspect a real model and migrate it
+demo: $(VENV)/.user  ## Set up without TensorFlow, inspect a real model, audit it and migrate it
 	$(BIN)/policytool inspect $(FIXTURE)
+	$(BIN)/policytool audit $(FIXTURE) --target keras3 --fail-on never
 	mkdir -p build/demo
 	$(BIN)/policytool migrate $(FIXTURE) -o build/demo --overwrite
 	$(BIN)/policytool migrate $(FIXTURE) --to mixed_bfloat16 --dry-run
