@@ -378,6 +378,7 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "a layer keeps its variables in bfloat16, which these read from no HDF5",
         lambda found: found.features.bfloat16_policies,
     ),
+    _row(Obstacle.STORAGE, "savedmodel", "tf1.15 to tf_keras2.21", "a part of its checkpoint is missing", _observed("missing-shard")),
     _row(Obstacle.STORAGE, "h5", "tf1.15 to keras3.15", "bfloat16 variables, which no Keras reads from HDF5", lambda found: found.opaque_storage),
     _row(Obstacle.STORAGE, "keras", "tf2.12 to tf_keras2.21", "bfloat16 variables, which Keras 2 does not read", lambda found: found.opaque_storage),
 )

@@ -8,6 +8,7 @@ object holds which, and the variables' shapes and dtypes.
 
 from __future__ import annotations
 
+import re
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,6 +34,9 @@ ARCHITECTURE: Final = "assets/saved_model.json"
 
 CHECKPOINT: Final = ("variables", "variables")
 """Where the checkpoint of a SavedModel lies: its prefix, below the model's directory."""
+
+MISSING: Final = "missing-shard"
+"""The code of the observation that the checkpoint is not whole."""
 
 OWN_DIRECTORIES: Final = frozenset({"variables", ASSETS, "assets.extra"})
 SERVE: Final = b"serve"
@@ -74,14 +78,18 @@ def read(probe: Probe) -> Document:
     config_part = places.get(0, next(iter(parts))) if has_keras else None
     if not has_keras and (architecture := _architecture(probe, observations)) is not None:
         parts, config_part = {ARCHITECTURE: architecture}, ARCHITECTURE
+    tensors = () if has_keras else tuple(_scoped_tensors(graph, definition, observations))
+    nodes = _nodes(graph.object_graph, parts, places) if has_keras else {}
+    if tensors or any(node.variable for node in nodes.values()):
+        observations += _missing(probe)
     return Document(
         path=probe.shown,
         format="savedmodel",
         parts=parts,
         config_part=config_part,
         layout=Layout.GRAPH if has_keras else Layout.SCOPES,
-        tensors=() if has_keras else tuple(_scoped_tensors(graph, definition, observations)),
-        nodes=_nodes(graph.object_graph, parts, places) if has_keras else {},
+        tensors=tensors,
+        nodes=nodes,
         signatures=tuple(_signatures(graph)),
         traces=_traces(graph, definition, observations),
         ops=_ops(probe, saved.meta_graphs, graph, definition),
@@ -100,6 +108,17 @@ def _served(graphs: Any, observations: list[Observation]) -> Any:
     message = f"{GRAPH} holds {len(graphs)} graphs ({'; '.join(tags)}); the one tagged {tags[chosen]} is reported"
     observations.append(Observation(code="several-graphs", message=message, where=GRAPH))
     return graphs[chosen]
+
+
+def _missing(probe: Probe) -> Iterator[Observation]:
+    """Tell of files of the checkpoint that are not there: its index, or a shard, whose names say how many there are."""
+    folder, name = probe.path / CHECKPOINT[0], CHECKPOINT[1]
+    present = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
+    counts = {int(found[1]) for entry in present if (found := re.fullmatch(rf"{name}\.data-\d{{5}}-of-(\d{{5}})", entry))}
+    expected = {f"{name}.index", *(f"{name}.data-{shard:05}-of-{count:05}" for count in counts or {1} for shard in range(count))}
+    if lacking := sorted(expected - present):
+        message = f"{CHECKPOINT[0]}/{lacking[0]} is missing: the values of its variables are not in the model, and nothing loads it"
+        yield Observation(code=MISSING, message=message, where=CHECKPOINT[0])
 
 
 def _architecture(probe: Probe, observations: list[Observation]) -> Json:
