@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 from collections import Counter
+from dataclasses import replace
 from datetime import date
 from functools import cache
 from importlib import resources
@@ -161,11 +162,14 @@ def test_fingerprints_are_those_among_all_that_was_found() -> None:
 
 
 def test_what_mends_a_rule_in_a_file_is_one_command() -> None:
-    """Assignments of several layers come together; other options do not mix."""
+    """Assignments of several layers come together, traced anew where one has to be; other options do not mix."""
     unsafe = [Remedy(fix=Fix.UNSAFE, assignments=((path, "float32"),)) for path in ("a", "b", "a")]
     keep = Remedy(fix=Fix.UNSAFE, keep_loss_scale=True)
     found = [audits.NUMBERS.finding("x", remedy=remedy) for remedy in (*unsafe, keep, None)]
     assert remedies(found) == [Remedy(fix=Fix.UNSAFE, assignments=(("a", "float32"), ("b", "float32"))), keep]
+    retraced = replace(unsafe[1], retrace=True)
+    traced = [audits.NUMBERS.finding("x", remedy=remedy) for remedy in (unsafe[0], retraced)]
+    assert remedies(traced) == [replace(retraced, assignments=(("a", "float32"), ("b", "float32")))]
 
 
 @pytest.mark.parametrize("word", ["a", "a b", "it's", '"', "$(id)", "`id`", "a\nb", "\x1b[2J", "\u202e", "ü", "a\\b", "\U0001f600", "x'\ny", "*", "~", ""])

@@ -141,6 +141,16 @@ class TestOutputNotFloat32(RuleContract):
         assert first.remedy.fix is Fix.UNSAFE
         assert [path for path, _ in first.remedy.assignments][:2] == ["net/rnn_1", "net/rnn_1/stacked_rnn_cells"]
 
+    def test_a_checkpoint_in_16_bits_takes_retracing(self) -> None:
+        """A SavedModel without signatures keeps its checkpoint: migrate refuses what would make other variables, unless it traces anew."""
+        remedies = [(one.path, one.remedy.retrace) for one in found(self.id, FIXTURES / "tf2.15/per_layer") if one.remedy is not None]
+        assert remedies == [
+            ("mlp/dense_float16", True),
+            ("mlp/dense_bfloat16", True),
+            ("mlp/dense_mixed_float16", False),
+            ("mlp/dense_mixed_bfloat16", False),
+        ]
+
 
 class TestSoftmaxNotFloat32(MadeContract):
     id = "PT302"

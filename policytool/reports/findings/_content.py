@@ -82,12 +82,19 @@ def alike(findings: Iterable[Finding]) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def remedies(findings: Iterable[Finding]) -> list[Remedy]:
-    """Return what mends the findings: each remedy once, and as one those that set policies of different layers."""
-    by: dict[Remedy, dict[tuple[str, str], None]] = {}
+    """Return what mends the findings: each remedy once, and as one those that set policies of different layers, traced anew where one has to be."""
+    by: dict[Remedy, list[Remedy]] = {}
     for finding in findings:
         if finding.remedy is not None:
-            by.setdefault(replace(finding.remedy, assignments=()), {}).update(dict.fromkeys(finding.remedy.assignments))
-    return [replace(remedy, assignments=tuple(assignments)) for remedy, assignments in by.items()]
+            shared = replace(finding.remedy, assignments=(), retrace=finding.remedy.retrace and not finding.remedy.assignments)
+            by.setdefault(shared, []).append(finding.remedy)
+    return [_together(remedies) for remedies in by.values()]
+
+
+def _together(remedies: Iterable[Remedy]) -> Remedy:
+    first, *others = remedies
+    assignments = dict.fromkeys(one for remedy in (first, *others) for one in remedy.assignments)
+    return replace(first, assignments=tuple(assignments), retrace=any(remedy.retrace for remedy in (first, *others)))
 
 
 def advice(findings: Iterable[Finding]) -> list[str]:
@@ -161,7 +168,7 @@ def summary(audit: Audit) -> str:
     sentences = []
     if count.models:
         found = ", ".join(_counted(number, severity.value) for severity, number in count.severities.items() if number)
-        clean = f", {count.clean} of them without a finding" if found and count.clean else ""
+        clean = f", {count.clean:,} of them without a finding" if found and count.clean else ""
         sentences.append(f"{_counted(count.models, 'model')}{clean}: {found or 'nothing found'}")
     within_reach = Counter(remedy.fix for remedy in _remedies_of(audit) if not remedy.retrace)  # audit starts no TensorFlow
     safe, unsafe = within_reach[Fix.SAFE], within_reach[Fix.UNSAFE]

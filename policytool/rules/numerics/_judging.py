@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from policytool import planning
 from policytool.finding import Fix, Remedy
-from policytool.planning import targets
+from policytool.planning import options, targets
 from policytool.planning.narrowing import compute_dtype
 
 if TYPE_CHECKING:
@@ -51,12 +52,21 @@ def to_float32(subject: Subject, indices: Iterable[int]) -> Remedy | None:
     paths = [subject.layers[found].path for index in indices if (found := _holder(subject, index)) is not None]
     if not paths:
         return None
-    return Remedy(fix=Fix.UNSAFE, assignments=tuple((path, "float32") for path in dict.fromkeys(paths)), retrace=has_graph(subject))
+    assignments = tuple((path, "float32") for path in dict.fromkeys(paths))
+    return Remedy(fix=Fix.UNSAFE, assignments=assignments, retrace=has_graph(subject) or _takes_retracing(subject, assignments))
 
 
 def has_graph(subject: Subject) -> bool:
     """Return whether the file has signatures, which compute as they were traced until they are traced anew."""
     return bool(subject.analysis.model.signatures)
+
+
+def _takes_retracing(subject: Subject, assignments: tuple[tuple[str, str], ...]) -> bool:
+    """Return whether a SavedModel without signatures cannot be changed as it stands: its checkpoint holds 16 bits, or a layer computes as traced."""
+    if not subject.is_saved_object:
+        return False
+    asked = tuple(options.Assignment(pattern=path, policy=name) for path, name in assignments)
+    return bool(planning.plan(subject.analysis, options.Options(assignments=asked)).refusals)
 
 
 def _holder(subject: Subject, index: int) -> int | None:
