@@ -40,10 +40,17 @@ def remedy(case: Case, verdict: Verdict) -> Remedy | None:
 
 def at(cause: Cause) -> str:
     """Return the layers of a cause in words."""
-    if not cause.layers:
-        return ""
-    more = len(cause.layers) - _SHOWN
-    return f" ({', '.join(cause.layers[:_SHOWN])}{f' and {more} more' if more > 0 else ''})"
+    return f" ({_listed(cause.layers)})" if cause.layers else ""
+
+
+def also(cause: Cause) -> str:
+    """Return the layers of a cause but the first, at which the finding about it stands."""
+    return f" (also {_listed(cause.layers[1:])})" if cause.layers[1:] else ""
+
+
+def _listed(layers: tuple[str, ...]) -> str:
+    more = len(layers) - _SHOWN
+    return f"{', '.join(layers[:_SHOWN])}{f' and {more} more' if more > 0 else ''}"
 
 
 def address(case: Case, cause: Cause) -> Address | None:

@@ -37,7 +37,7 @@ def check(case: Case, question: Question) -> Iterator[Finding]:
             if written is not None and computed is not None and written != computed:
                 place = Cause(kind=Obstacle.CLASS, reason="", layers=layers)
                 yield RULE.finding(
-                    f"{target} computes another {name} than the file's writer, {computed[_AT]:g} at -1 instead of {written[_AT]:g}{_targets.at(place)}",
+                    f"{target} computes another {name} than the file's writer, {computed[_AT]:g} at -1 instead of {written[_AT]:g}{_targets.also(place)}",
                     path=layers[0],
                     address=_targets.address(case, place),
                     detail=f"{target} {name}",

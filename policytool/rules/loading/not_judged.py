@@ -1,8 +1,8 @@
 """
-Something in the model leaves open whether a loader that is to take it does.
+Something in the model that leaves open whether a target takes it.
 
 A custom class, a Lambda, an op called by name, a key that no release was seen to write: the loader may take them or not, and the file does not tell.
-What is not judged is no promise in either direction; ``policytool check`` or the loader itself tells.
+What is not judged is no promise in either direction; the loader itself tells.
 
 Sources: docs/loaders.md says what is judged, and what the real loaders made of the fixtures that are not.
 """
@@ -28,7 +28,7 @@ def check(case: Case, question: Question) -> Iterator[Finding]:
         if verdict.reason is None:
             for doubt in verdict.doubts:
                 yield RULE.finding(
-                    f"whether {verdict.loader} takes the file is not judged: {doubt.reason}{_targets.at(doubt)}",
+                    f"whether {verdict.loader} takes the file is not judged: {doubt.reason}{_targets.also(doubt)}",
                     path=doubt.layers[0] if doubt.layers else None,
                     address=_targets.address(case, doubt),
                     detail=f"{verdict.loader} {doubt.kind} {doubt.class_name or ''} {' '.join(doubt.keys)}".rstrip(),

@@ -32,7 +32,7 @@ def check(case: Case, question: Question) -> Iterator[Finding]:
         remedy = _targets.remedy(case, verdict) if causes else None
         for cause in causes:
             yield RULE.finding(
-                f"{verdict.loader} refuses the file: {cause.reason}{_targets.at(cause)}",
+                f"{verdict.loader} refuses the file: {cause.reason}{_targets.also(cause)}",
                 path=cause.layers[0] if cause.layers else None,
                 address=_targets.address(case, cause),
                 detail=f"{verdict.loader} {cause.kind} {cause.class_name or ''} {' '.join(cause.keys)}".rstrip(),

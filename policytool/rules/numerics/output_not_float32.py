@@ -73,7 +73,7 @@ def _above(subject: Subject, index: int) -> Iterator[int]:
 def _layers(subject: Subject) -> Iterator[Finding]:
     for index, members in units(subject, outputs.OUTPUT).items():
         layer = subject.layers[index]
-        softmax = ", a softmax," if outputs.is_softmax(subject, index) else ""
+        softmax = " is a softmax and" if outputs.is_softmax(subject, index) else ""
         message = f"{layer.path}{softmax} makes an output of the model in {compute_dtype(subject, index)}"
         yield RULE.finding(message, path=layer.path, address=layer.address, remedy=to_float32(subject, members))
 

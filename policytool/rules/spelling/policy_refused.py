@@ -64,7 +64,7 @@ def _those(subject: Subject, reason: str) -> list[Spelled]:
 
 def _mended(subject: Subject, target: str) -> tuple[Remedy | None, str | None]:
     """Return the migration after which the target reads the policies, to the spelling of the newest or else to its own; or else what to know."""
-    advice = f"{target} refuses the file for more than its policies; what for, the rules about loading say"
+    advice = f"{target} refuses the file for more than its policies, which PT501 tells"
     if any(isinstance(found, PolicyMap) or found.quantization for found in subject.spelled.values()):
         advice = "no spelling of it is read there"
     for asked in (None, target):
