@@ -168,8 +168,8 @@ REFUSED: Final[dict[str, tuple[Callable[[Path], Path], str, str]]] = {
     "missing": (lambda directory: directory / "gone.h5", "not-found", "does not exist"),
     "missing directory": (lambda directory: directory / "gone" / "model.h5", "not-found", "does not exist"),
     # HDF5
-    "truncated h5": (_part_of(MIXED_H5, 0.5), "truncated", "the file is truncated: it has"),
-    "h5 signature alone": (_file("model.h5", b"\x89HDF\r\n\x1a\n"), "damaged-h5", "the file cannot be opened as HDF5"),
+    "truncated h5": (_part_of(MIXED_H5, 0.5), "truncated", "is truncated: it has"),
+    "h5 signature alone": (_file("model.h5", b"\x89HDF\r\n\x1a\n"), "damaged-h5", "cannot be opened as HDF5"),
     "h5 without keras": (_h5_without_keras, "h5-not-keras", "is HDF5, but no Keras file"),
     "h5 config is a number": (_attribute("model_config", 5), "h5-not-keras", "attribute model_config should be text and is"),
     "h5 config is an array": (_attribute("model_config", np.array([b"a", b"b"])), "h5-not-keras", "attribute model_config should be text"),

@@ -49,7 +49,7 @@ class Contents:
 
 
 @contextmanager
-def opened(probe: Probe, source: str | Window, what: str = "the file") -> Iterator[h5py.File]:
+def opened(probe: Probe, source: str | Window, what: str = "") -> Iterator[h5py.File]:
     """
     Open HDF5 for reading, without file locks.
 
@@ -59,12 +59,12 @@ def opened(probe: Probe, source: str | Window, what: str = "the file") -> Iterat
     try:
         yield file
     except DAMAGE as error:
-        raise probe.failure("damaged-h5", f"{what} is damaged HDF5 ({reason(error)}); copy or download it again") from error
+        raise probe.failure("damaged-h5", f"{_subject(what)}is damaged HDF5 ({reason(error)}); copy or download it again") from error
     finally:
         file.close()
 
 
-def open_file(probe: Probe, source: str | Window, what: str = "the file") -> h5py.File:
+def open_file(probe: Probe, source: str | Window, what: str = "") -> h5py.File:
     """
     Return HDF5 opened for reading, without file locks; the caller closes it.
 
@@ -74,9 +74,14 @@ def open_file(probe: Probe, source: str | Window, what: str = "the file") -> h5p
         return h5py.File(source, "r", locking=False) if isinstance(source, str) else h5py.File(source, "r")
     except OSError as error:
         if match := _TRUNCATED.search(str(error)):
-            message = f"{what} is truncated: it has {match[1]} bytes, and its header says {match[2]}; copy or download it again"
+            message = f"{_subject(what)}is truncated: it has {match[1]} bytes, and its header says {match[2]}; copy or download it again"
             raise probe.failure("truncated", message) from error
-        raise probe.failure("damaged-h5", f"{what} cannot be opened as HDF5 ({reason(error)}); copy or download it again") from error
+        raise probe.failure("damaged-h5", f"{_subject(what)}cannot be opened as HDF5 ({reason(error)}); copy or download it again") from error
+
+
+def _subject(what: str) -> str:
+    """Return how a sentence about a member begins; one about the file itself begins with its verb, after the path."""
+    return f"{what} " if what else ""
 
 
 def attribute_text(probe: Probe, group: h5py.Group, name: str) -> str | None:

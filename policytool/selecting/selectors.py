@@ -45,7 +45,7 @@ def selector(text: str, option: str) -> Selector:
     begun = frozenset(rule.id for rule in rules.RULES if rule.id.startswith(text))
     if _BEGINNING.fullmatch(text) and (begun or text in rules.FAMILIES):
         return Selector(text=text, rules=begun, weight=len(text))
-    raise UsageError(f"{option} {text!r} is no rule, beginning of a rule's id, or name of one; the nearest is {_nearest(text)}")
+    raise UsageError(f"{option} {text!r} is no rule; the nearest is {_nearest(text)}, and `policytool rules` lists all of them")
 
 
 def selectors(words: Iterable[str], option: str) -> tuple[Selector, ...]:
