@@ -62,7 +62,7 @@ def _rule(rule: Rule) -> dict[str, Any]:
         "name": rule.name,
         "shortDescription": _message(_reference.plain(rule.summary)),
         "fullDescription": _message(_reference.as_text(rule.doc)),
-        "help": {**_message(_reference.as_text(rule.doc)), "markdown": _braced(_reference.as_markdown(rule))},
+        "help": {**_message(_reference.as_text(rule.doc)), "markdown": _reference.as_markdown(rule)},
         "defaultConfiguration": {"level": rule.severity.value},
         "properties": {"tags": tags},
     }

@@ -84,7 +84,8 @@ def _suppressed(found: Iterable[Suppressed], view: View) -> list[str]:
         by.setdefault((one.finding.rule, one.by, one.reason), []).append(one.finding.path or one.finding.message)
     lines = []
     for (rule, by_what, reason), where in by.items():
-        text = f"{', '.join(dict.fromkeys(map(clean, where)))} ({by_what}{': ' if reason else ''}{clean(reason)})"
+        why = clean(reason) if by_what in reason else f"{by_what}{': ' if reason else ''}{clean(reason)}"  # a baseline's reason names it
+        text = f"{', '.join(dict.fromkeys(map(clean, where)))} ({why})"
         lines += wrapped(f"{rule} suppressed: ", text, view, "dim")
     return lines
 
