@@ -225,6 +225,16 @@ def test_what_vanishes_without_having_been_mended_is_no_success(monkeypatch: pyt
     assert "PT201 is no longer found (1 finding), and nothing that was done is its remedy" in done["warnings"]
 
 
+def test_a_note_goes_without_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says of itself that the loss scale's loss changes nothing."""
+    standing_in.use(monkeypatch, standing_in.REAL, BY_ID["PT202"])
+    copied(OLD, "a.h5")
+    assert {finding.rule for finding in policytool.audit("a.h5").findings} == {"PT101", "PT202"}
+    done = of(fix(), "a.h5")
+    assert [one["rule"] for one in done["gone"]] == ["PT101"]
+    assert not [warning for warning in done["warnings"] if "PT202" in warning]
+
+
 def test_a_safe_fix_that_would_change_numerics_is_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever its rule says of it."""
     standing_in.use(monkeypatch, standing_in.rule("PT306", "not-so-safe", remedy=Remedy(fix=Fix.SAFE, to="float32")))

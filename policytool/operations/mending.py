@@ -6,14 +6,14 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from policytool import remedies
+from policytool import plan, remedies
 from policytool.discovery import shown
 from policytool.errors import ModelFileError, UsageError
+from policytool.finding import Severity
 from policytool.operations import auditing
 from policytool.operations.destinations import Destination
 from policytool.operations.inspection import Failure
 from policytool.operations.migration import Migration, Status, carried_out, migrate_all
-from policytool.plan import Severity
 from policytool.remedies import Mended, Outcome, Unmended
 from policytool.selecting.suppressions import narrowed
 
@@ -139,7 +139,7 @@ def _with_reason(safe: Merged, taken: tuple[Finding, ...], reason: str) -> Merge
 
 
 def _warnings(migration: Migration) -> tuple[str, ...]:
-    return tuple(note.message for note in migration.plan.notes if note.severity is Severity.WARNING)
+    return tuple(note.message for note in migration.plan.notes if note.severity is plan.Severity.WARNING)
 
 
 def _looked_at_again(attempt: Attempt, before: Audited, after: Audited) -> Attempt:
@@ -148,7 +148,8 @@ def _looked_at_again(attempt: Attempt, before: Audited, after: Audited) -> Attem
     still = {finding for finding in before.findings if _identity(finding) in there}
     done = attempt.mended
     stays = (Unmended(finding=finding, reason="migrate did what mends it, and it is found as before") for finding in done.gone if finding in still)
-    vanished = Counter(finding.rule for finding in before.findings if finding not in still and finding not in done.gone)
+    unmended = [finding for finding in before.findings if finding not in still and finding not in done.gone]
+    vanished = Counter(finding.rule for finding in unmended if finding.severity is not Severity.NOTE)  # a note says of itself that nothing is lost
     return replace(
         attempt,
         mended=replace(
