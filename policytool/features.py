@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from policytool.classes import is_operation
+from policytool.jsontext import text_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -162,7 +163,7 @@ def _note_nested(config: dict[str, Json], found: Features) -> None:
 def _note_model(class_name: str, config: dict[str, Json], found: Features) -> None:
     listed = config["layers"]
     layers = [layer for layer in listed if isinstance(layer, dict)] if isinstance(listed, list) else []
-    found.nested_models |= any(layer.get("class_name") in _MODELS for layer in layers)
+    found.nested_models |= any(text_at(layer, "class_name") in _MODELS for layer in layers)
     if class_name == "Sequential" and layers and "build_input_shape" not in config:
         first = layers[0].get("config")
         found.shapeless |= isinstance(first, dict) and not {"batch_input_shape", "batch_shape"} & set(first) and "layers" not in first
@@ -186,5 +187,5 @@ def _note_dtype(dtype: Json, found: Features) -> None:
             found.policy_keys.add(f"{class_name}.module")
         if isinstance(config, dict):
             found.policy_keys.update(f"{class_name}.{key}" for key in config)
-            found.half_policies |= config.get("name") in _HALVES
+            found.half_policies |= text_at(config, "name") in _HALVES
             found.bfloat16_policies |= config.get("name") == "bfloat16"

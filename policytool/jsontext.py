@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from policytool import limits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
 
@@ -59,6 +59,22 @@ def parse(text: str | bytes) -> tuple[Json, tuple[str, ...]]:
     if _bracket_depth(text) > limits.MAX_JSON_DEPTH and _deeper_than(value, limits.MAX_JSON_DEPTH):
         raise JsonError("json-limit", f"nests JSON deeper than {limits.MAX_JSON_DEPTH} levels")
     return value, tuple(dict.fromkeys(repeated))
+
+
+def text_at(holder: Mapping[str, Any], key: str) -> str | None:
+    """Return the text under a key; None where there is none, or something else, which may not even be hashable."""
+    found = holder.get(key)
+    return found if isinstance(found, str) else None
+
+
+def number(value: object) -> float | None:
+    """Return a number; None for what is none, for a truth value, and for an integer of more digits than a float can count."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
 
 
 def pointer(*steps: str | int) -> str:

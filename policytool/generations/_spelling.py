@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from policytool import jsontext
 from policytool import policy as policies
 from policytool.errors import PolicyNameError, SpellingError
 from policytool.policy import Auto, Dynamic, Fixed, LossScale, Policy, PolicyMap, Unscaled
@@ -74,10 +75,8 @@ def parse_loss_scale(config: dict[str, Json]) -> LossScale:
             return Auto()
         case "dynamic":
             return Dynamic()
-        case bool():
-            raise SpellingError(f"expected a loss scale, found {value}")
-        case int() | float():
-            return Fixed(value=float(value))
+        case bool() | int() | float():
+            return Fixed(value=number(config, LOSS_SCALE))
     class_name, inner = class_and_config(value)
     match class_name:
         case "FixedLossScale":
@@ -149,9 +148,10 @@ def number(config: dict[str, Json], key: str, default: float | None = None) -> f
     :raises SpellingError: where it is missing without a default, or no number.
     """
     value = config.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    found = jsontext.number(value)
+    if found is None:
         raise SpellingError(f"expected a number for {key}, found {_shown(value)}")
-    return float(value)
+    return found
 
 
 def whole(config: dict[str, Json], key: str, default: int) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from policytool import generations, policy
 from policytool.errors import PolicyNameError, SpellingError
 from policytool.generations import GENERATIONS, Generation
-from policytool.jsontext import pointer
+from policytool.jsontext import pointer, text_at
 from policytool.model import Address
 from policytool.plan import ABSENT, Edit, Kind, Refusal
 from policytool.planning.subject import replaced
@@ -67,7 +67,7 @@ class Speller:
 
     @staticmethod
     def _is_dict_of_keras3(before: Json | Unspelled) -> bool:
-        return isinstance(before, dict) and before.get("class_name") not in OUTDATED
+        return isinstance(before, dict) and text_at(before, "class_name") not in OUTDATED
 
 
 def edits(subject: Subject, decisions: Decisions, target: Generation | None) -> tuple[Edit, ...]:
@@ -139,7 +139,7 @@ def policies_elsewhere(config: Json) -> Iterator[str]:
 def _is_outdated(value: Json | Unspelled) -> bool:
     """Return whether the newest loaders refuse a spelling: a policy dict of Keras 2, or a name that was removed."""
     if isinstance(value, dict):
-        return value.get("class_name") in OUTDATED and isinstance(value.get("config"), dict)
+        return text_at(value, "class_name") in OUTDATED and isinstance(value.get("config"), dict)
     if isinstance(value, str):
         try:
             return policy.is_removed(policy.named(value))

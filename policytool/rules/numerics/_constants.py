@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.rules.numerics._judging import ROUNDS_TO_INFINITY, ROUNDS_TO_ZERO, a_number
+from policytool.jsontext import number
+from policytool.rules.numerics._judging import ROUNDS_TO_INFINITY, ROUNDS_TO_ZERO
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -52,6 +53,6 @@ def numbers(value: object) -> list[float]:
         one = pending.pop()
         if isinstance(one, list):
             pending += reversed(one)
-        elif (number := a_number(one)) is not None:
-            found.append(number)
+        elif (held := number(one)) is not None:
+            found.append(held)
     return found

@@ -75,8 +75,3 @@ def _holder(subject: Subject, index: int) -> int | None:
     while here is not None and not subject.can_say(here):
         here = None if subject.sites[here].is_model else subject.sites[here].parent
     return here
-
-
-def a_number(value: object) -> float | None:
-    """Return a number of a config; None for what is none."""
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

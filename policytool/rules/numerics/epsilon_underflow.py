@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Final
 from policytool import opaque, training
 from policytool.errors import SpellingError
 from policytool.finding import Fix, Severity
+from policytool.jsontext import number
 from policytool.planning.narrowing import compute_dtype
 from policytool.rules._base import Rule
-from policytool.rules.numerics._judging import KERAS2, ROUNDS_TO_ZERO, SMALLEST_NORMAL, a_number, libraries, subject_of, to_float32
+from policytool.rules.numerics._judging import KERAS2, ROUNDS_TO_ZERO, SMALLEST_NORMAL, libraries, subject_of, to_float32
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -47,7 +48,7 @@ def check(case: Case, question: Question) -> Iterator[Finding]:
         return
     asked = libraries(subject, question)
     for index, site in enumerate(subject.sites):
-        epsilon = a_number(subject.config(index).get("epsilon"))
+        epsilon = number(subject.config(index).get("epsilon"))
         if epsilon is not None and 0 < epsilon < SMALLEST_NORMAL and compute_dtype(subject, index) == "float16":
             own = site.registered_name in {None, site.class_name}
             if own and any((subject.policy_name(index) or "") in _USED.get(library, {}).get(site.class_name, ()) for library in asked):
@@ -82,7 +83,7 @@ def _of_optimizer(subject: Subject) -> Iterator[Finding]:
     except SpellingError:
         return  # an optimizer of a kind that no release writes is told elsewhere
     name, config = found or ("", {})
-    epsilon = a_number(config.get("epsilon"))
+    epsilon = number(config.get("epsilon"))
     halves = [layer.path for layer in subject.layers if layer.variable_dtype == "float16" and layer.variables and layer.quantization is None]
     if name not in _DIVIDES or not halves or epsilon is None or not 0 < epsilon < SMALLEST_NORMAL:
         return

@@ -14,11 +14,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.finding import Fix, Severity
+from policytool.jsontext import number
 from policytool.planning.keep import identifiers
 from policytool.planning.narrowing import compute_dtype
 from policytool.planning.propagation import GRAPH_OPS
 from policytool.rules._base import Rule
-from policytool.rules.numerics._judging import HALVES, a_number, subject_of, to_float32
+from policytool.rules.numerics._judging import HALVES, subject_of, to_float32
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,7 +54,7 @@ def check(case: Case, question: Question) -> Iterator[Finding]:
 def _ids(subject: Subject, lookup: int) -> float:
     """Return how many ids a lookup knows; infinitely many where its config does not say."""
     config = subject.config(lookup)
-    return next((number for key in _ROWS if (number := a_number(config.get(key))) is not None), float("inf"))
+    return next((rows for key in _ROWS if (rows := number(config.get(key))) is not None), float("inf"))
 
 
 RULE: Final = Rule(
