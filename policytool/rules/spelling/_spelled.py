@@ -76,9 +76,14 @@ def everywhere(subject: Subject) -> tuple[Spelled, ...]:
         if any(subject.is_input(index) for index in indices) or (not indices and isinstance(value, str)):
             continue
         text = value if isinstance(value, str) else json.dumps(value)
-        for path in [subject.layers[index].path for index in indices] or [owner(subject, address) or address.pointer]:
+        for path in [subject.layers[index].path for index in indices] or [where(subject, address)]:
             found.setdefault((path, text), Spelled(path=path, value=value, address=address, is_layer=bool(indices)))
     return tuple(found.values())
+
+
+def where(subject: Subject, address: Address) -> str:
+    """Return the layer that a place is in; the place itself where it is in none, as a metric's policy in a SavedModel."""
+    return owner(subject, address) or f"{address.part}{address.pointer}"
 
 
 def told(found: Sequence[Spelled]) -> tuple[str | None, str]:
@@ -86,7 +91,8 @@ def told(found: Sequence[Spelled]) -> tuple[str | None, str]:
     paths = list(dict.fromkeys(one.path for one in found))
     if len(paths) == 1:
         return (paths[0] if found[0].is_layer else None), paths[0]
-    return None, f"{len(paths)} layers ({', '.join(paths[:_EXAMPLES])}{', ...' if len(paths) > _EXAMPLES else ''})"
+    what = "layers" if all(one.is_layer for one in found) else "places"
+    return None, f"{len(paths)} {what} ({', '.join(paths[:_EXAMPLES])}{', ...' if len(paths) > _EXAMPLES else ''})"
 
 
 def by_name(found: Sequence[Spelled]) -> Iterator[tuple[str, list[Spelled]]]:

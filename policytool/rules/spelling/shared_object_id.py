@@ -18,10 +18,10 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.finding import Fix, Remedy, Severity
-from policytool.jsontext import pointer
+from policytool.jsontext import pointer, text_at
 from policytool.model import Address
-from policytool.planning.spelling import owner
 from policytool.rules._base import Rule
+from policytool.rules.spelling._spelled import where
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,12 +55,13 @@ def check(case: Case, _question: Question) -> Iterator[Finding]:
 
 
 def _finding(subject: Subject, first: Found, others: list[Found]) -> Finding:
-    place, other = _where(subject, first), others[0]
+    place, other = where(subject, first[0]), others[0]
     more = f" and {len(others) - 1} more" if len(others) > 1 else ""
     message = (
-        f"{_shown(other[1])} at {_where(subject, other)}{more} has the {_ID} {first[1][_ID]} of {_shown(first[1])} at {place}, which loaders take instead of it"
+        f"{_shown(other[1])} at {where(subject, other[0])}{more} has the {_ID} {first[1][_ID]} of {_shown(first[1])} at {place}, "
+        "which loaders take instead of it"
     )
-    policies = all(found[1].get("class_name") in _POLICIES for found in (first, *others))
+    policies = all(text_at(found[1], "class_name") in _POLICIES for found in (first, *others))
     remedy = Remedy(fix=Fix.UNSAFE) if policies else None
     classes = "/".join(sorted({str(found[1].get("class_name")) for found in (first, *others)}))
     advice = None if remedy else f"take the {_ID} from those that are objects of their own"
@@ -101,11 +102,6 @@ def _shown(value: dict[str, Any]) -> str:
     name = config.get("name") if isinstance(config, dict) else None
     text = f"{value.get('class_name')} {name}" if isinstance(name, str) else str(value.get("class_name"))
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
-
-
-def _where(subject: Subject, found: Found) -> str:
-    address, _ = found
-    return owner(subject, address) or address.pointer
 
 
 RULE: Final = Rule(
