@@ -80,15 +80,15 @@ def _told(alike: Alike, objection: accepted.Objection) -> Iterator[tuple[Obstacl
     """Yield an objection's parts, each with its reason and its keys."""
     name = alike.class_name
     if objection.missing:
-        yield Obstacle.CLASS, f"it has no {_WORDS[alike.kind]} {name}", ()
+        yield Obstacle.CLASS, f"no {_WORDS[alike.kind]} {name} there", ()
     if objection.broken:
-        yield Obstacle.CLASS, f"it rebuilds no {name}, not even its own", ()
+        yield Obstacle.CLASS, f"no {name} is rebuilt there, not even one saved there", ()
     if objection.refused:
-        yield Obstacle.KEY, f"its {name} takes no {', '.join(objection.refused)}", objection.refused
+        yield Obstacle.KEY, f"{name} takes no {', '.join(objection.refused)} there", objection.refused
     for key, value in objection.values:
-        yield Obstacle.KEY, f"its {name} takes no {key} of {value}", (key,)
+        yield Obstacle.KEY, f"{name} takes no {key} of {value} there", (key,)
     if objection.lacking:
-        yield Obstacle.KEY, f"its {name} needs {', '.join(objection.lacking)}, which the file lacks", objection.lacking
+        yield Obstacle.KEY, f"{name} needs {', '.join(objection.lacking)} there, which the file lacks", objection.lacking
 
 
 _WORDS: Final = {
@@ -104,11 +104,11 @@ def _unbuildable(loader: str, features: Features) -> Iterator[Cause]:
     """Yield what a loader cannot build in its dtype."""
     for class_name, policy in sorted(found for found in features.layer_policies if found[1] != _EVERYWHERE and found[0] not in OPAQUE_CLASSES):
         if capabilities.unbuildable(loader, class_name, policy) is not None:
-            yield Cause(kind=Obstacle.DTYPE, reason=f"it cannot build a {class_name} under {policy}", class_name=class_name)
+            yield Cause(kind=Obstacle.DTYPE, reason=f"no {class_name} can be built under {policy} there", class_name=class_name)
     for initializer, policy in sorted(found for found in features.drawn if found[1] != _EVERYWHERE):
         dtype = "float32" if policy.startswith("mixed_") else policy
         if capabilities.undrawable(loader, _CLASS.get(initializer, initializer), dtype) is not None:
-            yield Cause(kind=Obstacle.DTYPE, reason=f"its initialiser {initializer} makes no {dtype} variables", class_name=initializer)
+            yield Cause(kind=Obstacle.DTYPE, reason=f"the initialiser {initializer} makes no {dtype} variables there", class_name=initializer)
 
 
 def _reaches(row: Refusal, loader: str) -> bool:

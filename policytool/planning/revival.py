@@ -70,7 +70,7 @@ def _revives_more(loader: str, later: Mapping[str, int]) -> str | None:
     if loader in _REVIVING:
         return REVIVES_ALL
     unknown = sorted(name for name, first in later.items() if LOADERS.index(loader) < first)
-    return f"it has no activation {unknown[0]} and revives the layer from what was traced, which computes in the old dtype" if unknown else None
+    return f"no activation {unknown[0]} there: the layer is revived from what was traced, and computes in the old dtype" if unknown else None
 
 
 def _activations(metadata: Json) -> Iterator[str]:

@@ -39,7 +39,7 @@ class TestTargetRefuses(RuleContract):
             (None, "keras3.6 graph"),
             ("mlp/dense_a", "keras3.6 key Dense quantization_config"),
         ]
-        assert findings[1].message == "keras3.6 refuses the file: its Dense takes no quantization_config (also mlp/dense_b)"
+        assert findings[1].message == "keras3.6 refuses the file: Dense takes no quantization_config there (also mlp/dense_b)"
         assert findings[1].address is not None
 
     def test_what_migrate_mends_has_its_command(self) -> None:
