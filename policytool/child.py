@@ -124,16 +124,17 @@ class Child:
     def end(self, grace: float = 0) -> None:
         """End it, and whatever it started: at once, or after it had some seconds to end by itself."""
         if grace and self.is_alive:
-            self._close_stdin()  # which it takes as the end
+            self.hang_up()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(grace)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-        self._close_stdin()
+        self.hang_up()
         self._close()
 
-    def _close_stdin(self) -> None:
+    def hang_up(self) -> None:
+        """Close its stdin, which it takes as the end."""
         if self.process.stdin is not None:
             with contextlib.suppress(OSError):
                 self.process.stdin.close()

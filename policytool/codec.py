@@ -3,25 +3,31 @@ Frozen dataclasses as JSON and back, by their type hints.
 
 What one process of policytool hands to another goes this way: unlike pickle's, these bytes can do nothing but become the values that the type says.
 A dataclass is the list of its fields, a tuple or a set a list, an enum its value, a mapping an object or a list of pairs; where a type is one of several, the
-value stands behind its place among them. What is None stays null.
+value stands behind its place among them. What is None stays null. A path is its text, and JSON is itself.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from operator import attrgetter
+from pathlib import Path
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 Value = TypeVar("Value")
 _Way = Callable[[Any], Any] | None
 """What makes one form of the other; None where both are the same."""
 
-_PRIMITIVES: Final = frozenset({str, int, float, bool, type(None)})
+_PRIMITIVES: Final[frozenset[type]] = frozenset({str, int, float, bool, type(None)})
+
+
+class AnyJson:
+    """Stands in annotations for whatever JSON has, which goes the way as it is."""
 
 
 class Codec(NamedTuple, Generic[Value]):
@@ -55,6 +61,12 @@ def _same(value: Any) -> Any:  # noqa: ANN401  # whatever JSON has
     return value
 
 
+_PLAIN: Final[Mapping[object, _Ways]] = {
+    AnyJson: _Ways(None, None, frozenset({dict, list, *_PRIMITIVES})),
+    Path: _Ways(os.fspath, Path, frozenset({type(Path())})),
+}
+
+
 class _Compiler:
     """The ways of each type, made once."""
 
@@ -74,6 +86,8 @@ class _Compiler:
             return _Ways(lambda value: (encode or _same)(sorted(value)), lambda found: frozenset((decode or _same)(found)), frozenset({frozenset}))
         if origin is Mapping:
             return self._mapping(*map(self.ways, arguments))
+        if hint in _PLAIN:
+            return _PLAIN[hint]
         if hint is None or (isinstance(hint, type) and hint in _PRIMITIVES):
             # what says float may hold an int; both come back as they were
             return _Ways(None, None, frozenset({int, float}) if hint is float else frozenset({type(None) if hint is None else hint}))

@@ -89,5 +89,8 @@ MAX_CHECKPOINT_GRAPH_BYTES: Final = 32 * 2**20
 MAX_READ_SECONDS: Final = 3600
 """For one file in a process of its own: EfficientNetV2-L takes one second, and an hour reads the values of a terabyte from a disk."""
 
+MAX_WRITE_SECONDS: Final = 4 * MAX_READ_SECONDS
+"""Of a file that is rewritten, values are read to be counted, read to be written, written, and read back."""
+
 MAX_ANSWER_BYTES: Final = 2**30
-"""Of a process that reads files for another: a layer takes some 300 bytes, and there are at most MAX_LAYERS."""
+"""Of a process that reads files for another: a layer takes some 300 bytes, and there are at most MAX_LAYERS; a diff needs configs, of MAX_JSON_BYTES."""

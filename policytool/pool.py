@@ -1,9 +1,9 @@
 """
-Processes that read files for this one, each one file after the other: ``python -m policytool._worker``.
+Processes that read or rewrite files for this one, each one file after the other: ``python -m policytool._worker``.
 
 They start at the same time and stay until the end. One that dies over a file, or takes too long for it, costs that file's answer alone, and another
-takes its place. All of them end with this process, whichever way that ends: they are killed when the pool is closed, and see their stdin close where it
-was killed itself.
+takes its place. All of them end with this process, whichever way that ends: they are ended when the pool is closed, and see their stdin close where it
+was killed itself. One that is in the middle of a file then has some seconds to take back what it began.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Crash:
     """What stands in the place of an answer that never came."""
 
     code: str
-    message: str
-    """What became of the file, as the rest of a sentence that begins with its name."""
+    how: str
+    """What became of the process, as the rest of a sentence that begins with it."""
 
     details: str = ""
 
@@ -63,10 +63,18 @@ class _Worker:
 class Pool:
     """The processes, as a context manager that starts and ends them."""
 
-    def __init__(self, count: int, head: bytes) -> None:
-        """``head`` is the line that each process is given first: what to do with the others. It is answered by an empty line."""
+    def __init__(self, count: int, head: bytes, *, seconds: float, grace: float = 0.0) -> None:
+        """
+        ``head`` is the line that each process is given first: what to do with the others. It is answered by an empty line.
+
+        ``seconds`` is what one line may take, and ``grace`` how long a process that is ended over a line has to take back what it began.
+        """
         self._count = count
         self._head = head
+        self._seconds = seconds
+        self._grace = grace
+        self._stopped = False
+        self._finished = set[int]()
         self._stack = ExitStack()
         self._selector = selectors.DefaultSelector()
         self._workers: list[_Worker] = []
@@ -86,22 +94,36 @@ class Pool:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._stack.close()
+        try:
+            busy = [worker.child for worker in self._workers if worker.given] if self._grace else []
+            for child in busy:
+                child.hang_up()
+            for child in busy:
+                child.end(self._grace)
+        finally:
+            self._stack.close()
 
-    def answers(self, lines: Sequence[bytes]) -> Iterator[bytes | Crash]:
+    def stop(self) -> None:
+        """Give out no further line; :meth:`answers` goes on with those that are given, and leaves the others out."""
+        self._stopped = True
+
+    def answers(self, lines: Sequence[bytes], after: Sequence[frozenset[int]] = ()) -> Iterator[tuple[int, bytes | Crash]]:
         """
-        Yield what the processes make of each line, in the order of the lines.
+        Yield each line's number and what the processes make of it, in the order of the lines.
+
+        ``after`` says for each line which earlier ones have to be done before it is begun.
 
         :raises WorkerError: where no process can be started.
         """
         pending = deque(range(len(lines)))
         done: dict[int, bytes | Crash] = {}
         for number in range(len(lines)):
-            while number not in done:
+            while number not in done and not (self._stopped and not any(worker.given for worker in self._workers)):
                 for worker, crash in self._heard(done):
                     self._lost(worker, crash, pending, done)
-                self._give(lines, pending)
-            yield done.pop(number)
+                self._give(lines, pending, after)
+            if number in done:
+                yield number, done.pop(number)
 
     def _heard(self, done: dict[int, bytes | Crash]) -> Iterator[tuple[_Worker, Crash]]:
         """Take the answers that there are, wait for one where there is none, and yield the processes that are lost."""
@@ -112,40 +134,47 @@ class Pool:
                 yield worker, _crash(worker.child)
             for answer in answers or ():
                 if worker.is_ready:
+                    self._finished.add(worker.given[0])
                     done[worker.given.popleft()] = answer
                 worker.is_ready = True
-                worker.deadline = time.monotonic() + limits.MAX_READ_SECONDS
+                worker.deadline = time.monotonic() + self._seconds
         now = time.monotonic()
         for worker in [worker for worker in self._workers if worker.given and worker.deadline < now]:
-            yield worker, Crash(code="worker-timeout", message=f"took more than {limits.MAX_READ_SECONDS} seconds to read, and was given up")
+            yield worker, Crash(code="worker-timeout", how=f"took more than {self._seconds:g} seconds, and was ended")
 
     def _patience(self) -> float | None:
         """Return the seconds until some process has had enough time."""
         first = min((worker.deadline for worker in self._workers if worker.given), default=None)
         return None if first is None else max(0.0, first - time.monotonic())
 
-    def _give(self, lines: Sequence[bytes], pending: deque[int]) -> None:
+    def _give(self, lines: Sequence[bytes], pending: deque[int], after: Sequence[frozenset[int]]) -> None:
         """Give the processes something to do, one line each before any has a second."""
         for size in range(AHEAD if len(pending) > _PLENTY * len(self._workers) else 1):
             for worker in self._workers:
-                if pending and worker.is_ready and len(worker.given) == size:
-                    if not size:
-                        worker.deadline = time.monotonic() + limits.MAX_READ_SECONDS
-                    worker.given.append(pending.popleft())
-                    _tell(worker, lines[worker.given[-1]])
+                if self._stopped or not worker.is_ready or len(worker.given) != size:
+                    continue
+                number = next((number for number in pending if not after or after[number] <= self._finished), None)
+                if number is None:
+                    return
+                if not size:
+                    worker.deadline = time.monotonic() + self._seconds
+                pending.remove(number)
+                worker.given.append(number)
+                _tell(worker, lines[number])
 
     def _lost(self, worker: _Worker, crash: Crash, pending: deque[int], done: dict[int, bytes | Crash]) -> None:
         """Put another process in the place of one that died over a line; one that died before its first line cannot be started."""
         self._selector.unregister(worker.child.descriptor)
         self._workers.remove(worker)
-        worker.child.end()
+        worker.child.end(self._grace)
         if worker.given:
+            self._finished.add(worker.given[0])
             done[worker.given.popleft()] = crash
             pending.extendleft(reversed(worker.given))
-            if pending:
+            if pending and not self._stopped:
                 _tell(self._started(), self._head)
         elif not self._workers:
-            message = f"no process that reads files can be started: it {crash.message}; --jobs 1 needs none"
+            message = f"no process for the files can be started: it {crash.how}; --jobs 1 needs none"
             raise WorkerError("no-worker", message, details=crash.details, ended=True)
 
     def _started(self) -> _Worker:
@@ -178,4 +207,4 @@ def _tell(worker: _Worker, line: bytes) -> None:
 def _crash(child: Child) -> Crash:
     how = child.how_it_ended()
     hint = ", by a fault of a library that reads it or because memory ran out" if child.may_have_lacked_memory else ""
-    return Crash(code="worker-crashed", message=f"was not read: the process that read it {how}{hint}", details=child.messages)
+    return Crash(code="worker-crashed", how=f"{how}{hint}", details=child.messages)

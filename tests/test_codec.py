@@ -131,7 +131,7 @@ MODELS = st.builds(
 @given(MODELS | st.builds(Failure, path=TEXT, code=TEXT, message=TEXT, details=TEXT) | st.none())
 def test_models_come_back(result: Model | Failure | None) -> None:
     """Whatever is in them."""
-    way = tasks.inspect().result
+    way = tasks.inspect().wire().result
     found = way.decoded(way.encoded(result))
     assert found == result
     assert repr(found) == repr(result)
@@ -155,10 +155,11 @@ def inputs() -> tuple[Input, ...]:
 def test_results_of_every_fixture_come_back(name: str, asked: Any, inputs: tuple[Input, ...]) -> None:
     """Models, audits, failures, and what was passed over."""
     task = tasks.TASKS[name]()
+    way = task.wire().result
     kinds = set()
     for found in inputs:
         result = task.attempt(found, asked)
-        again = task.result.decoded(task.result.encoded(result))
+        again = way.decoded(way.encoded(result))
         assert again == result
         assert repr(again) == repr(result)
         kinds.add(type(result))
@@ -181,7 +182,7 @@ def test_a_question_comes_back() -> None:
     """With all that it can ask."""
     signature = Signature(name="serving_default", inputs={"x": "float32"}, outputs={"y": "float16"}, compute_dtypes=("float16",))
     question = Question(rules=frozenset({"PT101", "PT201"}), targets=("tf2.15",), device=Device.GPU, weights=True, signatures={"model": (signature,)})
-    way = tasks.audit().asked
+    way = tasks.audit().wire().asked
     assert way.decoded(way.encoded(question)) == question
 
 

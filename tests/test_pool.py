@@ -241,7 +241,7 @@ def test_a_file_that_takes_too_long_is_given_up(models: Path, pipe: Path, monkey
     finally:
         os.close(writer)
     lost = [(found.path, result) for found, result in zip(inputs, two, strict=True) if isinstance(result, Failure) and result.code == "worker-timeout"]
-    assert [(path, result.message) for path, result in lost] == [(pipe, "took more than 3 seconds to read, and was given up")]
+    assert [(path, result.message) for path, result in lost] == [(pipe, "was not read: the process that read it took more than 3 seconds, and was ended")]
     assert sum(isinstance(result, Model) for result in two) == 12
     assert not children(os.getpid())
 

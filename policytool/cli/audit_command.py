@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 @options.formatted([reporter.name for reporter in FINDING_REPORTERS])
 @report_option.option(FINDING_REPORTERS)
 @click.option("-0", "--null", is_flag=True, help="Paths on stdin end in NUL instead of newlines.")
-@options.jobs
+@options.jobs("read")
 @options.common
 def command(
     *,
@@ -107,7 +107,7 @@ def command(
     migrations: tuple[Migration, ...] = ()
     if fix or diff:
         how = Mending(unsafe=unsafe_fixes, write=not diff, backup=backup, overwrite=overwrite, targets=question.targets)
-        audit, migrations = mending.mended(audit, found, question, passing, how)
+        audit, migrations = mending.mended(audit, found, mending.Asked(mending=how, question=question), passing, jobs)
     unwritten: list[str] = []
     if write_baseline is not None:
         unwritten = report_option.write_text(f"--write-baseline {write_baseline}", write_baseline, baselines.text(audit.audited, passing, write_baseline))

@@ -35,7 +35,7 @@ _ONLY = ("deprecated", "mixed")
 @click.option("--variables", is_flag=True, help="Show each layer's stored variables (JSON always has them, CSV counts them).")
 @click.option("--depth", type=click.IntRange(min=0), metavar="N", help="Show N levels below the model.")
 @click.option("-0", "--null", is_flag=True, help="Paths on stdin end in NUL instead of newlines.")
-@options.jobs
+@options.jobs("read")
 @options.common
 def command(
     paths: tuple[str, ...],

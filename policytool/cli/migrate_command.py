@@ -13,6 +13,7 @@ from policytool import discovery
 from policytool.cli import completing, options, report_option
 from policytool.cli.exit_codes import Exit
 from policytool.cli.progress import counted, steps
+from policytool.discovery import shown
 from policytool.errors import UsageError
 from policytool.operations.anew import Tools
 from policytool.operations.destinations import Destination
@@ -81,6 +82,7 @@ _FORMATS: Final = [reporter.name for reporter in PLAN_REPORTERS if reporter.name
 @options.formatted(_FORMATS)
 @report_option.option(PLAN_REPORTERS)
 @click.option("-0", "--null", is_flag=True, help="Paths on stdin end in NUL instead of newlines.")
+@options.jobs("migrate")
 @options.common
 def command(
     *,
@@ -111,6 +113,7 @@ def command(
     timeout: float | None,
     memory_limit: int | None,
     null: bool,
+    jobs: int | None,
     verbose: bool,
     quiet: bool,
     debug: bool,  # main() looks for it
@@ -152,6 +155,7 @@ def command(
     )
     listed = list(options.listed(paths, null=null))
     others = [path for path in (plan, destination.output) if path is not None]
+    parts = diff or any(file.format == _DIFF for file in report)
     interpreter = Interpreter(python=python or sys.executable, memory_limit=memory_limit, timeout=timeout)
     with Worker(interpreter, steps(progress)) as worker:
         own = (str(Path.cwd()),) if custom_objects else ()  # a module of the user's is found as python -m finds it
@@ -160,12 +164,25 @@ def command(
             report_option.check(report, discovery.inputs(listed) if listed else (), others)
             if asked != Options():
                 raise UsageError("--plan carries out what was planned; options that plan (--to, --set, ...) cannot be added to it")
-            results = list(migrate_saved(plan, tuple(listed), destination, tools))
+            results = _collected(migrate_saved(plan, tuple(listed), destination, tools, jobs=jobs, parts=parts))
         else:
             found = list(discovery.inputs(listed)) if listed else [] if paths else the_one_model(discovery.inputs([]), asked, destination)
             report_option.check(report, found, others)
-            results = list(counted(migrate_all(found, asked, destination, tools), len(found), progress, "migrate"))
+            results = _collected(counted(migrate_all(found, asked, destination, tools, jobs=jobs, parts=parts), len(found), progress, "migrate"))
     return _report(results, _DIFF if diff else format, report, color, check=check, quiet=quiet, verbose=verbose, debug=debug)
+
+
+def _collected(results: Iterable[Result]) -> list[Result]:
+    """Return all results; where something ends the call before, say what was written."""
+    found: list[Result] = []
+    try:
+        found.extend(results)
+    except BaseException:
+        for one in found:
+            if isinstance(one, Migration) and one.written is not None:
+                click.echo(f"policytool: {clean(one.plan.path)} was already written: {clean(shown(one.written.target))}", err=True)
+        raise
+    return found
 
 
 def _report(results: Iterable[Result], format: str, files: tuple[ReportFile, ...], color: str, *, check: bool, quiet: bool, verbose: bool, debug: bool) -> int:

@@ -79,15 +79,15 @@ _COMMON: Final = (
 )
 
 
-def jobs(function: Callable[..., int]) -> Callable[..., int]:
-    """Add the option of commands that read many files, each on its own."""
+def jobs(verb: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Return the option of commands that read or rewrite many files, each on its own."""
     return click.option(
         "--jobs",
         type=click.IntRange(min=1),
         metavar="N",
         envvar="POLICYTOOL_JOBS",
-        help="How many processes read the files; 1 reads them in this one.  [default: one per processor, for two files or more]",
-    )(function)
+        help=f"How many processes {verb} the files; 1 {verb}s them in this one.  [default: one per processor, for two files or more]",
+    )
 
 
 def formatted(names: Sequence[str]) -> Callable[[Callable[..., int]], Callable[..., int]]:

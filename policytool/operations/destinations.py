@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
+from codecs import BOM_UTF8
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from policytool import recognition
+from policytool import jsontext, limits, recognition
 from policytool.discovery import shown
+from policytool.drafts import ASIDE
 from policytool.errors import UsageError
+from policytool.formats import tfjs
 from policytool.formats.savedmodel import GRAPH
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from policytool.discovery import Input
     from policytool.plan import Plan
@@ -69,6 +73,17 @@ def without_outputs(inputs: Sequence[Input], suffix: str, destination: Destinati
     return [found for found in inputs if found.exact or found.path not in outputs]
 
 
+def places_of(source: Path, suffix: str, destination: Destination, *, several: bool) -> frozenset[Path]:
+    """Return the files and directories, links followed, that are read, written or set aside when an input is rewritten; none where nothing is."""
+    target = _target_or_none(source, suffix, destination, several=several)
+    if target is None or not destination.write:
+        return frozenset()
+    real, place = _real(source), _real(target)
+    aside = place.with_name(place.name + ASIDE)  # a directory has it for a moment even without a backup
+    shards = {_real(target.with_name(name)) for name in _shards(source)} if place.parent != real.parent else set()
+    return frozenset({real, place, aside, *shards})
+
+
 def check_target(plan: Plan, source: Path, target: Path, destination: Destination) -> None:
     """
     Make sure that an output is not its own input, and that its suffix says what it is: Keras picks the reader by it.
@@ -90,6 +105,22 @@ def _target_or_none(source: Path, suffix: str, destination: Destination, *, seve
         return target_of(source, suffix, destination, several=several)
     except UsageError:
         return None
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))
+
+
+def _shards(source: Path) -> tuple[str, ...]:
+    """Return the files that a TensorFlow.js model has beside it, which a copy elsewhere takes along."""
+    try:
+        if not source.is_file() or source.stat().st_size > limits.MAX_JSON_BYTES:
+            return ()
+        with source.open("rb") as stream:
+            start = stream.read(64)
+            return tfjs.shards(jsontext.parse(start + stream.read())[0]) if start.removeprefix(BOM_UTF8).lstrip()[:1] == b"{" else ()
+    except (OSError, jsontext.JsonError):  # whoever reads it as a model says what is wrong
+        return ()
 
 
 def _is_same(first: Path, second: Path) -> bool:

@@ -10,15 +10,16 @@ from policytool import plan, remedies
 from policytool.discovery import shown
 from policytool.errors import ModelFileError, UsageError
 from policytool.finding import Severity
-from policytool.operations import auditing
-from policytool.operations.destinations import Destination
+from policytool.operations import auditing, migration, parallel, tasks, turns
+from policytool.operations.destinations import Destination, places_of
 from policytool.operations.inspection import Failure
-from policytool.operations.migration import Migration, Status, carried_out, migrate_all
+from policytool.operations.migration import Migration, Status, carried_out
 from policytool.remedies import Mended, Outcome, Unmended
 from policytool.selecting.suppressions import narrowed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from policytool.discovery import Input
     from policytool.finding import Audited, Finding
@@ -47,48 +48,75 @@ class Mending:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Case:
+    """One model, and what counts in it."""
+
+    found: Input
+    audited: Audited
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """What is to be done to each model."""
+
+    mending: Mending
+    question: Question
+    """What it is audited for afterwards."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Attempt:
     """What was done to one model."""
 
     mended: Mended
     migration: Migration | None = None
-    """What was written, or would be; None where the model was left alone."""
+    """What would be written, for a diff."""
+
+    after: Audited | Failure | None = None
+    """What is found in a model that was written; None for one that was not."""
 
 
-def mended(audit: Audit, inputs: Sequence[Input], question: Question, passing: Passing, mending: Mending) -> tuple[Audit, tuple[Migration, ...]]:
+def mended(audit: Audit, inputs: Sequence[Input], asked: Asked, passing: Passing, jobs: int | None = 1) -> tuple[Audit, tuple[Migration, ...]]:
     """
-    Return an audit after what counts in it was mended, and the migrations that did so; each written model is audited again.
+    Return an audit after what counts in it was mended, and the migrations that would do so; each written model is audited again.
 
-    Models are mended one by one: what fails with one is said there, and is no matter of the others.
+    Each model is mended on its own: what fails with one is said there, and is no matter of the others.
     """
     by_path = {found.shown: found for found in inputs}
+    cases = [Case(found=by_path[one.path], audited=narrowed(one, passing)) for one in audit.audited]
+    cases = [case for case in cases if any(finding.remedy is not None for finding in case.audited.findings)]
+    results = parallel.each(tasks.mend(), cases, asked, jobs, lambda: turns.after([_places(case) for case in cases]))
+    attempts = {case.audited.path: result for case, result in zip(cases, results, strict=True)}
     audited: list[Audited] = []
     failures = list(audit.failures)
-    attempts: list[Attempt] = []
+    done: list[Attempt] = []
     for one in audit.audited:
-        attempt = attempted(by_path[one.path], narrowed(one, passing), mending)
-        if attempt is None:
-            audited.append(one)
+        attempt = attempts.get(one.path)
+        remains = attempt if isinstance(attempt, Failure) else attempt.after if attempt is not None else None
+        if isinstance(remains, Failure):  # someone else may have removed it meanwhile
+            failures.append(remains)
             continue
-        if attempt.mended.outcome is Outcome.MENDED:
-            try:
-                after = auditing.audited(by_path[one.path], question)
-            except ModelFileError as error:  # someone else may have removed it meanwhile
-                failures.append(Failure(path=error.path, code=error.code, message=error.message))
-                continue
-            audited.append(after)
-            attempt = _looked_at_again(attempt, narrowed(one, passing), after)
-        else:
-            audited.append(one)
-        attempts.append(attempt)
-    migrations = tuple(attempt.migration for attempt in attempts if attempt.migration is not None)
-    return replace(audit, audited=tuple(audited), failures=tuple(failures), mended=tuple(attempt.mended for attempt in attempts)), migrations
+        audited.append(one if remains is None else remains)
+        if isinstance(attempt, Attempt):
+            done.append(attempt)
+    migrations = tuple(attempt.migration for attempt in done if attempt.migration is not None)
+    return replace(audit, audited=tuple(audited), failures=tuple(failures), mended=tuple(attempt.mended for attempt in done)), migrations
 
 
-def attempted(found: Input, audited: Audited, mending: Mending) -> Attempt | None:
-    """Return what became of a model, None where nothing that counts has a remedy; where the whole is refused, the safe part is done alone."""
-    if not any(finding.remedy is not None for finding in audited.findings):
-        return None
+def attempted(case: Case, asked: Asked) -> Attempt:
+    """Return what became of a model, and what is found in it then."""
+    attempt = _carried_out(case.found, case.audited, asked.mending)
+    if attempt.mended.outcome is not Outcome.MENDED:
+        return attempt
+    try:
+        after = auditing.audited(case.found, asked.question)
+    except ModelFileError as error:
+        return replace(attempt, after=Failure(path=error.path, code=error.code, message=error.message))
+    return _looked_at_again(attempt, case.audited, after)
+
+
+def _carried_out(found: Input, audited: Audited, mending: Mending) -> Attempt:
+    """Return what became of a model; where the whole is refused, the safe part is done alone."""
     merged, planned = _planned(found, audited, mending, unsafe=mending.unsafe)
     if mending.unsafe and isinstance(planned, str):
         safe, planned_safely = _planned(found, audited, mending, unsafe=False)
@@ -100,11 +128,20 @@ def attempted(found: Input, audited: Audited, mending: Mending) -> Attempt | Non
     if not mending.write:
         return Attempt(mended=done, migration=planned)
     try:
-        migration = carried_out(planned.plan, found.path, Destination(in_place=True, backup=mending.backup, overwrite=mending.overwrite), parts=planned.parts)
+        done_by = carried_out(planned.plan, found.path, Destination(in_place=True, backup=mending.backup, overwrite=mending.overwrite))
     except ModelFileError as error:
         return Attempt(mended=Mended(path=audited.path, outcome=Outcome.FAILED, left=_all_left(merged, error.message)))
-    backup = migration.written.backup if migration.written is not None else None
-    return Attempt(mended=replace(done, outcome=Outcome.MENDED, backup=shown(backup) if backup is not None else None), migration=migration)
+    backup = done_by.written.backup if done_by.written is not None else None
+    return Attempt(mended=replace(done, outcome=Outcome.MENDED, backup=shown(backup) if backup is not None else None))
+
+
+def directories(case: Case, _asked: Asked) -> frozenset[Path]:
+    """Return where drafts of a model are made."""
+    return frozenset(place.parent for place in _places(case))
+
+
+def _places(case: Case) -> frozenset[Path]:
+    return places_of(case.found.path, "", Destination(in_place=True), several=False)
 
 
 def _all_left(merged: Merged, reason: str) -> tuple[Unmended, ...]:
@@ -116,8 +153,9 @@ def _planned(found: Input, audited: Audited, mending: Mending, *, unsafe: bool) 
     merged = remedies.merged(audited.findings, unsafe=unsafe)
     if merged.options is None:
         return merged, "nothing is left to be done"
+    destination = Destination(in_place=True, backup=mending.backup, write=False)
     try:
-        result = next(migrate_all([found], merged.options, Destination(in_place=True, backup=mending.backup, write=False)))
+        result = migration.attempted(found, migration.Asked(options=merged.options, destination=destination, parts=not mending.write))
     except UsageError as error:
         return merged, str(error)
     match result:
@@ -152,6 +190,7 @@ def _looked_at_again(attempt: Attempt, before: Audited, after: Audited) -> Attem
     vanished = Counter(finding.rule for finding in unmended if finding.severity is not Severity.NOTE)  # a note says of itself that nothing is lost
     return replace(
         attempt,
+        after=after,
         mended=replace(
             done,
             gone=tuple(finding for finding in done.gone if finding not in still),

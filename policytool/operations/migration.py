@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from policytool import discovery, planning, reading, recognition
 from policytool.errors import ModelFileError, UsageError, WorkerError
+from policytool.operations import parallel, tasks, turns
 from policytool.operations.anew import MissedError, Run, measured
-from policytool.operations.destinations import Destination, check_target, target_of, without_outputs
+from policytool.operations.destinations import Destination, check_target, places_of, target_of, without_outputs
 from policytool.operations.inspection import Failure, is_passed_over
 from policytool.plan import REWRITTEN, Plan, Refusal
 from policytool.planning.options import Options, assignment, checked_policy
@@ -53,7 +54,7 @@ class Migration:
     written: Written | None = None
     counts: Mapping[tuple[str, ...], Counts] = field(default_factory=dict)
     parts: Mapping[str, Json] = field(default_factory=dict)
-    """The file's JSON documents before the migration."""
+    """The JSON documents that change, as they were; none where nobody asked for them."""
 
     retraced: Retraced | None = None
     comparison: Comparison | None = None
@@ -63,30 +64,76 @@ Result = Migration | Failure | None
 """None for a path that was found and is no model, or weights alone."""
 
 
-def migrate_all(inputs: Sequence[Input], options: Options, destination: Destination, tools: Tools | None = None) -> Iterator[Result]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """What is to be done to each of several files."""
+
+    options: Options
+    destination: Destination
+    several: bool = False
+    """Whether there are several, which then cannot have one output."""
+
+    parts: bool = True
+    """Whether a diff is to be made of the results."""
+
+
+def migrate_all(
+    inputs: Sequence[Input],
+    options: Options,
+    destination: Destination,
+    tools: Tools | None = None,
+    *,
+    jobs: int | None = 1,
+    parts: bool = True,
+) -> Iterator[Result]:
     """
     Yield, for each input, what became of it; ``tools`` are for what needs TensorFlow, and nothing else starts them.
 
-    :raises UsageError: for options that contradict a model: a pattern that matches no layer, one output for many inputs.
+    What needs TensorFlow is done in this process, one file after the other, because TensorFlow has a process of its own; all else by as many as ``jobs`` says.
+    Inputs that have to do with each other, such as two with one output, are done in their order.
+
+    :raises UsageError: for options that contradict a model: a pattern that matches no layer, one output for many inputs. It comes after what was done.
+    :raises WorkerError: where processes are wanted and cannot be started.
     """
     chosen = without_outputs(inputs, options.suffix, destination)
-    several = len(chosen) > 1
-    for found in chosen:
-        try:
-            document = recognition.document(found.path, found.shown)
-            unable = _unable(document.format, has_config=document.config_part is not None)
-            if unable is not None:
-                alone = document.config_part is None and not found.exact  # weights lie beside models everywhere; nobody means them by a glob
-                yield None if alone else Failure(path=found.shown, code="not-migratable", message=unable)
-                continue
-            analysis = reading.analysed(document)
-            plan = planning.plan(analysis, options)
-            run = Run(plan=plan, analysis=analysis, source=found.path, tools=tools) if tools is not None else None
-            yield carried_out(plan, found.path, destination, several=several, parts=document.parts, run=run)
-        except ModelFileError as error:
-            yield None if is_passed_over(found, error) else Failure(path=error.path, code=error.code, message=error.message)
-        except WorkerError as error:
-            yield Failure(path=found.shown, code=error.code, message=str(error), details=error.details)
+    asked = Asked(options=options, destination=destination, several=len(chosen) > 1, parts=parts)
+    if tools is not None and (options.retrace or tools.verify):
+        for found in chosen:
+            yield attempted(found, asked, tools)
+    else:
+        yield from parallel.each(tasks.migrate(), chosen, asked, jobs, lambda: turns.after([_places(found, asked) for found in chosen]))
+
+
+def attempted(found: Input, asked: Asked, tools: Tools | None = None) -> Result:
+    """
+    Return what became of one input.
+
+    :raises UsageError: for options that contradict the model.
+    """
+    try:
+        document = recognition.document(found.path, found.shown)
+        unable = _unable(document.format, has_config=document.config_part is not None)
+        if unable is not None:
+            alone = document.config_part is None and not found.exact  # weights lie beside models everywhere; nobody means them by a glob
+            return None if alone else Failure(path=found.shown, code="not-migratable", message=unable)
+        analysis = reading.analysed(document)
+        plan = planning.plan(analysis, asked.options)
+        run = Run(plan=plan, analysis=analysis, source=found.path, tools=tools) if tools is not None else None
+        parts = document.parts if asked.parts else {}
+        return carried_out(plan, found.path, asked.destination, several=asked.several, parts=parts, run=run)
+    except ModelFileError as error:
+        return None if is_passed_over(found, error) else Failure(path=error.path, code=error.code, message=error.message)
+    except WorkerError as error:
+        return Failure(path=found.shown, code=error.code, message=str(error), details=error.details)
+
+
+def directories(found: Input, asked: Asked) -> frozenset[Path]:
+    """Return where drafts of an input's output are made."""
+    return frozenset(place.parent for place in _places(found, asked))
+
+
+def _places(found: Input, asked: Asked) -> frozenset[Path]:
+    return places_of(found.path, asked.options.suffix, asked.destination, several=asked.several)
 
 
 def migrate(path: str, to: str | None, assignments: Mapping[str, str], destination: Destination) -> Migration:
@@ -118,7 +165,7 @@ def carried_out(
     :raises ModelFileError: where writing fails; the original is what it was.
     :raises WorkerError: where TensorFlow is needed, and cannot do its part.
     """
-    done = Migration(plan=plan, status=Status.UNCHANGED, source=source, parts=parts or {})
+    done = Migration(plan=plan, status=Status.UNCHANGED, source=source, parts=_changing(parts or {}, plan))
     if plan.is_empty:
         return done
     target = target_of(source, plan.suffix, destination, several=several)
@@ -139,6 +186,11 @@ def carried_out(
         return replace(done, status=Status.MISSED, target=target, counts=counts, comparison=missed.comparison)
     done = replace(done, status=Status.WRITTEN, target=target, written=written, counts=counts)
     return done if run is None else _told(done, run)
+
+
+def _changing(parts: Mapping[str, Json], plan: Plan) -> Mapping[str, Json]:
+    edited = {edit.address.part for edit in plan.edits}
+    return {name: value for name, value in parts.items() if name in edited}
 
 
 def _written(plan: Plan, source: Path, target: Path, destination: Destination, run: Run | None) -> Written:

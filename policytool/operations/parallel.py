@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from policytool.discovery import Input
 from policytool.errors import UsageError
 from policytool.operations.inspection import Failure
 from policytool.operations.tasks import TASKS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
     from policytool.operations.tasks import Task
 
+Item = TypeVar("Item")
 Asked = TypeVar("Asked")
 Result = TypeVar("Result")
 
@@ -43,39 +42,67 @@ def workers(jobs: int | None, inputs: int) -> int:
     return min(_processors(), inputs)
 
 
-def each(task: Task[Asked, Result], inputs: Sequence[Input], asked: Asked, jobs: int | None) -> Iterator[Result | Failure]:
+def each(
+    task: Task[Item, Asked, Result], items: Sequence[Item], asked: Asked, jobs: int | None, after: Callable[[], Sequence[frozenset[int]]] = tuple
+) -> Iterator[Result | Failure]:
     """
-    Yield what becomes of each input, in their order.
+    Yield what becomes of each item, in their order.
+
+    ``after`` returns, for each item, which earlier ones have to be done before it is begun. Where an item ends the call, what other processes have in hand
+    is finished first, and yielded.
 
     :raises UsageError: for what the task refuses to be asked.
     :raises WorkerError: where processes are wanted and cannot be started.
     """
-    count = workers(jobs, len(inputs))
+    count = workers(jobs, len(items))
     if not count:
-        for found in inputs:
-            yield task.attempt(found, asked)
+        for item in items:
+            yield task.attempt(item, asked)
         return
+    untidy = True
+    try:
+        untidy = yield from _shared(task, items, asked, count, after)
+    finally:
+        if untidy:
+            _tidy(task, items, asked)
+
+
+def _shared(
+    task: Task[Item, Asked, Result], items: Sequence[Item], asked: Asked, count: int, after: Callable[[], Sequence[frozenset[int]]]
+) -> Generator[Result | Failure, None, bool]:
+    """Yield what further processes make of each item, and return whether any of them ended over one."""
     from policytool.pool import Crash, Pool  # subprocess and tempfile, only where they are used
 
-    head = json.dumps([task.name, task.asked.encoded(asked)]).encode()
-    with Pool(count, head) as pool:
-        for found, answer in zip(inputs, pool.answers([_line(found) for found in inputs]), strict=True):
+    wire = task.wire()
+    head = json.dumps([task.name, wire.asked.encoded(asked)]).encode()
+    lines = [wire.item.encoded(item).encode() for item in items]
+    crashed = False
+    ending: UsageError | UnexpectedError | None = None
+    with Pool(count, head, seconds=task.seconds, grace=task.grace) as pool:
+        for number, answer in pool.answers(lines, after()):
             if isinstance(answer, Crash):
-                yield Failure(path=found.shown, code=answer.code, message=answer.message, details=answer.details)
+                crashed = True
+                yield Failure(path=task.shown(items[number]), code=answer.code, message=task.lost.format(how=answer.how), details=answer.details)
+            elif answer.startswith(_RESULT):
+                yield wire.result.decoded(answer[len(_RESULT) :])
             else:
-                yield _result(task, answer)
+                ending = ending or _ending(answer)
+                pool.stop()
+    if ending is not None:
+        raise ending
+    return crashed
 
 
 def answerer(head: bytes) -> Callable[[bytes], bytes]:
-    """Return what answers each input's line, in the process that was given ``head``."""
+    """Return what answers each item's line, in the process that was given ``head``."""
     name, encoded = json.loads(head)
-    task: Task[Any, Any] = TASKS[name]()
-    asked = task.asked.decoded(encoded)
+    task: Task[Any, Any, Any] = TASKS[name]()
+    wire = task.wire()
+    asked = wire.asked.decoded(encoded)
 
     def answer(line: bytes) -> bytes:
-        path, exact = json.loads(line)
         try:
-            return _RESULT + task.result.encoded(task.attempt(Input(path=Path(path), exact=exact), asked)).encode()
+            return _RESULT + wire.result.encoded(task.attempt(wire.item.decoded(line), asked)).encode()
         except UsageError as error:
             return _USAGE + json.dumps(str(error)).encode()
         except Exception as error:  # noqa: BLE001  # told to the other process as it would be told in this one
@@ -86,19 +113,24 @@ def answerer(head: bytes) -> Callable[[bytes], bytes]:
     return answer
 
 
-def _line(found: Input) -> bytes:
-    return json.dumps([str(found.path), found.exact]).encode()
+def _tidy(task: Task[Item, Asked, Result], items: Sequence[Item], asked: Asked) -> None:
+    """Remove the drafts of processes that were ended before they could do so themselves."""
+    directories = {directory for item in items for directory in task.drafts(item, asked)}
+    if directories:
+        from policytool import drafts  # only where something is written
+
+        for directory in directories:
+            drafts.remove_stale(directory)
 
 
-def _result(task: Task[Asked, Result], answer: bytes) -> Result:
-    if answer.startswith(_RESULT):
-        return task.result.decoded(answer[len(_RESULT) :])
+def _ending(answer: bytes) -> UsageError | UnexpectedError:
+    """Return what another process met that ends the call."""
     if answer.startswith(_USAGE):
-        raise UsageError(json.loads(answer[len(_USAGE) :]))
+        return UsageError(json.loads(answer[len(_USAGE) :]))
     message, trace = json.loads(answer[len(_BUG) :])
     error = UnexpectedError(message)
     error.add_note(trace)
-    raise error
+    return error
 
 
 def _processors() -> int:

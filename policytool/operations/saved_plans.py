@@ -7,13 +7,16 @@ for one that has changed, does nothing.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from policytool import jsontext, limits, reading, recognition
 from policytool.errors import ModelFileError, UsageError, WorkerError
 from policytool.model import Address, Source
+from policytool.operations import parallel, tasks, turns
 from policytool.operations.anew import Run
+from policytool.operations.destinations import Destination, places_of
 from policytool.operations.inspection import Failure
 from policytool.operations.migration import Result, carried_out
 from policytool.plan import ABSENT, Cast, Edit, Kind, Plan, Refusal, Slot
@@ -26,28 +29,61 @@ if TYPE_CHECKING:
     from policytool.document import Document
     from policytool.model import Model
     from policytool.operations.anew import Tools
-    from policytool.operations.destinations import Destination
 
 Value = TypeVar("Value")
 VERSION = 1
 
 
-def migrate_saved(file: Path, paths: tuple[str, ...], destination: Destination, tools: Tools | None = None) -> Iterator[Result]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Saved:
+    """One plan, and the file that it is to be carried out on."""
+
+    plan: Plan
+    path: Path
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """What is to be done with each plan."""
+
+    destination: Destination
+    parts: bool = True
+    """Whether a diff is to be made of the results."""
+
+
+def migrate_saved(
+    file: Path, paths: tuple[str, ...], destination: Destination, tools: Tools | None = None, *, jobs: int | None = 1, parts: bool = True
+) -> Iterator[Result]:
     """
     Yield what became of each plan in a file; with one path and one plan, that path is migrated in place of the plan's own.
 
+    Which process does what is said at :func:`policytool.operations.migration.migrate_all`.
+
     :raises UsageError: for what is no saved plan, and for paths that it has no plan for.
+    :raises WorkerError: where processes are wanted and cannot be started.
     """
-    for plan, path in _paired(plans(file), paths):
-        try:
-            document = recognition.document(path, str(path))
-            _check(document, plan)
-            analysis = reading.analysed(document)
-            changed, unchanged = reading.analysed(applied(document, plan.edits, plan.casts)).model, analysis.model
-            _check_policies(unchanged, changed)
-        except ModelFileError as error:
-            yield Failure(path=error.path, code=error.code, message=error.message)
-            continue
+    every = [Saved(plan=plan, path=path) for plan, path in _paired(plans(file), paths)]
+    asked = Asked(destination=destination, parts=parts)
+    if tools is not None and (tools.verify or any(saved.plan.retrace for saved in every)):
+        for saved in every:
+            yield attempted(saved, asked, tools)
+    else:
+        yield from parallel.each(tasks.migrate_saved(), every, asked, jobs, lambda: turns.after([_places(saved, asked) for saved in every]))
+
+
+def attempted(saved: Saved, asked: Asked, tools: Tools | None = None) -> Result:
+    """
+    Return what became of one plan.
+
+    :raises UsageError: for an output that cannot be.
+    """
+    plan, path = saved.plan, saved.path
+    try:
+        document = recognition.document(path, str(path))
+        _check(document, plan)
+        analysis = reading.analysed(document)
+        changed, unchanged = reading.analysed(applied(document, plan.edits, plan.casts)).model, analysis.model
+        _check_policies(unchanged, changed)
         current = Plan(
             path=document.path,
             format=document.format,
@@ -62,12 +98,20 @@ def migrate_saved(file: Path, paths: tuple[str, ...], destination: Destination, 
             retrace=plan.retrace,
         )
         run = Run(plan=current, analysis=analysis, source=path, tools=tools) if tools is not None else None
-        try:
-            yield carried_out(current, path, destination, parts=document.parts, run=run)
-        except ModelFileError as error:
-            yield Failure(path=error.path, code=error.code, message=error.message)
-        except WorkerError as error:
-            yield Failure(path=document.path, code=error.code, message=str(error), details=error.details)
+        return carried_out(current, path, asked.destination, parts=document.parts if asked.parts else {}, run=run)
+    except ModelFileError as error:
+        return Failure(path=error.path, code=error.code, message=error.message)
+    except WorkerError as error:
+        return Failure(path=str(path), code=error.code, message=str(error), details=error.details)
+
+
+def directories(saved: Saved, asked: Asked) -> frozenset[Path]:
+    """Return where drafts of a plan's output are made."""
+    return frozenset(place.parent for place in _places(saved, asked))
+
+
+def _places(saved: Saved, asked: Asked) -> frozenset[Path]:
+    return places_of(saved.path, saved.plan.suffix, asked.destination, several=False)
 
 
 def plans(file: Path) -> tuple[Plan, ...]:

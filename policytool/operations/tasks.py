@@ -2,56 +2,200 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from policytool.codec import Codec, codec
+from policytool import limits
+from policytool.codec import AnyJson, Codec, codec
+from policytool.discovery import Input
 
 if TYPE_CHECKING:
-    from policytool.discovery import Input
     from policytool.finding import Audited
     from policytool.model import Model
+    from policytool.operations import mending, migration, saved_plans
     from policytool.operations.inspection import Failure
     from policytool.rules import Question
 
+Item = TypeVar("Item")
 Asked = TypeVar("Asked")
 Result = TypeVar("Result")
 
+_GRACE: Final = 5.0
+"""Seconds: a process that writes is in the middle of a block of some MiB, or waits for the disk, and then has a draft to remove."""
+
+_LOST: Final = "has no report: the process that migrated it {how}; what it was to write is whole, or as it was"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Task(Generic[Asked, Result]):
-    """One thing that is done to each of many files, on its own."""
+class Wire(Generic[Item, Asked, Result]):
+    """How a task's values go from one process to another."""
 
-    name: str
-    attempt: Callable[[Input, Asked], Result]
-    """Returns what became of a file; a failure to read it is a result."""
-
+    item: Codec[Item]
     asked: Codec[Asked]
     result: Codec[Result]
 
 
-def inspect() -> Task[None, Model | Failure | None]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Task(Generic[Item, Asked, Result]):
+    """One thing that is done to each of many files, on its own."""
+
+    name: str
+    attempt: Callable[[Item, Asked], Result]
+    """Returns what became of a file; a failure to read or write it is a result."""
+
+    wire: Callable[[], Wire[Item, Asked, Result]]
+    """Imports the classes of all values, of which a single process needs few."""
+
+    shown: Callable[[Item], str]
+    """Returns the file as reports show it."""
+
+    lost: str = "was not read: the process that read it {how}"
+    """What is said of a file over which a process ended, after its name."""
+
+    seconds: float = limits.MAX_READ_SECONDS
+    """What one file may take."""
+
+    grace: float = 0.0
+    """Seconds that a process has to take back what it began, when it is ended over a file."""
+
+    drafts: Callable[[Item, Asked], Iterable[Path]] = lambda _, __: ()
+    """Returns the directories in which drafts are made."""
+
+
+def inspect() -> Task[Input, None, Model | Failure | None]:
     """Return the task of ``inspect``."""
-    from policytool import model, policy
     from policytool.operations import inspection
 
-    names = {"Mapping": Mapping, **_classes(policy.Dynamic, policy.Fixed, policy.Quantization)}
-    result = codec(model.Model | inspection.Failure | None, names)
-    return Task(name="inspect", attempt=lambda found, _: inspection.attempted(found), asked=codec(None, {}), result=result)
+    def wire() -> Wire[Input, None, Model | Failure | None]:
+        from policytool import model, policy
+
+        names = {"Mapping": Mapping, **_classes(policy.Dynamic, policy.Fixed, policy.Quantization)}
+        return Wire(item=_input(), asked=codec(None, {}), result=codec(model.Model | inspection.Failure | None, names))
+
+    return Task(name="inspect", attempt=lambda found, _: inspection.attempted(found), wire=wire, shown=_shown, seconds=limits.MAX_READ_SECONDS)
 
 
-def audit() -> Task[Question, Audited | Failure | None]:
+def audit() -> Task[Input, Question, Audited | Failure | None]:
     """Return the task of ``audit``."""
-    from policytool import document, finding, model, rules
     from policytool.operations import auditing, inspection
 
-    names = {"Mapping": Mapping, **_classes(model.Address, document.Signature)}
-    result = codec(finding.Audited | inspection.Failure | None, names)
-    return Task(name="audit", attempt=auditing.attempted, asked=codec(rules.Question, names), result=result)
+    def wire() -> Wire[Input, Question, Audited | Failure | None]:
+        from policytool import finding, rules
+
+        names = _of_findings()
+        return Wire(item=_input(), asked=codec(rules.Question, names), result=codec(finding.Audited | inspection.Failure | None, names))
+
+    return Task(name="audit", attempt=auditing.attempted, wire=wire, shown=_shown, seconds=limits.MAX_READ_SECONDS)
 
 
-TASKS: Final[Mapping[str, Callable[[], Task[Any, Any]]]] = {"inspect": inspect, "audit": audit}
+def mend() -> Task[mending.Case, mending.Asked, mending.Attempt | Failure]:
+    """Return the task of ``audit --fix``."""
+    from policytool.operations import inspection, mending
+
+    def wire() -> Wire[mending.Case, mending.Asked, mending.Attempt | Failure]:
+        from policytool import finding, remedies, rules
+        from policytool.operations import migration
+
+        more = (Input, mending.Mending, finding.Finding, finding.Audited, rules.Question, remedies.Mended, migration.Migration, inspection.Failure)
+        names = {**_of_findings(), **_of_migrations(), **_classes(*more)}
+        return Wire(item=codec(mending.Case, names), asked=codec(mending.Asked, names), result=codec(mending.Attempt | inspection.Failure, names))
+
+    return Task(
+        name="mend",
+        attempt=mending.attempted,
+        wire=wire,
+        shown=lambda case: case.found.shown,
+        lost="has no report: the process that mended it {how}; the file is whole, mended or as it was",
+        seconds=limits.MAX_WRITE_SECONDS,
+        grace=_GRACE,
+        drafts=mending.directories,
+    )
+
+
+def migrate() -> Task[Input, migration.Asked, migration.Result]:
+    """Return the task of ``migrate``."""
+    from policytool.operations import migration
+
+    def wire() -> Wire[Input, migration.Asked, migration.Result]:
+        from policytool.operations import destinations
+        from policytool.planning import options
+
+        names = {**_of_migrations(), **_classes(options.Options, destinations.Destination)}
+        return Wire(item=_input(), asked=codec(migration.Asked, names), result=_migrated())
+
+    return Task(
+        name="migrate",
+        attempt=migration.attempted,
+        wire=wire,
+        shown=_shown,
+        lost=_LOST,
+        seconds=limits.MAX_WRITE_SECONDS,
+        grace=_GRACE,
+        drafts=migration.directories,
+    )
+
+
+def migrate_saved() -> Task[saved_plans.Saved, saved_plans.Asked, migration.Result]:
+    """Return the task of ``migrate --plan``."""
+    from policytool.operations import saved_plans
+
+    def wire() -> Wire[saved_plans.Saved, saved_plans.Asked, migration.Result]:
+        from policytool.operations import destinations
+
+        names = {**_of_migrations(), **_classes(destinations.Destination)}
+        return Wire(item=codec(saved_plans.Saved, names), asked=codec(saved_plans.Asked, names), result=_migrated())
+
+    return Task(
+        name="migrate_saved",
+        attempt=saved_plans.attempted,
+        wire=wire,
+        shown=lambda saved: str(saved.path),
+        lost=_LOST,
+        seconds=limits.MAX_WRITE_SECONDS,
+        grace=_GRACE,
+        drafts=saved_plans.directories,
+    )
+
+
+TASKS: Final[Mapping[str, Callable[[], Task[Any, Any, Any]]]] = {
+    "inspect": inspect,
+    "audit": audit,
+    "mend": mend,
+    "migrate": migrate,
+    "migrate_saved": migrate_saved,
+}
+
+
+def _shown(found: Input) -> str:
+    return found.shown
+
+
+def _input() -> Codec[Input]:
+    return codec(Input, {"Path": Path})
+
+
+def _migrated() -> Codec[migration.Result]:
+    from policytool.operations import inspection, migration
+
+    return codec(migration.Migration | inspection.Failure | None, _of_migrations())
+
+
+def _of_findings() -> dict[str, object]:
+    """Return what the annotations of audits mention."""
+    from policytool import document, model
+
+    return {"Mapping": Mapping, **_classes(model.Address, document.Signature)}
+
+
+def _of_migrations() -> dict[str, object]:
+    """Return what the annotations of migrations mention."""
+    from policytool import casting, model, plan, retracing, verification, writers
+    from policytool.operations import anew
+
+    classes = (casting.Counts, model.Address, model.Verdict, plan.Plan, retracing.Held, verification.Comparison, writers.Written, anew.Retraced)
+    return {"Mapping": Mapping, "Json": AnyJson, "Path": Path, **_classes(*classes)}
 
 
 def _classes(*classes: type) -> dict[str, object]:

@@ -1,0 +1,31 @@
+"""Which of several tasks have to wait for which, because they have to do with the same files."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+
+def after(places: Sequence[Iterable[Path]]) -> list[frozenset[int]]:
+    """
+    Return for each task which earlier ones have to be done before it is begun, given the places that each has to do with.
+
+    Two have to do with each other where one's place is the other's, lies in it, or holds it. Those that wait for the same place form a row.
+    """
+    last: dict[Path, int] = {}
+    within: defaultdict[Path, set[int]] = defaultdict(set)
+    found = []
+    for number, own in enumerate(places):
+        earlier = set[int]()
+        for place in own:
+            earlier |= {last[one] for one in (place, *place.parents) if one in last} | within.get(place, set())
+        for place in own:
+            last[place] = number
+            for parent in place.parents:
+                within[parent].add(number)
+        found.append(frozenset(earlier))
+    return found
