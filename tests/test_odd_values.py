@@ -34,7 +34,21 @@ SOURCES: Final = (
     "tf_keras2.21/rnn_mixed.json",
 )
 
-ODD: Final[tuple[Any, ...]] = (None, True, -1, 2.5, HUGE, "", "float16", "\ud800", [], {}, [[]], {"class_name": 3, "config": 4}, {"class_name": "Lambda", "config": {}})
+ODD: Final[tuple[Any, ...]] = (
+    None,
+    True,
+    -1,
+    2.5,
+    HUGE,
+    "",
+    "float16",
+    "\ud800",
+    [],
+    {},
+    [[]],
+    {"class_name": 3, "config": 4},
+    {"class_name": "Lambda", "config": {}},
+)
 
 
 def audited(config: Any, path: Path) -> None:
