@@ -13,7 +13,7 @@ import click
 from policytool import discovery, rules
 from policytool.cli import completing, options, report_option, selection_options
 from policytool.cli.exit_codes import Exit
-from policytool.cli.progress import counted
+from policytool.cli.progress import counted, left_out
 from policytool.cli.selection_options import NEVER
 from policytool.finding import Severity, worst
 from policytool.operations import auditing, baselines, mending, parallel, tasks
@@ -163,7 +163,7 @@ def _left(audit: Audit) -> Iterator[str]:
 def _told(audit: Audit, passing: Passing, *, verbose: bool) -> Iterator[str]:
     """Yield what is said on stderr beside the report."""
     if audit.passed_over:
-        yield f"{audit.passed_over} files that are no models were passed over"
+        yield left_out(audit.passed_over)
     for one in expired(passing.suppressions, passing.today):
         yield f"warning: the suppression of {one} expired on {one.expires} and no longer works ({one.reason})"
     if verbose:

@@ -9,7 +9,7 @@ import click
 from policytool import discovery, policy
 from policytool.cli import completing, options, report_option
 from policytool.cli.exit_codes import Exit
-from policytool.cli.progress import counted
+from policytool.cli.progress import counted, left_out
 from policytool.errors import PolicyNameError, UsageError
 from policytool.operations import inspection, parallel, tasks
 from policytool.reports import REPORTERS
@@ -76,7 +76,7 @@ def command(
     for sentence in unwritten:
         click.echo(f"policytool: {sentence}", err=True)
     if inspected.passed_over and not quiet:
-        click.echo(f"policytool: {inspected.passed_over} files that are no models were passed over", err=True)
+        click.echo(f"policytool: {left_out(inspected.passed_over)}", err=True)
     if verbose:
         click.echo(f"policytool: {len(inspected.models)} models, {len(inspected.failures)} failures", err=True)
     if inspected.failures or unwritten:

@@ -12,7 +12,7 @@ import click
 from policytool import discovery
 from policytool.cli import completing, options, report_option
 from policytool.cli.exit_codes import Exit
-from policytool.cli.progress import counted, steps
+from policytool.cli.progress import counted, left_out, steps
 from policytool.discovery import shown
 from policytool.errors import UsageError
 from policytool.operations.anew import Tools
@@ -225,7 +225,7 @@ def _troubles(found: Migrations, *, debug: bool, refusals: bool) -> None:
 def _summary(every: list[Result], migrations: tuple[Migration, ...], failures: tuple[Failure, ...], *, quiet: bool, verbose: bool) -> None:
     passed_over = sum(result is None for result in every)
     if passed_over and not quiet:
-        click.echo(f"policytool: {passed_over} files that are no models, or weights alone, were passed over", err=True)
+        click.echo(f"policytool: {left_out(passed_over, 'or weights alone')}", err=True)
     for migration in migrations:
         if migration.written is not None and migration.written.followed_link and not quiet:
             click.echo(

@@ -1,4 +1,4 @@
-"""Progress on a terminal's stderr, and nothing anywhere else."""
+"""Progress on a terminal's stderr, and what was passed over on the way."""
 
 from __future__ import annotations
 
@@ -36,3 +36,9 @@ def steps(progress: str) -> Callable[[str], None]:
         sys.stderr.flush()
 
     return show
+
+
+def left_out(count: int, besides: str = "") -> str:
+    """Return how many files were found that are no models, as a sentence; ``besides`` says what else was passed over."""
+    files = "file that is no model" if count == 1 else "files that are no models"
+    return f"{count:,} {files}{f', {besides},' if besides else ''} {'was' if count == 1 else 'were'} passed over"
