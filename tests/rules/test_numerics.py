@@ -23,6 +23,7 @@ from policytool.rules import BY_ID, Case, Device, Question
 from policytool.rules.numerics import _constants
 from tests.conftest import FIXTURES
 from tests.contracts.rule_contract import RuleContract, found
+from tests.rules import remaking
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -184,6 +185,15 @@ class TestWrongIn16Bits(RuleContract):
         """Keras 3 upcasts where tf_keras does not."""
         (one,) = found(self.id, FIXTURES / "keras3.15/preprocessing.keras", Question(targets=("tf2.15",)))
         assert "tf_keras" in one.message
+
+    def test_a_class_of_the_same_name_from_elsewhere_is_not_judged(self, tmp_path: Path) -> None:
+        """Its module says whose it is."""
+
+        def foreign(config: Config) -> None:
+            entry = next(entry for entry in config["config"]["layers"] if entry["class_name"] == "GroupNormalization")
+            entry["module"] = "mypackage.layers"
+
+        assert not found(self.id, remaking.keras_zip(tmp_path, "tf2.15/preprocessing.keras", foreign))
 
     def test_sizes_and_numbers_that_are_not_in_the_config_make_a_note(self, tmp_path: Path) -> None:
         """How large an image is where it is averaged, a config does not say; a window's size it does."""
@@ -457,6 +467,13 @@ class TestHalfOnCpu(RuleContract):
     def test_it_is_asked_about_a_cpu(self) -> None:
         """Without a device, or with a GPU, nothing is said."""
         assert found(self.id, FIXTURES / MIXED) == found(self.id, FIXTURES / MIXED, ON_GPU) == ()
+
+    def test_layers_apart_from_the_others_are_set_by_themselves(self) -> None:
+        """``--to`` changes those that follow the model's policy, and none of them does."""
+        (one,) = found(self.id, FIXTURES / "keras3.15/per_layer.keras", ON_CPU)
+        assert one.remedy == Remedy(fix=Fix.UNSAFE, assignments=(("mlp/dense_float16", "float32"), ("mlp/dense_mixed_float16", "float32")))
+        (all_alike,) = found(self.id, FIXTURES / MIXED, ON_CPU)
+        assert all_alike.remedy == Remedy(fix=Fix.UNSAFE, to="float32")
 
 
 class TestConstantOutOfRange(MadeContract):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from policytool import opaque
 from policytool.planning.keep._base import KeepRule
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ _ENCODERS: Final = frozenset({"CategoryEncoding", "Discretization", "Hashing", "
 def find(subject: Subject, _policy: Policy) -> Iterator[tuple[int, str]]:
     """Yield the layers of these classes; those whose dtype is no float keep it anyway."""
     for index, site in enumerate(subject.sites):
-        if site.class_name in _ENCODERS and site.registered_name in {None, site.class_name}:
+        if site.class_name in _ENCODERS and not opaque.is_opaque(site):
             yield index, "it encodes ids or categories with ops that have no 16-bit form"
 
 

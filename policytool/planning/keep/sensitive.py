@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from policytool import opaque
 from policytool.planning.keep._base import KeepRule
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def find(subject: Subject, policy: Policy) -> Iterator[tuple[int, str]]:
 
 def reason(library: str, site: Site, policy: str) -> str | None:
     """Return what goes wrong with a layer under a policy, in the library that loads it; None where nothing is known to."""
-    if site.registered_name not in {None, site.class_name}:
+    if opaque.is_opaque(site):
         return None
     config: Mapping[str, object] = site.config or {}
     rows = (row for row in SENSITIVE if site.class_name in row.class_names and library in row.libraries and policy in row.policies)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
+from policytool import opaque
 from policytool.planning.keep._base import KeepRule
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def find(subject: Subject, policy: Policy) -> Iterator[tuple[int, str]]:
 
 def reason(site: Site) -> str | None:
     """Return what goes wrong with a layer in float16; None for other layers and smaller windows."""
-    if site.class_name not in _RANKS:
+    if site.class_name not in _RANKS or opaque.is_opaque(site):
         return None
     size = (site.config or {}).get("pool_size")
     sides = size if isinstance(size, list) else [size] * _RANKS[site.class_name]

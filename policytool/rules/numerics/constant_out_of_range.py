@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from policytool import opaque
 from policytool.finding import Fix, Severity
 from policytool.planning.narrowing import compute_dtype
 from policytool.rules._base import Rule
@@ -32,7 +33,7 @@ def check(case: Case, question: Question) -> Iterator[Finding]:
     if subject is None:
         return
     for index, site in enumerate(subject.sites):
-        if compute_dtype(subject, index) == "float16" and site.registered_name in {None, site.class_name}:
+        if compute_dtype(subject, index) == "float16" and not opaque.is_opaque(site):
             layer = subject.layers[index]
             for key, value, becomes in out_of_range(site.class_name, subject.config(index)):
                 message = f"{layer.path} ({site.class_name}) computes in float16, in which its {key} of {value:g} is {becomes}"

@@ -50,10 +50,10 @@ def check(case: Case, question: Question) -> Iterator[Finding]:
     for index, site in enumerate(subject.sites):
         epsilon = number(subject.config(index).get("epsilon"))
         if epsilon is not None and 0 < epsilon < SMALLEST_NORMAL and compute_dtype(subject, index) == "float16":
-            own = site.registered_name in {None, site.class_name}
-            if own and any((subject.policy_name(index) or "") in _USED.get(library, {}).get(site.class_name, ()) for library in asked):
-                yield _used(subject, index, epsilon)
-            elif opaque.is_opaque(site) and epsilon <= ROUNDS_TO_ZERO:
+            if not opaque.is_opaque(site):
+                if any((subject.policy_name(index) or "") in _USED.get(library, {}).get(site.class_name, ()) for library in asked):
+                    yield _used(subject, index, epsilon)
+            elif epsilon <= ROUNDS_TO_ZERO:
                 yield _declared(subject, index, epsilon)
     yield from _of_optimizer(subject)
 

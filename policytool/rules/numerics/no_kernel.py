@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from policytool import kernels
+from policytool import kernels, opaque
 from policytool.finding import Fix, Severity
 from policytool.planning.narrowing import compute_dtype
 from policytool.rules._base import Device, Needs, Rule
@@ -49,7 +49,7 @@ def check(case: Case, question: Question) -> Iterator[Finding]:
 
 def _of_layer(subject: Subject, index: int, asked: Iterable[str], device: Device) -> tuple[str, ...]:
     site, policy = subject.sites[index], subject.policy_name(index)
-    if policy is None or compute_dtype(subject, index) not in _JUDGED or site.registered_name not in {None, site.class_name}:
+    if policy is None or compute_dtype(subject, index) not in _JUDGED or opaque.is_opaque(site):
         return ()
     activation = subject.config(index).get("activation")
     name = activation if isinstance(activation, str) else None
