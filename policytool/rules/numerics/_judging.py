@@ -47,13 +47,18 @@ def computes_half(subject: Subject, index: int) -> bool:
     return compute_dtype(subject, index) in HALVES and not subject.is_input(index)
 
 
-def to_float32(subject: Subject, indices: Iterable[int]) -> Remedy | None:
-    """Return what sets layers to float32, each where its policy stands; None where that is nowhere."""
+def to_policy(subject: Subject, indices: Iterable[int], policy: str) -> Remedy | None:
+    """Return what sets layers to a policy, each where its own stands; None where that is nowhere."""
     paths = [subject.layers[found].path for index in indices if (found := _holder(subject, index)) is not None]
     if not paths:
         return None
-    assignments = tuple((path, "float32") for path in dict.fromkeys(paths))
+    assignments = tuple((path, policy) for path in dict.fromkeys(paths))
     return Remedy(fix=Fix.UNSAFE, assignments=assignments, retrace=has_graph(subject) or _takes_retracing(subject, assignments))
+
+
+def to_float32(subject: Subject, indices: Iterable[int]) -> Remedy | None:
+    """Return what sets layers to float32; None where nothing does."""
+    return to_policy(subject, indices, "float32")
 
 
 def has_graph(subject: Subject) -> bool:

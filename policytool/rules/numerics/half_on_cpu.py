@@ -14,9 +14,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.finding import Fix, Remedy, Severity
+from policytool.planning.base import base_policy
 from policytool.planning.narrowing import compute_dtype
 from policytool.rules._base import Device, Needs, Rule
-from policytool.rules.numerics._judging import has_graph, subject_of
+from policytool.rules.numerics._judging import has_graph, subject_of, to_float32
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,24 +26,33 @@ if TYPE_CHECKING:
     from policytool.planning.subject import Subject
     from policytool.rules._base import Case, Question
 
+_HALF: Final = "float16"
+
 
 def check(case: Case, question: Question) -> Iterator[Finding]:
     """Yield one finding for a model that computes in float16."""
     if question.device is not Device.CPU:
         return
     subject = subject_of(case, question)
-    layers = _layers(subject) if subject is not None else 0
+    layers = _layers(subject) if subject is not None else []
     if layers and subject is not None:
-        what = "1 layer with weights computes" if layers == 1 else f"{layers} layers with weights compute"
-        yield RULE.finding(f"{what} in float16, which CPUs do slower than float32", remedy=Remedy(fix=Fix.UNSAFE, to="float32", retrace=has_graph(subject)))
-    elif subject is None and any("float16" in signature.compute_dtypes for signature in case.model.signatures):
-        names = ", ".join(signature.name for signature in case.model.signatures if "float16" in signature.compute_dtypes)
-        advice = "export it anew from a model in float32"
-        yield RULE.finding(f"{names} computes in float16, which CPUs do slower than float32", advice=advice)
+        what = "1 layer with weights computes" if len(layers) == 1 else f"{len(layers)} layers with weights compute"
+        yield RULE.finding(f"{what} in float16, which CPUs do slower than float32", remedy=_remedy(subject, layers))
+    elif subject is None and (names := [signature.name for signature in case.model.signatures if _HALF in signature.compute_dtypes]):
+        message = f"{', '.join(names)} {'computes' if len(names) == 1 else 'compute'} in float16, which CPUs do slower than float32"
+        yield RULE.finding(message, advice="export it anew from a model in float32")
 
 
-def _layers(subject: Subject) -> int:
-    return sum(compute_dtype(subject, index) == "float16" and subject.has_weights(index) for index in range(len(subject.sites)))
+def _layers(subject: Subject) -> list[int]:
+    return [index for index in range(len(subject.sites)) if compute_dtype(subject, index) == _HALF and subject.has_weights(index)]
+
+
+def _remedy(subject: Subject, layers: list[int]) -> Remedy | None:
+    """Return ``--to float32`` where the layers follow the model's policy; it passes over those that do not."""
+    base = base_policy(subject)
+    if all(subject.policy_name(index) == base for index in layers):
+        return Remedy(fix=Fix.UNSAFE, to="float32", retrace=has_graph(subject))
+    return to_float32(subject, layers)
 
 
 RULE: Final = Rule(

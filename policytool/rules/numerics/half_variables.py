@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.finding import Fix, Remedy, Severity
 from policytool.planning.base import base_policy
 from policytool.rules._base import Rule
-from policytool.rules.numerics._judging import HALVES, has_graph, subject_of
+from policytool.rules.numerics._judging import HALVES, has_graph, subject_of, to_policy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,10 +48,9 @@ def _finding(subject: Subject, dtype: str, indices: list[int]) -> Finding:
     keeps = "1 layer trains its variables" if len(paths) == 1 else f"{len(paths)} layers train their variables"
     mixed = f"mixed_{dtype}"
     if base_policy(subject) == dtype:
-        remedy = Remedy(fix=Fix.UNSAFE, to=mixed, retrace=has_graph(subject))
+        remedy: Remedy | None = Remedy(fix=Fix.UNSAFE, to=mixed, retrace=has_graph(subject))
     else:
-        assignments = tuple((subject.layers[index].path, mixed) for index in indices if subject.can_say(index))
-        remedy = Remedy(fix=Fix.UNSAFE, assignments=assignments, retrace=has_graph(subject))
+        remedy = to_policy(subject, indices, mixed)
     return RULE.finding(f"{keeps} in {dtype}, and small updates are lost ({listed})", detail=dtype, remedy=remedy)
 
 
