@@ -15,12 +15,17 @@ if TYPE_CHECKING:
 _CASTABLE: Final = frozenset({"float16", "bfloat16", "float32", "float64"})
 
 
-def compute_dtype(subject: Subject, index: int) -> str | None:
-    """Return what a layer computes in: in Keras 3, the layer in a TimeDistributed computes as the TimeDistributed does."""
+def deciding(subject: Subject, index: int) -> int:
+    """Return the layer whose policy says what a layer computes in: in Keras 3, the layer in a TimeDistributed computes as the TimeDistributed does."""
     site = subject.sites[index]
     if subject.is_keras3 and site.parent is not None and site.attribute == "layer" and subject.sites[site.parent].class_name == "TimeDistributed":
-        return compute_dtype(subject, site.parent)
-    return subject.layers[index].compute_dtype
+        return deciding(subject, site.parent)
+    return index
+
+
+def compute_dtype(subject: Subject, index: int) -> str | None:
+    """Return what a layer computes in."""
+    return subject.layers[deciding(subject, index)].compute_dtype
 
 
 def narrowed(subject: Subject, libraries: Iterable[str]) -> Mapping[tuple[str, ...], str]:

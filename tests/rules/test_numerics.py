@@ -472,6 +472,8 @@ class TestHalfOnCpu(RuleContract):
         """``--to`` changes those that follow the model's policy, and none of them does."""
         (one,) = found(self.id, FIXTURES / "keras3.15/per_layer.keras", ON_CPU)
         assert one.remedy == Remedy(fix=Fix.UNSAFE, assignments=(("mlp/dense_float16", "float32"), ("mlp/dense_mixed_float16", "float32")))
+        (inner,) = found(self.id, FIXTURES / "keras3.0/wrappers_mixed.json", ON_CPU)  # which computes as its TimeDistributed does
+        assert inner.remedy == Remedy(fix=Fix.UNSAFE, assignments=(("net/out_mixed", "float32"),))
         (all_alike,) = found(self.id, FIXTURES / MIXED, ON_CPU)
         assert all_alike.remedy == Remedy(fix=Fix.UNSAFE, to="float32")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from policytool import planning
 from policytool.finding import Fix, Remedy
 from policytool.planning import options, targets
-from policytool.planning.narrowing import compute_dtype
+from policytool.planning.narrowing import compute_dtype, deciding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -57,8 +57,8 @@ def to_policy(subject: Subject, indices: Iterable[int], policy: str) -> Remedy |
 
 
 def to_float32(subject: Subject, indices: Iterable[int]) -> Remedy | None:
-    """Return what sets layers to float32; None where nothing does."""
-    return to_policy(subject, indices, "float32")
+    """Return what has layers compute in float32, each by the policy that decides; None where nothing does."""
+    return to_policy(subject, [deciding(subject, index) for index in indices], "float32")
 
 
 def has_graph(subject: Subject) -> bool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.finding import Fix, Remedy, Severity
 from policytool.planning.base import base_policy
-from policytool.planning.narrowing import compute_dtype
+from policytool.planning.narrowing import compute_dtype, deciding
 from policytool.rules._base import Device, Needs, Rule
 from policytool.rules.numerics._judging import has_graph, subject_of, to_float32
 
@@ -50,7 +50,7 @@ def _layers(subject: Subject) -> list[int]:
 def _remedy(subject: Subject, layers: list[int]) -> Remedy | None:
     """Return ``--to float32`` where the layers follow the model's policy; it passes over those that do not."""
     base = base_policy(subject)
-    if all(subject.policy_name(index) == base for index in layers):
+    if all(subject.policy_name(deciding(subject, index)) == base for index in layers):
         return Remedy(fix=Fix.UNSAFE, to="float32", retrace=has_graph(subject))
     return to_float32(subject, layers)
 
