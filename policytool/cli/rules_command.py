@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-import posixpath
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -16,6 +14,7 @@ from policytool.finding import Severity
 from policytool.reports import _reference
 from policytool.reports._jsonwriting import written
 from policytool.reports._layout import wrapped
+from policytool.selecting.selectors import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,8 +61,8 @@ def named(text: str) -> Rule:
     asked = text.lower().replace("_", "-")
     if asked in by:
         return by[asked]
-    near = max(by, key=lambda key: (difflib.SequenceMatcher(None, asked, key).ratio(), len(posixpath.commonprefix([asked, key]))))
-    hint = f"; the nearest is {by[near].id} {by[near].name}"
+    near = by[nearest(asked, by)]
+    hint = f"; the nearest is {near.id} {near.name}"
     raise UsageError(f"no rule has the id or the name {text!r}{hint}; `policytool rules` lists all of them")
 
 

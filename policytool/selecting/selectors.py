@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -45,7 +46,8 @@ def selector(text: str, option: str) -> Selector:
     begun = frozenset(rule.id for rule in rules.RULES if rule.id.startswith(text))
     if _BEGINNING.fullmatch(text) and (begun or text in rules.FAMILIES):
         return Selector(text=text, rules=begun, weight=len(text))
-    raise UsageError(f"{option} {text!r} is no rule; the nearest is {_nearest(text)}, and `policytool rules` lists all of them")
+    known = (ALL, *rules.FAMILIES, *(rule.id for rule in rules.RULES), *(rule.name for rule in rules.RULES))
+    raise UsageError(f"{option} {text!r} is no rule; the nearest is {nearest(text, known)}, and `policytool rules` lists all of them")
 
 
 def selectors(words: Iterable[str], option: str) -> tuple[Selector, ...]:
@@ -95,7 +97,9 @@ def _weight(identifier: str, words: Iterable[Selector]) -> int:
     return max((word.weight for word in words if identifier in word.rules), default=-1)
 
 
-def _nearest(text: str) -> str:
-    """Return the word that means rules and looks most like another."""
-    known = (ALL, *rules.FAMILIES, *(rule.id for rule in rules.RULES), *(rule.name for rule in rules.RULES))
-    return max(known, key=lambda word: SequenceMatcher(a=text.casefold(), b=word.casefold(), autojunk=False).ratio())
+def nearest(text: str, known: Iterable[str]) -> str:
+    """Return the word that looks most like another; of those that do equally, the one that begins like it."""
+    asked = text.casefold()
+    return max(
+        known, key=lambda word: (SequenceMatcher(a=asked, b=word.casefold(), autojunk=False).ratio(), len(posixpath.commonprefix([asked, word.casefold()])))
+    )
