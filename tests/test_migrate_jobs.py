@@ -192,7 +192,7 @@ def test_inputs_that_meet_are_done_in_their_order(
             shutil.copy(shard, (tmp_path / "one" / name).parent / shard.name)
     (tmp_path / "one/out").mkdir()
     meddling(DELAY)
-    both(tmp_path, monkeypatch, *(("migrate", *models, *rest, *options) for options in (("--diff",), (), (), ("--overwrite",))))
+    both(tmp_path, monkeypatch, *(("migrate", *models, *rest, *options) for options in ((), ("--overwrite",))))
 
 
 def test_inputs_that_do_not_meet_overtake_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meddling: Any) -> None:
