@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from policytool import plan, remedies
 from policytool.discovery import shown
@@ -187,7 +187,7 @@ def _looked_at_again(attempt: Attempt, before: Audited, after: Audited) -> Attem
     done = attempt.mended
     stays = (Unmended(finding=finding, reason="migrate did what mends it, and it is found as before") for finding in done.gone if finding in still)
     unmended = [finding for finding in before.findings if finding not in still and finding not in done.gone]
-    vanished = Counter(finding.rule for finding in unmended if finding.severity is not Severity.NOTE)  # a note says of itself that nothing is lost
+    vanished = Counter(finding.rule for finding in unmended if finding.rule.startswith(_TRAINING) and finding.severity is not Severity.NOTE)
     return replace(
         attempt,
         after=after,
@@ -198,6 +198,10 @@ def _looked_at_again(attempt: Attempt, before: Audited, after: Audited) -> Attem
             warnings=(*done.warnings, *(_vanished(rule, count) for rule, count in vanished.items())),
         ),
     )
+
+
+_TRAINING: Final = "PT2"
+"""The family about what gets lost without a word; any other finding that goes with what was mended is gone for good, and a note lost nothing."""
 
 
 def _vanished(rule: str, count: int) -> str:
