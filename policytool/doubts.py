@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -33,6 +34,13 @@ _TRIED: Final = frozenset({"Cast"})
 _CALIBRATED: Final = frozenset({"GPTQDTypePolicy", "AWQDTypePolicy"})
 _KERAS3: Final = frozenset(loader for loader in LOADERS if loader.startswith("keras3"))
 _BEFORE_VOCABULARIES: Final = frozenset({"tf2.3", "tf2.4", "tf2.5"})
+_BEFORE_AXES: Final = frozenset({"keras3.0", "keras3.3", "keras3.6"})
+"""The releases of Keras 3 that leave out an axis that is a number, too."""
+
+_LAST: Final = -1
+_INNER: Final = frozenset({1, 2, -2})
+"""Axes that are not the last of most tensors; those beyond mostly are, so that to leave them out changes nothing."""
+
 _OPS: Final = frozenset({"TFOpLambda", "SlicingOpLambda", "ClassMethod", "InstanceMethod", "InstanceProperty", "TensorFlowOpLayer"})
 
 
@@ -50,11 +58,12 @@ def of(evidence: Evidence, origins: Sequence[Origin], sites: Sequence[Site], fou
     about = [doubt for alike in found for doubt in _about(evidence.document, alike)]
     return (
         *_untried(origins),
-        *_merged(about),
+        *_merged((*about, *_axes(evidence.document, sites))),
         *_operations(evidence.features),
         *_calibrated(evidence.features),
         *_shared(evidence.features, sites),
         *_ordered(evidence, sites),
+        *_reshaped(evidence),
     )
 
 
@@ -93,6 +102,27 @@ def _ordered(evidence: Evidence, sites: Sequence[Site]) -> Iterator[Doubt]:
     if evidence.document.format == "h5" and len(inputs) > 1 and not keras3:
         reason = "Keras 3.6 may order the layers of a model with several inputs otherwise than the file"
         yield Doubt(cause=Cause(kind=Obstacle.STORAGE, reason=reason, layers=tuple(path_of(site.names) for site in inputs)), loaders=frozenset({"keras3.6"}))
+
+
+def _reshaped(evidence: Evidence) -> Iterator[Doubt]:
+    if evidence.document.format == "h5" and evidence.features.shape_in_layer:
+        reason = "the first layer says the shape of its input, which Keras 3 takes for that without the batch: the model is built for a dimension more"
+        yield Doubt(cause=Cause(kind=Obstacle.MODEL, reason=reason), loaders=_KERAS3)
+
+
+def _axes(document: Document, sites: Sequence[Site]) -> Iterator[Doubt]:
+    """Tell of axes that Keras 3 leaves out when it reads HDF5, and takes to be the last (``saving_utils.model_from_config``, 3.0 to 3.15)."""
+    if document.format != "h5":
+        return
+    for site in sites:
+        axis = site.config.get("axis", _LAST) if site.config is not None and site.parent is not None and sites[site.parent].is_model else _LAST
+        if axis == _LAST or (isinstance(axis, list) and len(axis) == 1):
+            continue
+        several = not isinstance(axis, int)
+        if several or (site.class_name not in _OPS and axis in _INNER):
+            reason = f"the axis of {site.class_name}, {json.dumps(axis)}, is left out when it is read from HDF5, and the last is taken"
+            cause = Cause(kind=Obstacle.KEY, reason=reason, layers=(path_of(site.names),), class_name=site.class_name, keys=("axis",))
+            yield Doubt(cause=cause, loaders=_KERAS3 if several else _BEFORE_AXES)
 
 
 def _merged(doubts: Sequence[Doubt]) -> Iterator[Doubt]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _CONTAINERS: Final = frozenset({dict, list})
 _HALVES: Final = ("float16", "mixed_float16")
 _MODELS: Final = frozenset({"Functional", "Model", "Sequential"})
+_INPUT: Final = "InputLayer"
 
 
 @dataclass
@@ -51,11 +52,29 @@ class Features:
     """Whether some activation is itself a layer."""
 
     nested_models: bool = False
+    nested_graphs: bool = False
+    """Whether a model is nested that is functional, or is nested in one that is."""
+
     distributed_models: bool = False
     """Whether a TimeDistributed wraps a Sequential."""
 
     shapeless: bool = False
     """Whether a Sequential holds nothing of its input's shape."""
+
+    shape_in_layer: bool = False
+    """Whether the root is a Sequential whose first layer is none of input and says the input's shape, as Keras up to TF 2.1 writes it."""
+
+    dtyped_initializers: set[str] = field(default_factory=set)
+    """Class names of initialisers that say a dtype."""
+
+    slashed: bool = False
+    """Whether a layer's name has a slash."""
+
+    listed_axes: set[str] = field(default_factory=set)
+    """Class names of layers whose axis is a list."""
+
+    float_hashes: bool = False
+    """Whether a Hashing gives numbers of buckets under a dtype that is none of integers."""
 
     half_ops: bool = False
     """Whether an op layer of TF 1.15 to 2.3 has the type float16 written into its op."""
@@ -93,6 +112,7 @@ def of(config: Json, training: Json = None, objects: Iterable[Json] = ()) -> Fea
         found.root_keys = frozenset(config)
         found.root_class = str(config.get("class_name"))
         found.graph_network = config.get("is_graph_network") is True
+        found.shape_in_layer = _says_shape(config)
     pending: list[Json] = [config, training]
     while pending:
         value = pending.pop()
@@ -128,6 +148,7 @@ def _note_config(class_name: str, config: dict[str, Json], found: Features) -> N
     if "trainable" in config:
         _note_nested(config, found)
         _note_policy(class_name, config, found)
+        _note_arguments(class_name, config, found)
     if "output_layers" in config:
         _note_outputs(config, found)
     if "node_def" in config and "DT_HALF" in str(config["node_def"]):
@@ -151,6 +172,27 @@ def _note_policy(class_name: str, config: dict[str, Json], found: Features) -> N
             found.drawn.add((str(value.get("class_name")), name))
 
 
+def _note_arguments(class_name: str, config: dict[str, Json], found: Features) -> None:
+    for key, value in config.items():
+        if key.endswith("_initializer") and isinstance(value, dict) and isinstance(inner := value.get("config"), dict) and "dtype" in inner:
+            found.dtyped_initializers.add(str(value.get("class_name")))
+    name = config.get("name")
+    found.slashed |= isinstance(name, str) and "/" in name
+    if isinstance(config.get("axis"), list):
+        found.listed_axes.add(class_name)
+    if class_name == "Hashing" and config.get("output_mode", "int") == "int":
+        dtype = config.get("dtype")
+        found.float_hashes |= isinstance(dtype, str) and not dtype.startswith("int")
+
+
+def _says_shape(root: dict[str, Json]) -> bool:
+    config = root.get("config")
+    layers = config.get("layers") if isinstance(config, dict) else None
+    first = layers[0] if root.get("class_name") == "Sequential" and isinstance(layers, list) and layers else None
+    inner = first.get("config") if isinstance(first, dict) and text_at(first, "class_name") not in {_INPUT, *_MODELS} else None
+    return isinstance(inner, dict) and "batch_input_shape" in inner
+
+
 def _note_nested(config: dict[str, Json], found: Features) -> None:
     for key, value in config.items():
         first = value[0] if isinstance(value, list) and value and key == "cells" else value
@@ -163,7 +205,9 @@ def _note_nested(config: dict[str, Json], found: Features) -> None:
 def _note_model(class_name: str, config: dict[str, Json], found: Features) -> None:
     listed = config["layers"]
     layers = [layer for layer in listed if isinstance(layer, dict)] if isinstance(listed, list) else []
-    found.nested_models |= any(text_at(layer, "class_name") in _MODELS for layer in layers)
+    nested = {text_at(layer, "class_name") for layer in layers} & _MODELS
+    found.nested_models |= bool(nested)
+    found.nested_graphs |= bool(nested) and {class_name, *nested} != {"Sequential"}
     if class_name == "Sequential" and layers and "build_input_shape" not in config:
         first = layers[0].get("config")
         found.shapeless |= isinstance(first, dict) and not {"batch_input_shape", "batch_shape"} & set(first) and "layers" not in first

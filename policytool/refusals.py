@@ -121,6 +121,9 @@ _KERAS3_POLICIES: Final = (
     "AWQDTypePolicy",
 )
 
+_DTYPED: Final = frozenset({"Constant"})
+"""The initialiser of Keras 3 that takes a dtype."""
+
 REFUSALS: Final[tuple[Refusal, ...]] = (
     # containers
     _row(Obstacle.CONTAINER, "savedmodel", "keras3.0 to keras3.15", "Keras 3 loads no SavedModels", lambda _: True),
@@ -309,7 +312,7 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "h5",
         "tf1.15 to keras3.15",
         "a Sequential without an input shape, which has no variables to load into",
-        lambda found: found.features.shapeless and found.features.root_class == "Sequential",
+        lambda found: found.features.shapeless and found.features.root_class == "Sequential" and bool(found.document.tensors),
     ),
     # Keras 3 in older Keras 3
     _row(
@@ -340,7 +343,49 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "h5",
         "keras3.0 to keras3.15",
         "nested models, whose graph Keras 3 misreads",
-        lambda found: found.features.nested_models and not _is_keras3(found),
+        lambda found: found.features.nested_graphs and not _is_keras3(found),
+    ),
+    _row(
+        Obstacle.GRAPH,
+        "h5",
+        "keras3.0 to keras3.15",
+        "MultiHeadAttention gets its value by name, which Keras 3 reads as no tensor from the HDF5 of Keras 2",
+        lambda found: _class("MultiHeadAttention")(found) and not _is_keras3(found) and not found.has_key("MultiHeadAttention", "query_shape"),
+    ),
+    _row(
+        Obstacle.KEY,
+        "keras",
+        "keras3.0 to keras3.15",
+        "the axis of a BatchNormalization is a list, as Keras 2 writes it, and Keras 3 takes a number alone",
+        lambda found: "BatchNormalization" in found.features.listed_axes,
+    ),
+    _row(
+        Obstacle.KEY,
+        _ALL_CONFIGS,
+        "keras3.0 to keras3.15",
+        "an initialiser has a dtype, as TF 1 writes it, which those of Keras 3 do not take",
+        lambda found: bool(found.features.dtyped_initializers - _DTYPED),
+    ),
+    _row(
+        Obstacle.KEY,
+        _ALL_CONFIGS,
+        "keras3.0 to keras3.15",
+        "Discretization has trainable, a key that Keras 3 does not take",
+        _key("Discretization", "trainable"),
+    ),
+    _row(
+        Obstacle.KEY,
+        "h5 keras",
+        "keras3.0 to keras3.15",
+        "a layer's name has a slash, which Keras 3 does not take",
+        lambda found: found.features.slashed,
+    ),
+    _row(
+        Obstacle.DTYPE,
+        _ALL_CONFIGS,
+        "keras3.0 to keras3.15",
+        "a Hashing has another dtype than one of integers, as it has up to TF 2.5",
+        lambda found: found.features.float_hashes,
     ),
     _row(
         Obstacle.KEY,

@@ -116,6 +116,11 @@ def _is_loss_of_keras2(loss: Json) -> bool:
     return isinstance(config, dict) and (config.get("reduction") == "auto" or "fn" in config)
 
 
+def _schedule_alone(found: Evidence) -> bool:
+    rate = found.inner.get("learning_rate")
+    return isinstance(rate, dict) and "class_name" in rate and "module" not in rate
+
+
 def _has_slots(found: Evidence) -> bool:
     return any(tensor.shape for tensor in found.document.state)
 
@@ -149,6 +154,12 @@ REFUSALS: Final[tuple[Row, ...]] = (
     ),
     _row("savedmodel", "tf2.2", "TF 2.3 and later leave out sample_weight_mode", lambda found: _lacks(found.configuration, "sample_weight_mode")),
     _row("h5", "keras3.0 to keras3.15", "the optimizer's learning rate is called lr, as Keras up to 2.2 wrote it", lambda found: "lr" in found.inner),
+    _row(
+        "h5",
+        "keras3.0 to keras3.15",
+        "the learning rate is a schedule that is named without its module, where Keras 3 does not find it",
+        _schedule_alone,
+    ),
     _row(
         "h5",
         "keras3.0 to keras3.15",

@@ -100,7 +100,22 @@ def test_every_row_applies_to_some_fixture() -> None:
             if "compiled" in row:
                 found = _evidence(_document(file, migrated=name != RECORDS[0]))
                 unseen = [row for row in unseen if row.format != found.document.format or not row.shows(found)]
-    assert {row.reason.split(",")[0] for row in unseen} == {"the loss has a name that Keras 3 has not", "the loss is an object of Keras 2"}
+    assert {row.reason.split(",")[0] for row in unseen} == {
+        "the learning rate is a schedule that is named without its module",
+        "the loss has a name that Keras 3 has not",
+        "the loss is an object of Keras 2",
+    }
+
+
+def test_schedules() -> None:
+    """Keras 3 does not find a schedule of Keras 2 in HDF5, and finds its own, which say their module (TF 1.15, 2.4, Keras 3.15 in Keras 3.15)."""
+    found = _evidence(_document("keras2.3.1/default_float32_compiled.h5", migrated=False))
+    rate: dict[str, Any] = {"class_name": "ExponentialDecay", "config": {"initial_learning_rate": 0.1, "decay_steps": 10, "decay_rate": 0.9}}
+    for module, refused in (({}, True), ({"module": "keras.optimizers.schedules"}, False)):
+        optimizer: Any = {"class_name": "Adam", "config": {"name": "Adam", "learning_rate": {**rate, **module}}}
+        other = replace(found, optimizer=optimizer, configuration={"loss": "mean_squared_error"})
+        assert (first(REFUSALS, other, "keras3.15") is not None) is refused
+        assert first(REFUSALS, other, "tf2.15") is None
 
 
 @pytest.mark.parametrize(
