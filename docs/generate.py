@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.console import Console
 from rich.text import Text
 
-from policytool import accepted, planning, policy, reading, recognition
+from policytool import planning, policy, reading, recognition
 from policytool.errors import SpellingError
 from policytool.generations import GENERATIONS
+from policytool.loaders import accepted
+from policytool.loaders.refusals import LOADERS, REFUSALS
 from policytool.operations import inspection
-from policytool.refusals import LOADERS, REFUSALS
 from policytool.reports import REPORTERS, View, _reference
 from policytool.rules import FAMILIES, RULES
 
@@ -81,7 +82,7 @@ def loaders_page() -> str:
     lines = [
         "# Which loader takes which file",
         "",
-        "Written by `make docs` from `policytool/refusals.py` and `policytool/data/layer_arguments.json`. What is asked is",
+        "Written by `make docs` from `policytool/loaders/refusals.py` and `policytool/data/layer_arguments.json`. What is asked is",
         "`load_model(path, compile=False)` under a default global policy. The loaders that were asked: " + ", ".join(LOADERS) + ".",
         "",
         "There are three answers. A loader *refuses* a file for a cause of the tables below. It *loads* a file in which nothing is left open.",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from policytool import accepted
-from policytool.refusals import LOADERS
+from policytool.loaders import accepted
+from policytool.loaders.refusals import LOADERS
 from tests.conftest import FIXTURES
 
 DENSE: Final = {"units": 4, "activation": "linear"}

@@ -41,8 +41,8 @@ LEVELS: Final = (
     {"model", "plan", "comparison", "finding", "jsonedit", "yamledit"},
     # L3 files and spellings to values
     {
-        *("formats", "generations", "features", "provenance", "tree", "training", "refusals", "training_refusals", "loaders", "opaque"),
-        *("capabilities", "kernels", "hazards", "accepted", "serialised", "doubts"),
+        *("formats", "generations", "features", "provenance", "tree", "training", "loaders", "opaque"),
+        *("capabilities", "kernels", "hazards"),
     },
     # L4 from a path to a model, and to its stored values
     {"recognition", "resolving", "traced", "reading", "discovery", "values"},

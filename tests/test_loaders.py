@@ -16,9 +16,9 @@ import pytest
 
 import policytool
 from policytool import features, planning, provenance, reading, recognition
+from policytool.loaders.refusals import LOADERS, REFUSALS, Evidence
 from policytool.model import Cause, Obstacle, Verdict
 from policytool.planning.applied import applied
-from policytool.refusals import LOADERS, REFUSALS, Evidence
 from policytool.reports._words import loader_lines
 from tests.conftest import MIXED_SAVEDMODEL
 from tests.test_loaders_configs import REFUSED_CONFIGS

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 import policytool
-from policytool.refusals import LOADERS
+from policytool.loaders.refusals import LOADERS
 from tests.building import Config, dense, h5_model, keras_members, keras_zip, sequential
 
 if TYPE_CHECKING:

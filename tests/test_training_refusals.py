@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from policytool import planning, reading, recognition, training_refusals
+from policytool import planning, reading, recognition
+from policytool.loaders import training_refusals
+from policytool.loaders.refusals import LOADERS
+from policytool.loaders.training_refusals import LOST, REFUSALS, Evidence, first
 from policytool.planning.applied import applied
-from policytool.refusals import LOADERS
-from policytool.training_refusals import LOST, REFUSALS, Evidence, first
 from tests.conftest import FIXTURES
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool import capabilities, opaque
+from policytool.loaders.refusals import LOADERS
 from policytool.model import Cause, Obstacle
 from policytool.plan import Kind, Refusal
 from policytool.planning import foreign, propagation
 from policytool.planning.decisions import Decisions
 from policytool.planning.propagation import GRAPH_OPS
 from policytool.policy import Policy
-from policytool.refusals import LOADERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

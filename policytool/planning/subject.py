@@ -60,7 +60,7 @@ class Subject:
 
     @property
     def loader(self) -> str:
-        """The newest release of the library that loads files of this kind, as :mod:`policytool.refusals` names it."""
+        """The newest release of the library that loads files of this kind, as :mod:`policytool.loaders.refusals` names it."""
         return "keras3.15" if self.is_keras3 else "tf_keras2.21"
 
     @cached_property

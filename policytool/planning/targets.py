@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.errors import UsageError
 from policytool.generations import GENERATIONS
-from policytool.refusals import LOADERS
+from policytool.loaders.refusals import LOADERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from policytool.loaders.refusals import LOADERS
 from policytool.plan import REWRITTEN
 from policytool.policy import Dynamic, Fixed
-from policytool.refusals import LOADERS
 from policytool.reports._traced import contradictions
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from policytool.refusals import LOADERS
+from policytool.loaders.refusals import LOADERS
 from tests.compat.cases import CASES, LIBRARIES, job
 from tests.conftest import FIXTURES, ROOT
 from tests.test_truth import report

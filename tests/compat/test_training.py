@@ -1,5 +1,5 @@
 """
-The newest tf_keras and Keras make of saved training configurations what the rows of ``policytool/training_refusals.py`` say.
+The newest tf_keras and Keras make of saved training configurations what the rows of ``policytool/loaders/training_refusals.py`` say.
 
 They are asked by the programs that wrote ``fixtures/loads.json`` and ``fixtures/training_state.json``.
 """
@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from policytool import reading, recognition, training_refusals
-from policytool.training_refusals import LOST, REFUSALS, Evidence, first
+from policytool import reading, recognition
+from policytool.loaders import training_refusals
+from policytool.loaders.training_refusals import LOST, REFUSALS, Evidence, first
 from tests.compat.asking import ENVIRONMENT, SECONDS
 from tests.compat.cases import LIBRARIES
 from tests.conftest import FIXTURES

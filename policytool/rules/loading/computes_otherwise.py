@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool import accepted, serialised
 from policytool.finding import Severity
+from policytool.loaders import accepted, serialised
 from policytool.model import Cause, Obstacle
 from policytool.rules._base import Needs, Rule
 from policytool.rules.loading import _targets

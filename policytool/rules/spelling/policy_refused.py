@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final
 
 from policytool import features, planning
 from policytool.finding import Fix, Remedy, Severity
+from policytool.loaders.refusals import REFUSALS, Evidence
 from policytool.model import Obstacle
 from policytool.policy import PolicyMap
-from policytool.refusals import REFUSALS, Evidence
 from policytool.rules._base import Needs, Rule
 from policytool.rules.spelling._spelled import everywhere, told
 

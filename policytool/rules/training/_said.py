@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool import training_refusals
+from policytool.loaders import training_refusals
 from policytool.planning import loss_scale
 from policytool.tree import Unspelled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from policytool.loaders.training_refusals import Evidence
     from policytool.planning.loss_scale import Verdict
     from policytool.rules._base import Case, Question
-    from policytool.training_refusals import Evidence
 
 _KEEP_SCALES: Final = frozenset({"tf2.1", "tf2.2", "tf2.3"})
 """The loaders that give a policy its loss scale back."""

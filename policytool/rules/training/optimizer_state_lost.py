@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool import training_refusals
 from policytool.finding import Severity
+from policytool.loaders import training_refusals
 from policytool.rules._base import Needs, Rule
 from policytool.rules.training._said import evidence, takers
 

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Final
 
 from policytool import planning
 from policytool.finding import Fix, Remedy, Severity
+from policytool.loaders.training_refusals import INNER_STATE
 from policytool.plan import Kind
 from policytool.planning import loss_scale
 from policytool.planning.base import base_policy
 from policytool.planning.options import LossScales
 from policytool.rules._base import Rule
-from policytool.training_refusals import INNER_STATE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

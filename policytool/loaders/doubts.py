@@ -6,10 +6,10 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from policytool import accepted
+from policytool.loaders import accepted
+from policytool.loaders.refusals import LOADERS
 from policytool.model import Cause, Obstacle
 from policytool.opaque import OPAQUE_CLASSES
-from policytool.refusals import LOADERS
 from policytool.tree import INPUT_CLASS, path_of
 
 if TYPE_CHECKING:
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from policytool.document import Document
     from policytool.features import Features
+    from policytool.loaders.refusals import Evidence
+    from policytool.loaders.serialised import Alike
     from policytool.provenance import Origin
-    from policytool.refusals import Evidence
-    from policytool.serialised import Alike
     from policytool.tree import Site
 
 UNTRIED: Final = frozenset({"keras1"})

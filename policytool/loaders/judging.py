@@ -1,9 +1,9 @@
 """
 Which loaders take a file, as far as its container and its config decide it: ``load_model(path, compile=False)`` under a default global policy.
 
-There are three answers. A loader refuses a file for a cause that was measured: a row of :mod:`policytool.refusals`, a class or a key of
-:mod:`policytool.accepted`, a dtype of :mod:`policytool.capabilities`. It loads a file in which nothing is left open. Otherwise it is not judged,
-and :mod:`policytool.doubts` says why.
+There are three answers. A loader refuses a file for a cause that was measured: a row of :mod:`policytool.loaders.refusals`, a class or a key of
+:mod:`policytool.loaders.accepted`, a dtype of :mod:`policytool.capabilities`. It loads a file in which nothing is left open. Otherwise it is not judged,
+and :mod:`policytool.loaders.doubts` says why.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool import accepted, capabilities, doubts, serialised
+from policytool import capabilities
+from policytool.loaders import accepted, doubts, serialised
+from policytool.loaders.refusals import LOADERS, REFUSALS, Evidence, Refusal
 from policytool.model import Cause, Obstacle, Verdict
 from policytool.opaque import OPAQUE_CLASSES
-from policytool.refusals import LOADERS, REFUSALS, Evidence, Refusal
 from policytool.tree import MODEL_CLASSES
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 
     from policytool.document import Document
     from policytool.features import Features
+    from policytool.loaders.serialised import Alike
     from policytool.provenance import Origin
-    from policytool.serialised import Alike
     from policytool.tree import Site
 
 _EVERYWHERE: Final = "float32"

@@ -126,7 +126,7 @@ def text(value: object) -> str:
 @cache
 def measured() -> Facts:
     """Return the data."""
-    data: Facts = json.loads(Path(__file__).with_name("data").joinpath("layer_arguments.json").read_text(encoding="utf-8"))
+    data: Facts = json.loads(Path(__file__).parents[1].joinpath("data", "layer_arguments.json").read_text(encoding="utf-8"))
     return data
 
 

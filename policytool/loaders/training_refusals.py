@@ -3,7 +3,7 @@ What loaders make of a saved training configuration: why they refuse it, and wha
 
 The rows stand for what the real loaders said of the fixtures with ``compile=True`` (``fixtures/loads.py``, ``fixtures/training_state.py``), of their
 training configurations with other losses, and with the optimizers of all releases; ``tests/test_training_refusals.py`` holds them against the records.
-They are about files that load with ``compile=False``: for the others see :mod:`policytool.refusals`.
+They are about files that load with ``compile=False``: for the others see :mod:`policytool.loaders.refusals`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 from policytool import training
 from policytool.document import Layout
 from policytool.errors import SpellingError
+from policytool.loaders.refusals import LOADERS
 from policytool.policy import Dynamic
-from policytool.refusals import LOADERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

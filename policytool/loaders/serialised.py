@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from policytool import accepted, opaque
+from policytool import opaque
+from policytool.loaders import accepted
 from policytool.tree import path_of
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ class Alike:
     """Objects of one class whose configs have the same keys."""
 
     kind: str
-    """``layers``, ``initializers`` and so on, as :mod:`policytool.accepted` names them."""
+    """``layers``, ``initializers`` and so on, as :mod:`policytool.loaders.accepted` names them."""
 
     class_name: str
     module: bool
