@@ -62,7 +62,7 @@ class Features:
     """Whether a Sequential holds nothing of its input's shape."""
 
     shape_in_layer: bool = False
-    """Whether the root is a Sequential whose first layer is none of input and says the input's shape, as Keras up to TF 2.1 writes it."""
+    """Whether the root is a Sequential whose first layer is none of input and says the input's shape, itself or in a model, as Keras up to TF 2.1 writes it."""
 
     dtyped_initializers: set[str] = field(default_factory=set)
     """Class names of initialisers that say a dtype."""
@@ -189,8 +189,8 @@ def _says_shape(root: dict[str, Json]) -> bool:
     config = root.get("config")
     layers = config.get("layers") if isinstance(config, dict) else None
     first = layers[0] if root.get("class_name") == "Sequential" and isinstance(layers, list) and layers else None
-    inner = first.get("config") if isinstance(first, dict) and text_at(first, "class_name") not in {_INPUT, *_MODELS} else None
-    return isinstance(inner, dict) and "batch_input_shape" in inner
+    name, inner = (text_at(first, "class_name"), first.get("config")) if isinstance(first, dict) else (None, None)
+    return isinstance(inner, dict) and (name in _MODELS or (name != _INPUT and "batch_input_shape" in inner))
 
 
 def _note_nested(config: dict[str, Json], found: Features) -> None:
