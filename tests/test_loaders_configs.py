@@ -1,7 +1,7 @@
 """
 What the report says of loaders about configs that no fixture has, built as the releases write them.
 
-The real loaders were given models of TF 1.15 to 2.15, tf_keras 2.21 and Keras 3.3 and 3.15 of every layer class, with other arguments than the fixtures have.
+The real loaders were given models of TF 1.15 to 2.15, tf_keras 2.21 and Keras 3.3 and 3.15 of many layer classes, with other arguments than the fixtures have.
 """
 
 from __future__ import annotations
@@ -52,7 +52,10 @@ REFUSED_CONFIGS: Final[tuple[tuple[Config, str], ...]] = (
     ),
     (sequential(FLOATS, dense("block/dense_a")), "a layer's name has a slash, which Keras 3 does not take"),
 )
-"""Configs that Keras 3.0, 3.3, 3.6 and 3.15 refused in HDF5 as other releases wrote them, and why."""
+"""
+Configs that Keras 3 refuses in HDF5, and why. Keras 3.0, 3.3, 3.6 and 3.15 were asked about attention, initialisers and Discretization, 3.0 and 3.15
+about Hashing; a name with a slash was given to 3.3, and the others check it in the same words (``ops/operation.py``).
+"""
 
 OPEN_CONFIGS: Final[tuple[tuple[Config, str, str], ...]] = (
     (sequential(dense(batch_input_shape=[None, 6])), "keras3.0 keras3.15", "the first layer says the shape of its input"),
