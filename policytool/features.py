@@ -55,6 +55,9 @@ class Features:
     nested_graphs: bool = False
     """Whether a model is nested that is functional, or is nested in one that is."""
 
+    nested_in_graphs: bool = False
+    """Whether a model is nested in a functional one."""
+
     distributed_models: bool = False
     """Whether a TimeDistributed wraps a Sequential."""
 
@@ -208,6 +211,7 @@ def _note_model(class_name: str, config: dict[str, Json], found: Features) -> No
     nested = {text_at(layer, "class_name") for layer in layers} & _MODELS
     found.nested_models |= bool(nested)
     found.nested_graphs |= bool(nested) and {class_name, *nested} != {"Sequential"}
+    found.nested_in_graphs |= bool(nested) and class_name != "Sequential"
     if class_name == "Sequential" and layers and "build_input_shape" not in config:
         first = layers[0].get("config")
         found.shapeless |= isinstance(first, dict) and not {"batch_input_shape", "batch_shape"} & set(first) and "layers" not in first

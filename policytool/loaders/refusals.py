@@ -343,7 +343,24 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "h5",
         "keras3.0 to keras3.15",
         "nested models, whose graph Keras 3 misreads",
-        lambda found: found.features.nested_graphs and not _is_keras3(found),
+        lambda found: found.features.nested_in_graphs and not _is_keras3(found),
+    ),
+    *(
+        _row(
+            Obstacle.MODEL,
+            "h5",
+            f"{loader} to {loader}",
+            "a functional model in a Sequential, whose graph it misreads",
+            lambda found: found.features.nested_graphs and not _is_keras3(found),
+        )
+        for loader in ("keras3.0", "keras3.15")  # 3.3 and 3.6 load it
+    ),
+    _row(
+        Obstacle.STORAGE,
+        "h5",
+        "keras3.3 to keras3.3",
+        "a nested model of the class Model, whose variables it counts otherwise",
+        lambda found: found.features.nested_graphs and "Model" in found.features.class_names and not _is_keras3(found),
     ),
     _row(
         Obstacle.GRAPH,
