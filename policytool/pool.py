@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from types import TracebackType
 
-AHEAD: Final = 2
-"""Lines that a process has at a time: the one that it works on, and one more, so that it need not wait until this process has heard of the first."""
+AHEAD: Final = 8
+"""Lines that a process has at a time: the one that it works on, and some more, so that it need not wait for this process, nor wake it for each."""
 
 _PLENTY: Final = 10
 """Lines per process that have to be left for any to be given ahead: of the last ones, none is to wait behind a slow one."""
