@@ -41,7 +41,22 @@ def plan(analysis: Analysis, options: Options) -> Plan:
 
     :raises UsageError: for patterns that match no layer, or two that match one.
     """
-    subject = Subject(analysis)
+    return planned(Subject(analysis), options)
+
+
+def planned(subject: Subject, options: Options) -> Plan:
+    """
+    Return what :func:`plan` does, of a model that much is asked of: each plan is made once.
+
+    :raises UsageError: as there.
+    """
+    if options not in subject.plans:
+        subject.plans[options] = _made(subject, options)
+    return subject.plans[options]
+
+
+def _made(subject: Subject, options: Options) -> Plan:
+    analysis = subject.analysis
     target = generation_of(options.target)
     decisions = decide(subject, options)
     graph_edits = propagation.settle(subject, decisions)
@@ -103,4 +118,4 @@ def _still_refused(options: Options, edits: tuple[Edit, ...], after: tuple[Verdi
         yield Refusal(code="target-refuses", message=message)
 
 
-__all__ = ["ABSENT", "Options", "Plan", "plan"]
+__all__ = ["ABSENT", "Options", "Plan", "plan", "planned"]

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from policytool.hazards import Hazard
     from policytool.jsontext import Json
     from policytool.model import Layer
+    from policytool.plan import Plan
     from policytool.planning.graph import Graph
+    from policytool.planning.options import Options
     from policytool.policy import Policy, PolicyMap
     from policytool.reading import Analysis
     from policytool.tree import Site
@@ -71,6 +73,11 @@ class Subject:
             if site.parent is not None:
                 found[site.parent].append(index)
         return defaultdict(tuple, {parent: tuple(below) for parent, below in found.items()})
+
+    @cached_property
+    def plans(self) -> dict[Options, Plan]:
+        """What :func:`policytool.planning.planned` made of the model, for who asks again."""
+        return {}
 
     @property
     def configs(self) -> tuple[tuple[Address, Json], ...]:

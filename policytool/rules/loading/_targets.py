@@ -32,7 +32,7 @@ def remedy(case: Case, verdict: Verdict) -> Remedy | None:
     if case.subject is None or not all(cause.kind in _MENDED for cause in verdict.causes):
         return None
     target = verdict.loader if generation_of(verdict.loader) is not None else None
-    plan = planning.plan(case.subject.analysis, planning.Options(target=target))
+    plan = planning.planned(case.subject, planning.Options(target=target))
     after = next((found for found in plan.loaders_after if found.loader == verdict.loader), None)
     taken = plan.edits or plan.casts
     return Remedy(fix=Fix.SAFE, target=target) if taken and not plan.refusals and after is not None and after.reason is None else None

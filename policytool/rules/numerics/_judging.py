@@ -71,7 +71,7 @@ def _takes_retracing(subject: Subject, assignments: tuple[tuple[str, str], ...])
     if not subject.is_saved_object:
         return False
     asked = tuple(options.Assignment(pattern=path, policy=name) for path, name in assignments)
-    return bool(planning.plan(subject.analysis, options.Options(assignments=asked)).refusals)
+    return bool(planning.planned(subject, options.Options(assignments=asked)).refusals)
 
 
 def _holder(subject: Subject, index: int) -> int | None:

@@ -11,7 +11,6 @@ Sources: measured by loading 872 files of 17 releases, and 250 that ``migrate`` 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from policytool import features, planning
@@ -23,11 +22,10 @@ from policytool.rules._base import Needs, Rule
 from policytool.rules.spelling._spelled import everywhere, told
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from policytool.finding import Finding
     from policytool.model import Verdict
-    from policytool.plan import Plan
     from policytool.planning.subject import Subject
     from policytool.rules._base import Case, Question
     from policytool.rules.spelling._spelled import Spelled
@@ -41,12 +39,11 @@ def check(case: Case, question: Question) -> Iterator[Finding]:
     subject = case.subject
     if subject is None:
         return
-    planned = cache(lambda asked: planning.plan(subject.analysis, planning.Options(target=asked)))  # several targets share the plan without one
     for target in question.targets:
         reason = _reason(case.model.loaders, target)
         if reason is not None:
             path, layers = told(_those(subject, reason))
-            remedy, advice = _mended(subject, target, planned)
+            remedy, advice = _mended(subject, target)
             message = f"{target} does not read the policy of {layers}: {reason}"
             yield RULE.finding(message, path=path, detail=target, remedy=remedy, advice=advice)
 
@@ -68,13 +65,13 @@ def _those(subject: Subject, reason: str) -> list[Spelled]:
     return alone or list(found)
 
 
-def _mended(subject: Subject, target: str, planned: Callable[[str | None], Plan]) -> tuple[Remedy | None, str | None]:
+def _mended(subject: Subject, target: str) -> tuple[Remedy | None, str | None]:
     """Return the migration after which the target reads the policies, to the spelling of the newest or else to its own; or else what to know."""
     advice = f"{target} refuses the file for more than its policies, which PT501 tells"
     if any(isinstance(found, PolicyMap) or found.quantization for found in subject.spelled.values()):
         advice = "no spelling of it is read there"
     for asked in (None, target):
-        made = planned(asked)
+        made = planning.planned(subject, planning.Options(target=asked))
         if made.edits and not made.refusals and _reason(made.loaders_after, target) is None:
             return Remedy(fix=Fix.SAFE, target=asked), None
         advice = next((f"migrate asks for a word: {refusal.message}" for refusal in made.refusals if refusal.code == _WORD), advice)

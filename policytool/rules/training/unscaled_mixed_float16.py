@@ -56,7 +56,7 @@ def check(case: Case, _question: Question) -> Iterator[Finding]:
 
 def _remedy(subject: Subject) -> Remedy | None:
     """Return ``--loss-scale keep`` where it wraps the optimizer: in Keras 3's archives, whose state shows that it was wrapped."""
-    kept = planning.plan(subject.analysis, planning.Options(loss_scale=LossScales.KEEP))
+    kept = planning.planned(subject, planning.Options(loss_scale=LossScales.KEEP))
     wraps = any(edit.path is None and edit.kind is Kind.TRAINING for edit in kept.edits)
     return Remedy(fix=Fix.UNSAFE, keep_loss_scale=True) if wraps and not kept.refusals else None
 
