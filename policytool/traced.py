@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from policytool import graphops
 from policytool.document import Observation, TracedOp
+from policytool.examples import some
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from policytool.tree.storage import Placed
 
 _NUMBER: Final = re.compile(r"_\d+$")
-_EXAMPLES: Final = 3
 
 Scope: TypeAlias = tuple[str, ...]
 Owner = TypeVar("Owner")
@@ -151,10 +151,9 @@ def disagreements(layers: Sequence[Layer], sites: Sequence[Site], own: Mapping[i
     for index in sorted(wrong):
         by_declared[layers[index].policy or "", ", ".join(sorted(judged[index]))].append(layers[index].path)
     for (policy, dtypes), paths in by_declared.items():
-        some = ", ".join(paths[:_EXAMPLES]) + (", ..." if len(paths) > _EXAMPLES else "")
         says = f"declares {policy} and computes" if len(paths) == 1 else f"declare {policy} and compute"
         message = (
-            f"{len(paths)} of {len(judged)} layers with matrix products {says} them in {dtypes} in the saved graph ({some}): "
+            f"{len(paths)} of {len(judged)} layers with matrix products {says} them in {dtypes} in the saved graph ({some(paths)}): "
             "signatures run what was traced, whatever the metadata says"
         )
         yield Observation(code="traced-differs", message=message, where=paths[0] if len(paths) == 1 else None)

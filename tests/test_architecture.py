@@ -32,7 +32,7 @@ PACKAGE: Final = Path(policytool.__file__).parent
 LEVELS: Final = (
     # L0 mechanisms, which know nothing of models
     {
-        *("errors", "limits", "jsontext", "yamltext", "dtypes", "mistaken", "version", "naming", "classes", "casting", "drafts"),
+        *("errors", "limits", "jsontext", "yamltext", "dtypes", "mistaken", "version", "naming", "examples", "classes", "casting", "drafts"),
         *("graphops", "protobuf_messages", "checkpoints", "wire", "child", "codec", "pool", "workers", "runtime"),
     },
     # L1 values: a policy; a file as named JSON parts

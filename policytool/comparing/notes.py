@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.comparing.sections import has_like_state, holds_optimizer, state_of
 from policytool.comparison import Aspect, Note, Pairing, Presence, Verdict
+from policytool.examples import some
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -78,8 +79,8 @@ def _unlisted(layers: Sequence[LayerPair]) -> Iterator[Note]:
         paths = [layer.path for layer in unlisted if layer.presence is presence]
         if paths:
             count = f"{len(paths)} layer{'s' if len(paths) != 1 else ''}"
-            some = ", ".join(paths[:_NAMED]) + (", ..." if len(paths) > _NAMED else "")
-            yield Note(code="unlisted-layers", message=f"only {name}'s format lists {count} that others hold or make by themselves ({some}): no difference")
+            listed = some(paths, _NAMED)
+            yield Note(code="unlisted-layers", message=f"only {name}'s format lists {count} that others hold or make by themselves ({listed}): no difference")
 
 
 def _unread(layers: Sequence[LayerPair]) -> Iterator[Note]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from policytool import discovery, planning, reading, recognition
 from policytool.errors import ModelFileError, UsageError, WorkerError
+from policytool.examples import some
 from policytool.operations import parallel, tasks, turns
 from policytool.operations.anew import MissedError, Run, measured
 from policytool.operations.destinations import Destination, check_target, places_of, target_of, without_outputs
@@ -248,7 +249,7 @@ def the_one_model(inputs: Iterable[Input], options: Options, destination: Destin
                 continue
         models.append(found)
     if len(models) > 1:
-        listed = ", ".join(found.shown for found in models[:10]) + (", ..." if len(models) > 10 else "")  # noqa: PLR2004  # a sentence, not a list
+        listed = some([found.shown for found in models], 10)
         raise UsageError(f"there are {len(models)} models here ({listed}); name the one that is meant, or a glob in quotes for all of them")
     return models
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool import generations
 from policytool.errors import SpellingError
+from policytool.examples import some
 from policytool.plan import Note, Severity
 from policytool.planning.base import base_policy
 from policytool.policy import Auto, Dynamic, Fixed, Policy
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 _DROPPED: Final = "loss-scale-dropped"
 _WRAP: Final = "tf.keras.mixed_precision.LossScaleOptimizer"
-_EXAMPLES: Final = 3
 
 
 class Fate(Enum):
@@ -82,8 +82,7 @@ class Verdict:
         """What is dropped, in words."""
         match self.fate:
             case Fate.INERT:
-                paths = ", ".join(self.layers[:_EXAMPLES]) + (", ..." if len(self.layers) > _EXAMPLES else "")
-                return f"the loss scales of {len(self.layers)} layer policies ({paths})"
+                return f"the loss scales of {len(self.layers)} layer policies ({some(self.layers)})"
             case Fate.UNSCALED:
                 return "the policy's loss_scale=None"
         return f"the policy's loss scale ({words(self.scale)})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool import policy
+from policytool.examples import some
 from policytool.generations import SubPolicy
 from policytool.plan import Note, Severity
 from policytool.planning.keep import held
@@ -13,13 +14,12 @@ from policytool.planning.storage import stores_dtypes
 from policytool.tree import MODEL_CLASSES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from policytool.planning.decisions import Decisions
     from policytool.planning.options import Options
     from policytool.planning.subject import Subject
 
-_EXAMPLES: Final = 3
 _ATTENTION: Final = "MultiHeadAttention"
 
 
@@ -55,7 +55,7 @@ def _about_exceptions(subject: Subject, options: Options, decisions: Decisions, 
         layers = (
             "1 layer has a policy of its own and keeps it" if len(exceptions) == 1 else f"{len(exceptions)} layers have policies of their own and keep them"
         )
-        message = f"{layers} ({_some(exceptions)}); --include-exceptions changes them too"
+        message = f"{layers} ({some(exceptions)}); --include-exceptions changes them too"
         yield Note(severity=Severity.NOTE, code="exceptions-kept", message=message)
 
 
@@ -64,7 +64,7 @@ def _about_unsaid(subject: Subject) -> Iterator[Note]:
     unsaid = [layer.path for index, layer in layers if subject.has_weights(index)]
     if unsaid:
         layers_say = "1 layer with weights says" if len(unsaid) == 1 else f"{len(unsaid)} layers with weights say"
-        message = f"{layers_say} no policy in the file ({_some(unsaid)}): the loader's global policy decides there, now and then"
+        message = f"{layers_say} no policy in the file ({some(unsaid)}): the loader's global policy decides there, now and then"
         yield Note(severity=Severity.WARNING, code="policy-unsaid", message=message)
 
 
@@ -78,10 +78,6 @@ def _about_elsewhere(subject: Subject) -> Iterator[Note]:
                 f"a policy dict of Keras 2 stands at {where}, where a custom class keeps it; it was left alone, because only that class knows what it reads"
             )
             yield Note(severity=Severity.WARNING, code="policy-elsewhere", message=message)
-
-
-def _some(paths: Sequence[str]) -> str:
-    return ", ".join(paths[:_EXAMPLES]) + (", ..." if len(paths) > _EXAMPLES else "")
 
 
 def _about_sub_layers(subject: Subject, decisions: Decisions) -> Iterator[Note]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from policytool.examples import some
 from policytool.formats.savedmodel import GRAPH, KERAS
 from policytool.plan import Kind, Note, Severity
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from policytool.plan import Edit
     from policytool.planning.subject import Subject
 
-_EXAMPLES: Final = 5
+_SIGNATURES: Final = 5
 
 
 def notes(subject: Subject, edits: Sequence[Edit]) -> Iterator[Note]:
@@ -38,7 +39,7 @@ def _about_signatures(subject: Subject) -> Iterator[Note]:
             message = "the file has no signatures; Keras' own loaders build the layers anew and compute as the metadata says"
             yield Note(severity=Severity.NOTE, code="no-signatures", message=message)
         return
-    listed = ", ".join(_told(signature) for signature in signatures[:_EXAMPLES]) + (", ..." if len(signatures) > _EXAMPLES else "")
+    listed = some([_told(signature) for signature in signatures], _SIGNATURES)
     message = (
         f"what was traced stays: {listed}. TensorFlow Serving, TFLite and tf.saved_model.load run that, whatever the metadata says; "
         "tf.keras.models.load_model builds the layers anew and computes as it says. --retrace traces anew"

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
+from policytool.examples import some
 from policytool.finding import Fix, Remedy, Severity
 from policytool.planning.base import base_policy
 from policytool.rules._base import Rule
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from policytool.finding import Finding
     from policytool.planning.subject import Subject
     from policytool.rules._base import Case, Question
-
-_EXAMPLES: Final = 3
 
 
 def check(case: Case, question: Question) -> Iterator[Finding]:
@@ -44,14 +43,13 @@ def check(case: Case, question: Question) -> Iterator[Finding]:
 
 def _finding(subject: Subject, dtype: str, indices: list[int]) -> Finding:
     paths = [subject.layers[index].path for index in indices]
-    listed = ", ".join(paths[:_EXAMPLES]) + (", ..." if len(paths) > _EXAMPLES else "")
     keeps = "1 layer trains its variables" if len(paths) == 1 else f"{len(paths)} layers train their variables"
     mixed = f"mixed_{dtype}"
     if base_policy(subject) == dtype:
         remedy: Remedy | None = Remedy(fix=Fix.UNSAFE, to=mixed, retrace=has_graph(subject))
     else:
         remedy = to_policy(subject, indices, mixed)
-    return RULE.finding(f"{keeps} in {dtype}, and small updates are lost ({listed})", detail=dtype, remedy=remedy)
+    return RULE.finding(f"{keeps} in {dtype}, and small updates are lost ({some(paths)})", detail=dtype, remedy=remedy)
 
 
 RULE: Final = Rule(

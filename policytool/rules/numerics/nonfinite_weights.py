@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from policytool.examples import some
 from policytool.finding import Severity
 from policytool.planning.narrowing import variables
 from policytool.rules._base import Needs, Rule
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from policytool.model import Layer
     from policytool.planning.subject import Subject
     from policytool.rules._base import Case, Question
-
-_EXAMPLES: Final = 3
 
 
 def check(case: Case, _question: Question) -> Iterator[Finding]:
@@ -50,7 +49,7 @@ def _owners(subject: Subject) -> Mapping[tuple[str, ...], tuple[Layer, str]]:
 
 
 def _unread(case: Case) -> Finding:
-    listed = ", ".join("/".join(path) for path in list(case.unread)[:_EXAMPLES]) + (", ..." if len(case.unread) > _EXAMPLES else "")
+    listed = some(["/".join(path) for path in case.unread])
     many = "1 stored variable was" if len(case.unread) == 1 else f"{len(case.unread)} stored variables were"
     message = f"{many} not read, so nothing is said of its values ({listed}: {next(iter(case.unread.values()))})"
     return RULE.finding(message, detail="unread", severity=Severity.NOTE)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool import policy
 from policytool.errors import PolicyNameError
+from policytool.examples import some
 from policytool.planning.loss_scale import spells_scale
 from policytool.planning.spelling import owner
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from policytool.model import Address
     from policytool.planning.subject import Subject
 
-_EXAMPLES: Final = 3
 _PLAIN: Final = "Policy"
 _EXPERIMENTAL: Final = "PolicyV1"
 _INFER: Final = "infer"
@@ -92,7 +92,7 @@ def told(found: Sequence[Spelled]) -> tuple[str | None, str]:
     if len(paths) == 1:
         return (paths[0] if found[0].is_layer else None), paths[0]
     what = "layers" if all(one.is_layer for one in found) else "places"
-    return None, f"{len(paths)} {what} ({', '.join(paths[:_EXAMPLES])}{', ...' if len(paths) > _EXAMPLES else ''})"
+    return None, f"{len(paths)} {what} ({some(paths)})"
 
 
 def by_name(found: Sequence[Spelled]) -> Iterator[tuple[str, list[Spelled]]]:

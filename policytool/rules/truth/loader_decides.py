@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool import dtypes
+from policytool.examples import some
 from policytool.finding import Severity
 from policytool.model import Source
 from policytool.rules._base import Rule
@@ -24,16 +25,14 @@ if TYPE_CHECKING:
     from policytool.finding import Finding
     from policytool.rules._base import Case, Question
 
-_EXAMPLES: Final = 3
-
 
 def check(case: Case, _question: Question) -> Iterator[Finding]:
     """Yield one finding with the number of layers."""
     found = [layer for layer in case.model.layers if layer.source is Source.LOADER and any(dtypes.is_float(variable.dtype) for variable in layer.variables)]
     if found:
-        some = ", ".join(layer.path for layer in found[:_EXAMPLES]) + (", ..." if len(found) > _EXAMPLES else "")
+        listed = some([layer.path for layer in found])
         layers = "1 layer with weights has" if len(found) == 1 else f"{len(found)} layers with weights have"
-        message = f"{layers} no policy in the file and {'takes' if len(found) == 1 else 'take'} the global policy of whoever loads it ({some})"
+        message = f"{layers} no policy in the file and {'takes' if len(found) == 1 else 'take'} the global policy of whoever loads it ({listed})"
         yield RULE.finding(
             message, advice="migrate --set gives a layer a policy where its config has a place for one; else set the global policy before loading"
         )

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from policytool.examples import some
 from policytool.finding import Fix, Remedy, Severity
 from policytool.planning import storage
 from policytool.rules._base import Rule
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from policytool.rules._base import Case, Question
 
 _BFLOAT16: Final = "bfloat16"
-_EXAMPLES: Final = 3
 
 
 def check(case: Case, _question: Question) -> Iterator[Finding]:
@@ -34,8 +34,8 @@ def check(case: Case, _question: Question) -> Iterator[Finding]:
         return
     found = [tensor for tensor in (*(document.tensors or ()), *document.state) if tensor.dtype == _BFLOAT16]
     if found:
-        some = ", ".join("/".join(tensor.path) for tensor in found[:_EXAMPLES]) + (", ..." if len(found) > _EXAMPLES else "")
-        message = f"{len(found)} of its variables are stored as bfloat16 ({some}), which no loader reads from this kind of file"
+        listed = some(["/".join(tensor.path) for tensor in found])
+        message = f"{len(found)} of its variables are stored as bfloat16 ({listed}), which no loader reads from this kind of file"
         yield RULE.finding(message, remedy=Remedy(fix=Fix.SAFE))
 
 
