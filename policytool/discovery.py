@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from policytool.errors import UsageError
+from policytool.errors import ModelFileError, UsageError
 from policytool.formats import checkpoint, keras_directory, savedmodel, sharded_weights
 from policytool.recognition import is_model
 
@@ -64,6 +64,19 @@ def inputs(arguments: Iterable[str]) -> Iterator[Input]:
         if identity not in seen:
             seen.add(identity)
             yield meant
+
+
+def one(path: str) -> Input:
+    """
+    Return the model that a path names.
+
+    :raises ModelFileError: for a directory, or a glob, that is none itself.
+    :raises UsageError: as :func:`inputs`.
+    """
+    found = next(iter(inputs([path])), None)
+    if found is None or not found.exact:
+        raise ModelFileError(path, "no-model", "is a directory without a model of its own; name the model in it")
+    return found
 
 
 def _expanded(arguments: list[str]) -> Iterator[Input]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from policytool import discovery, rules
+from policytool import rules
 from policytool.cli import completing, options, report_option, selection_options
 from policytool.cli.exit_codes import Exit
 from policytool.cli.progress import counted, left_out
@@ -94,8 +94,7 @@ def command(
         weights=weights,
         signatures=remembered.by_path,
     )
-    listed = list(options.listed(paths, null=null))
-    found = list(discovery.inputs(listed)) if listed or not paths else []  # an empty list on stdin means no file, not every file
+    found = options.inputs(paths, null=null)
     if write_baseline is not None:
         report_option.check_place(f"--write-baseline {write_baseline}", write_baseline, [one.path for one in found if one.exact])
     report_option.check(report, found, [file for file in (baseline, write_baseline) if file is not None])
@@ -143,14 +142,12 @@ def _code(audit: Audit, fail_on: str, unwritten: Sequence[str], *, no_models_ok:
 
 def _troubles(audit: Audit, unwritten: Sequence[str]) -> None:
     """Say on stderr what could not be read or written."""
-    for failure in audit.failures:
-        click.echo(f"policytool: {clean(failure.path)} {clean(failure.message)} [{failure.code}]", err=True)
+    options.troubles(audit.failures)
     for mended in audit.mended:
         if mended.outcome is Outcome.FAILED:
             reasons = dict.fromkeys(one.reason for one in mended.left)
             click.echo(f"policytool: {clean(mended.path)} was not mended: {clean('; '.join(reasons))}", err=True)
-    for sentence in unwritten:
-        click.echo(f"policytool: {sentence}", err=True)
+    options.troubles((), unwritten)
 
 
 def _left(audit: Audit) -> Iterator[str]:

@@ -9,7 +9,6 @@ import click
 from policytool.cli import completing, options, report_option
 from policytool.cli.exit_codes import Exit
 from policytool.operations import comparison
-from policytool.reports._layout import clean
 from policytool.reports.differences import DIFFERENCE_REPORTERS, Differences
 
 if TYPE_CHECKING:
@@ -51,10 +50,7 @@ def command(
     unwritten = report_option.written(report, DIFFERENCE_REPORTERS, found)
     reporter = next(reporter for reporter in DIFFERENCE_REPORTERS if reporter.name == format)
     click.echo(reporter.render(found, options.view(color)), nl=False, color=color != "never")
-    for failure in found.outcome.failures:
-        click.echo(f"policytool: {clean(failure.path)} {clean(failure.message)} [{failure.code}]", err=True)
-    for sentence in unwritten:
-        click.echo(f"policytool: {sentence}", err=True)
+    options.troubles(found.outcome.failures, unwritten)
     compared = found.outcome.comparison
     if compared is not None and verbose and not quiet:
         click.echo(f"policytool: {len(compared.layers)} layers and {len(compared.variables)} variables were compared", err=True)

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from policytool import discovery, policy
+from policytool import policy
 from policytool.cli import completing, options, report_option
 from policytool.cli.exit_codes import Exit
 from policytool.cli.progress import counted, left_out
 from policytool.errors import PolicyNameError, UsageError
 from policytool.operations import inspection, parallel, tasks
 from policytool.reports import REPORTERS
-from policytool.reports._layout import clean
 
 if TYPE_CHECKING:
     from policytool.cli.report_option import ReportFile
@@ -63,18 +62,14 @@ def command(
     if only is not None and only not in _ONLY:
         _check_policy(only)
     selection = inspection.Selection(layer=layer, only=only, depth=depth)
-    listed = list(options.listed(paths, null=null))
-    found = list(discovery.inputs(listed)) if listed or not paths else []  # an empty list on stdin means no file, not every file
+    found = options.inputs(paths, null=null)
     report_option.check(report, found)
     inspected = inspection.gathered(counted(parallel.each(tasks.inspect(), found, None, jobs), len(found), progress, "inspect"))
     selected = inspection.narrowed(inspected, selection)
     unwritten = report_option.written(report, REPORTERS, selected, variables=variables)
     reporter = next(reporter for reporter in REPORTERS if reporter.name == format)
     click.echo(reporter.render(selected, options.view(color, variables=variables)), nl=False, color=color != "never")
-    for failure in inspected.failures:
-        click.echo(f"policytool: {clean(failure.path)} {clean(failure.message)} [{failure.code}]", err=True)
-    for sentence in unwritten:
-        click.echo(f"policytool: {sentence}", err=True)
+    options.troubles(inspected.failures, unwritten)
     if inspected.passed_over and not quiet:
         click.echo(f"policytool: {left_out(inspected.passed_over)}", err=True)
     if verbose:

@@ -194,8 +194,7 @@ def _report(results: Iterable[Result], format: str, files: tuple[ReportFile, ...
     found = Migrations(migrations=migrations, failures=failures)
     unwritten = report_option.written(files, PLAN_REPORTERS, found)
     click.echo(reporter.render(found, options.view(color)), nl=False, color=color != "never")
-    for sentence in unwritten:
-        click.echo(f"policytool: {sentence}", err=True)
+    options.troubles((), unwritten)
     _troubles(found, debug=debug, refusals=format != "table")
     _summary(every, migrations, failures, quiet=quiet, verbose=verbose)
     changes = [migration for migration in migrations if migration.status is Status.PLANNED]
@@ -213,10 +212,7 @@ def _report(results: Iterable[Result], format: str, files: tuple[ReportFile, ...
 
 def _troubles(found: Migrations, *, debug: bool, refusals: bool) -> None:
     """Say on stderr what could not be done; refusals only where the report on stdout is not for people."""
-    for failure in found.failures:
-        click.echo(f"policytool: {clean(failure.path)} {clean(failure.message)} [{failure.code}]", err=True)
-        if debug and failure.details:
-            click.echo("\n".join(clean(line) for line in failure.details.splitlines()), err=True)
+    options.troubles(found.failures, debug=debug)
     for migration in found.migrations if refusals else ():
         for refusal in migration.plan.refusals:
             click.echo(f"policytool: {clean(migration.plan.path)} {clean(refusal.message)} [{refusal.code}]", err=True)

@@ -13,10 +13,13 @@ import click
 
 from policytool.cli import settings
 from policytool.cli.exit_codes import Exit
-from policytool.reports._layout import View
+from policytool.reports._layout import View, clean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from policytool.discovery import Input
+    from policytool.operations.inspection import Failure
 
 PIPE_WIDTH: Final = 120
 """What a report that goes to no terminal is laid out for, unless COLUMNS says otherwise."""
@@ -127,6 +130,28 @@ def can_draw(stream: TextIO) -> bool:
     except (UnicodeEncodeError, LookupError):
         return False
     return True
+
+
+def inputs(paths: tuple[str, ...], *, null: bool) -> list[Input]:
+    """
+    Return the inputs that the paths mean; without any, every model below the working directory.
+
+    :raises UsageError: for what can be no path.
+    """
+    from policytool import discovery  # the formats with it, which not every command reads
+
+    every = list(listed(paths, null=null))
+    return list(discovery.inputs(every)) if every or not paths else []  # an empty list on stdin means no file, not every file
+
+
+def troubles(failures: Iterable[Failure], unwritten: Iterable[str] = (), *, debug: bool = False) -> None:
+    """Say on stderr what could not be read, with its details where they are asked for, and which reports could not be written."""
+    for failure in failures:
+        click.echo(f"policytool: {clean(failure.path)} {clean(failure.message)} [{failure.code}]", err=True)
+        if debug and failure.details:
+            click.echo("\n".join(clean(line) for line in failure.details.splitlines()), err=True)
+    for sentence in unwritten:
+        click.echo(f"policytool: {sentence}", err=True)
 
 
 def listed(paths: tuple[str, ...], *, null: bool) -> Iterator[str]:

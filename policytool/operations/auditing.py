@@ -106,9 +106,7 @@ def audit(path: str, asked: Question) -> Audited:
 
     :raises ModelFileError: for what is no model that can be read.
     """
-    found = next(iter(discovery.inputs([path])), None)
-    if found is None or not found.exact:
-        raise ModelFileError(path, "no-model", "is a directory without a model of its own; name the model in it")
+    found = discovery.one(path)
     return audited(found, asked)
 
 

@@ -108,9 +108,7 @@ def inspect(path: str) -> Model:
 
     :raises ModelFileError: for what is no model that can be read, with a sentence and a stable ``code``.
     """
-    found = next(iter(discovery.inputs([path])), None)
-    if found is None or not found.exact:
-        raise ModelFileError(path, "no-model", "is a directory without a model of its own; name the model in it")
+    found = discovery.one(path)
     return reading.read(found.path, found.shown)
 
 

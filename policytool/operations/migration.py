@@ -146,9 +146,7 @@ def migrate(path: str, to: str | None, assignments: Mapping[str, str], destinati
     """
     pairs = tuple(assignment(f"{pattern}={name}") for pattern, name in assignments.items())
     options = Options(to=checked_policy(to, "to") if to is not None else None, assignments=pairs)
-    found = next(iter(discovery.inputs([path])), None)
-    if found is None or not found.exact:
-        raise ModelFileError(path, "no-model", "is a directory without a model of its own; name the model in it")
+    found = discovery.one(path)
     match next(migrate_all([found], options, destination)):
         case Migration() as done:
             return done
