@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 FLOATS: Final = ("float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2")
 """Dtypes that a layer can compute in and that a policy name can be made of."""
 
+HALVES: Final = frozenset({"float16", "bfloat16"})
+"""Those with 16 bits."""
+
 OTHERS: Final = (
     *("int4", "int8", "int16", "int32", "int64", "uint4", "uint8", "uint16", "uint32", "uint64"),
     *("bool", "string", "complex64", "complex128", "qint8", "quint8", "qint32", "qint16", "quint16"),

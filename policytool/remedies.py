@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from policytool.dtypes import HALVES
 from policytool.finding import Fix, Remedy
 from policytool.plan import Kind, Severity
 from policytool.planning.options import Assignment, LossScales, Options
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from policytool.finding import Finding
     from policytool.plan import Cast, Plan
 
-_NARROW: Final = frozenset({"bfloat16", "float16"})
 _WIDE: Final = frozenset({"float32", "float64"})
 
 
@@ -190,4 +190,4 @@ def holding_back(plan: Plan, targets: Sequence[str], *, unsafe: bool) -> str | N
 
 def _is_exact(cast: Cast) -> bool:
     """Return whether a cast keeps every value, as from bfloat16 to float32."""
-    return cast.before in _NARROW and cast.after in _WIDE and cast.through in {None, cast.before}
+    return cast.before in HALVES and cast.after in _WIDE and cast.through in {None, cast.before}

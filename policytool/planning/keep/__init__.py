@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from policytool.dtypes import HALVES
 from policytool.planning.keep import encoders, identifiers, outputs, sensitive, windows
 from policytool.planning.keep._base import KeepRule
 from policytool.planning.options import Outputs
@@ -27,13 +28,11 @@ KEEP_RULES: Final[tuple[KeepRule, ...]] = (
 )
 """The first rule that names a layer gives the reason."""
 
-_SIXTEEN_BITS: Final = frozenset({"float16", "bfloat16"})
-
 
 def held(subject: Subject, policy: Policy, choice: Outputs) -> Mapping[int, str]:
     """Return the sites that stay in float32 under this policy, with the reason; none for a policy that computes in 32 bits or more."""
     found: dict[int, str] = {}
-    if policy.compute_dtype in _SIXTEEN_BITS:
+    if policy.compute_dtype in HALVES:
         for rule in KEEP_RULES:
             if rule is outputs.RULE and choice is Outputs.FOLLOW:
                 continue

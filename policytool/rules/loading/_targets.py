@@ -38,6 +38,11 @@ def remedy(case: Case, verdict: Verdict) -> Remedy | None:
     return Remedy(fix=Fix.SAFE, target=target) if taken and not plan.refusals and after is not None and after.reason is None else None
 
 
+def detail(verdict: Verdict, cause: Cause) -> str:
+    """Return what tells a cause from a target's others."""
+    return f"{verdict.loader} {cause.kind} {cause.class_name or ''} {' '.join(cause.keys)}".rstrip()
+
+
 def at(cause: Cause) -> str:
     """Return the layers of a cause in words."""
     return f" ({_listed(cause.layers)})" if cause.layers else ""

@@ -31,7 +31,7 @@ def check(case: Case, question: Question) -> Iterator[Finding]:
                     f"whether {verdict.loader} takes the file is not judged: {doubt.reason}{_targets.also(doubt)}",
                     path=doubt.layers[0] if doubt.layers else None,
                     address=_targets.address(case, doubt),
-                    detail=f"{verdict.loader} {doubt.kind} {doubt.class_name or ''} {' '.join(doubt.keys)}".rstrip(),
+                    detail=_targets.detail(verdict, doubt),
                     advice=f"load it once with {verdict.loader} and the code of its classes",
                 )
 

@@ -35,7 +35,7 @@ def check(case: Case, question: Question) -> Iterator[Finding]:
                 f"{verdict.loader} refuses the file: {cause.reason}{_targets.also(cause)}",
                 path=cause.layers[0] if cause.layers else None,
                 address=_targets.address(case, cause),
-                detail=f"{verdict.loader} {cause.kind} {cause.class_name or ''} {' '.join(cause.keys)}".rstrip(),
+                detail=_targets.detail(verdict, cause),
                 remedy=remedy,
                 advice=None if remedy else _ADVICE.get(cause.kind, _OTHERWISE),
             )

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool import planning
+from policytool.dtypes import HALVES
 from policytool.finding import Fix, Remedy
 from policytool.planning import options, targets
-from policytool.planning.narrowing import compute_dtype, deciding
+from policytool.planning.narrowing import compute_dtype, deciding, variables
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
+    from policytool.casting import Counts
+    from policytool.model import Layer
     from policytool.planning.subject import Subject
     from policytool.rules._base import Case, Question
 
-HALVES: Final = frozenset({"float16", "bfloat16"})
 SMALLEST_NORMAL: Final = 2.0**-14
 """Of float16; numbers below it have fewer digits."""
 
@@ -45,6 +48,35 @@ def libraries(subject: Subject, question: Question) -> tuple[str, ...]:
 def computes_half(subject: Subject, index: int) -> bool:
     """Return whether a layer computes in 16 bits; an input layer computes nothing."""
     return compute_dtype(subject, index) in HALVES and not subject.is_input(index)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rounded:
+    """A stored variable that its layer rounds to its compute dtype."""
+
+    subject: Subject
+    index: int
+    """The layer's."""
+
+    name: str
+    counts: Counts
+    """What becomes of its values."""
+
+    @property
+    def layer(self) -> Layer:
+        """The layer whose variable it is."""
+        return self.subject.layers[self.index]
+
+
+def rounded(case: Case, question: Question) -> Iterator[Rounded]:
+    """Yield the stored variables that layers round, in model order; nothing where values were not read."""
+    subject = subject_of(case, question)
+    if subject is None or case.counts is None:
+        return
+    for index in range(len(subject.layers)):
+        for name, tensor in variables(subject, index):
+            if tensor.path in case.counts:
+                yield Rounded(subject=subject, index=index, name=name, counts=case.counts[tensor.path])
 
 
 def to_policy(subject: Subject, indices: Iterable[int], policy: str) -> Remedy | None:

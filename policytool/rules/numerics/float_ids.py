@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from policytool.dtypes import HALVES
 from policytool.finding import Fix, Severity
 from policytool.jsontext import number
 from policytool.planning.keep import identifiers
 from policytool.planning.narrowing import compute_dtype
 from policytool.planning.propagation import GRAPH_OPS
 from policytool.rules._base import Rule
-from policytool.rules.numerics._judging import HALVES, subject_of, to_float32
+from policytool.rules.numerics._judging import subject_of, to_float32
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

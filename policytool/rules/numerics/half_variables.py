@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
+from policytool.dtypes import HALVES
 from policytool.examples import some
 from policytool.finding import Fix, Remedy, Severity
 from policytool.planning.base import base_policy
 from policytool.rules._base import Rule
-from policytool.rules.numerics._judging import HALVES, has_graph, subject_of, to_policy
+from policytool.rules.numerics._judging import has_graph, subject_of, to_policy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,11 +15,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool import capabilities
+from policytool.dtypes import HALVES
 from policytool.finding import Fix, Severity
 from policytool.planning.keep import outputs
 from policytool.planning.narrowing import compute_dtype
 from policytool.rules._base import Rule
-from policytool.rules.numerics._judging import HALVES, computes_half, subject_of, to_float32
+from policytool.rules.numerics._judging import computes_half, subject_of, to_float32
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -16,9 +16,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.finding import Fix, Severity
-from policytool.planning.narrowing import compute_dtype, variables
+from policytool.planning.narrowing import compute_dtype
 from policytool.rules._base import Needs, Rule
-from policytool.rules.numerics._judging import subject_of, to_float32
+from policytool.rules.numerics._judging import rounded, to_float32
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,20 +33,17 @@ _ADDED: Final = frozenset({"bias", "beta", "moving_mean"})
 
 def check(case: Case, question: Question) -> Iterator[Finding]:
     """Yield the variables whose values are too small."""
-    subject = subject_of(case, question)
-    if subject is None or case.counts is None:
-        return
-    for index, layer in enumerate(subject.layers):
-        for name, tensor in variables(subject, index):
-            counts = case.counts.get(tensor.path)
-            if counts is not None and name not in _ADDED and _is_lost(counts, each=layer.class_name == "Normalization" and name == "variance"):
-                rest = counts.values - counts.zero
-                severity = Severity.WARNING if counts.flushed > _MOST * rest or counts.flushed + counts.subnormal < rest else Severity.NOTE
-                message = (
-                    f"{layer.path} computes in {compute_dtype(subject, index)}, for which {counts.flushed + counts.subnormal} of {rest} values in {name} "
-                    f"are too small: {counts.flushed / rest:.0%} become 0, {counts.subnormal / rest:.0%} lose digits"
-                )
-                yield RULE.finding(message, path=layer.path, address=layer.address, detail=name, severity=severity, remedy=to_float32(subject, (index,)))
+    for found in rounded(case, question):
+        layer, name, counts = found.layer, found.name, found.counts
+        if name not in _ADDED and _is_lost(counts, each=layer.class_name == "Normalization" and name == "variance"):
+            rest = counts.values - counts.zero
+            severity = Severity.WARNING if counts.flushed > _MOST * rest or counts.flushed + counts.subnormal < rest else Severity.NOTE
+            message = (
+                f"{layer.path} computes in {compute_dtype(found.subject, found.index)}, for which {counts.flushed + counts.subnormal} of {rest} values "
+                f"in {name} are too small: {counts.flushed / rest:.0%} become 0, {counts.subnormal / rest:.0%} lose digits"
+            )
+            remedy = to_float32(found.subject, (found.index,))
+            yield RULE.finding(message, path=layer.path, address=layer.address, detail=name, severity=severity, remedy=remedy)
 
 
 def _is_lost(counts: Counts, *, each: bool) -> bool:

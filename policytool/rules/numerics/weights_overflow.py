@@ -14,9 +14,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.finding import Fix, Severity
-from policytool.planning.narrowing import compute_dtype, variables
+from policytool.planning.narrowing import compute_dtype
 from policytool.rules._base import Needs, Rule
-from policytool.rules.numerics._judging import subject_of, to_float32
+from policytool.rules.numerics._judging import rounded, to_float32
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,16 +27,13 @@ if TYPE_CHECKING:
 
 def check(case: Case, question: Question) -> Iterator[Finding]:
     """Yield the variables with such values."""
-    subject = subject_of(case, question)
-    if subject is None or case.counts is None:
-        return
-    for index, layer in enumerate(subject.layers):
-        for name, tensor in variables(subject, index):
-            counts = case.counts.get(tensor.path)
-            if counts is not None and counts.overflow:
-                become = "value becomes" if counts.overflow == 1 else "values become"
-                message = f"{layer.path} computes in {compute_dtype(subject, index)}, in which {counts.overflow} {become} infinite of {counts.values} in {name}"
-                yield RULE.finding(message, path=layer.path, address=layer.address, detail=name, remedy=to_float32(subject, (index,)))
+    for found in rounded(case, question):
+        layer, counts = found.layer, found.counts
+        if counts.overflow:
+            become = "value becomes" if counts.overflow == 1 else "values become"
+            dtype = compute_dtype(found.subject, found.index)
+            message = f"{layer.path} computes in {dtype}, in which {counts.overflow} {become} infinite of {counts.values} in {found.name}"
+            yield RULE.finding(message, path=layer.path, address=layer.address, detail=found.name, remedy=to_float32(found.subject, (found.index,)))
 
 
 RULE: Final = Rule(
