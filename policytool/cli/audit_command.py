@@ -109,8 +109,9 @@ def command(
         audit, migrations = mending.mended(audit, found, mending.Asked(mending=how, question=question), passing, jobs)
     unwritten: list[str] = []
     if write_baseline is not None:
-        unwritten = report_option.write_text(f"--write-baseline {write_baseline}", write_baseline, baselines.text(audit.audited, passing, write_baseline))
-        passing = replace(passing, known=baselines.own(audit.audited, passing).known)
+        own = baselines.own(audit.audited, passing)
+        unwritten = report_option.write_text(f"--write-baseline {write_baseline}", write_baseline, baselines.text(own, write_baseline))
+        passing = replace(passing, known=own.known)
     audit = replace(audit, audited=tuple(narrowed(audited, passing) for audited in audit.audited))
     unwritten += report_option.written(report, FINDING_REPORTERS, audit, suppressed=show_suppressed)
     view = options.view(color, suppressed=show_suppressed)

@@ -45,9 +45,9 @@ def own(every: Sequence[Audited], passing: Passing) -> Baseline:
     return baselines.of(every, passing)
 
 
-def text(every: Sequence[Audited], passing: Passing, file: Path) -> str:
-    """Return the same as a file has it."""
-    return baselines.rendered(own(every, passing).at(lambda path: Path(os.path.relpath(path, file.parent)).as_posix()))
+def text(baseline: Baseline, file: Path) -> str:
+    """Return a baseline as a file has it."""
+    return baselines.rendered(baseline.at(lambda path: Path(os.path.relpath(path, file.parent)).as_posix()))
 
 
 def outdated(passing: Passing, every: Sequence[Audited]) -> int:
