@@ -37,8 +37,8 @@ LEVELS: Final = (
     },
     # L1 values: a policy; a file as named JSON parts
     {"policy", "policymap", "document"},
-    # L2 the layer tree as a value; what is to change in it, how it differs from another, and JSON and YAML text that changes
-    {"model", "plan", "comparison", "finding", "jsonedit", "yamledit"},
+    # L2 the layer tree as a value; what is to change in it, how it differs from another, what was measured of it, and JSON and YAML text that changes
+    {"model", "plan", "comparison", "finding", "measurement", "jsonedit", "yamledit"},
     # L3 files and spellings to values
     {
         *("formats", "generations", "features", "provenance", "tree", "training", "loaders", "opaque"),
@@ -47,7 +47,7 @@ LEVELS: Final = (
     # L4 from a path to a model, and to its stored values
     {"recognition", "resolving", "traced", "reading", "discovery", "values"},
     # L5 from a model to a plan, from a plan to a file; from two models to what differs; what runs when TensorFlow loads one; what it did, held against the plan
-    {"planning", "rules", "writers", "comparing", "executable", "retracing", "verification", "remedies", "selecting"},
+    {"planning", "rules", "writers", "comparing", "executable", "retracing", "verification", "remedies", "selecting", "checking"},
     # L6 what each command does
     {"operations"},
     # L7 values to text

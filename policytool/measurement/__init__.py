@@ -1,0 +1,1 @@
+"""What a check measured, as values: one module for each kind of thing."""
