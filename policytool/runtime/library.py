@@ -84,7 +84,7 @@ class Library:
     def load(self, path: str, *, compiled: bool, trust: bool) -> Any:
         """Return a saved model."""
         options: dict[str, Any] = {"custom_objects": self.custom, "compile": compiled}
-        if "safe_mode" in inspect.signature(self.keras.models.load_model).parameters:
+        if takes(self.keras.models.load_model, "safe_mode"):
             options["safe_mode"] = not trust
         return self.keras.models.load_model(path, **options)
 
@@ -137,6 +137,11 @@ class Library:
                 except ImportError:
                     continue
         return None
+
+
+def takes(function: Any, argument: str) -> bool:
+    """Return whether a function of this release has an argument."""
+    return argument in inspect.signature(function).parameters
 
 
 def sentence(error: BaseException) -> str:

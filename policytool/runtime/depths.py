@@ -1,0 +1,68 @@
+"""
+How many products or terms a layer adds up: its reduction depth, read from the operations that it was traced to.
+
+Rounding errors of a sum grow with the number of its terms, as the square root where they are random; so this is what a tolerance has to know of a layer,
+whatever its class.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .tapping import Call
+
+_SUMS = ("Mean", "Sum", "Prod", "Cumsum", "EuclideanNorm")
+_SOFTMAXES = ("Softmax", "LogSoftmax")
+_POOLS = ("AvgPool", "AvgPool3D")
+
+
+def depth(graph: Any, call: Call) -> int:
+    """Return the sum of the depths of all reductions in a call, one after the other; 0 where nothing is added up."""
+    operations = graph.get_operations()[call.start : call.stop]
+    return sum(_depth(operation) for operation in operations)
+
+
+def _depth(operation: Any) -> int:
+    kind = operation.type
+    shapes = [_dims(tensor) for tensor in operation.inputs]
+    if kind == "MatMul":
+        return shapes[0][0 if operation.get_attr("transpose_a") else 1]
+    if kind.startswith("BatchMatMul"):
+        return shapes[0][-2 if operation.get_attr("adj_x") else -1]
+    if kind == "Einsum":
+        return _contracted(operation.get_attr("equation").decode(), shapes)
+    if kind.startswith("DepthwiseConv"):
+        return _product(shapes[1][:2])
+    if kind.startswith("Conv") and len(shapes) > 1:
+        return _product(shapes[1][:-1]) if "Backprop" not in kind else _product(shapes[1][:-2] + shapes[1][-1:])
+    if kind in _SUMS:
+        return max(_product(shapes[0]) // max(_product(_dims(operation.outputs[0])), 1), 1)
+    if kind in _SOFTMAXES:
+        return shapes[0][-1] if shapes[0] else 0
+    if kind in _POOLS:
+        return _product(operation.get_attr("ksize"))
+    return 0
+
+
+def _contracted(equation: str, shapes: list[list[int]]) -> int:
+    """Return how many terms each element of an einsum has."""
+    given, _, result = equation.replace(" ", "").partition("->")
+    sizes: dict[str, int] = {}
+    for labels, shape in zip(given.split(","), shapes):
+        before, dots, after = labels.partition("...")
+        sizes.update(zip(before, shape))
+        sizes.update(zip(reversed(after if dots else ""), reversed(shape)))
+    return _product([size for label, size in sizes.items() if label not in result])
+
+
+def _dims(tensor: Any) -> list[int]:
+    """Return a tensor's shape, with 1 for what is not known."""
+    return [size or 1 for size in tensor.shape.as_list()] if tensor.shape.rank is not None else []
+
+
+def _product(sizes: Any) -> int:
+    return math.prod(int(size) for size in sizes)

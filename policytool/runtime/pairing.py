@@ -1,0 +1,172 @@
+"""
+A reference and a candidate traced as one function, whose results are numbers about each layer and no activations.
+
+The candidate's layers are compared with the reference's as they are called: what comes out when each runs from end to end (accumulated), and what comes out
+when the candidate's layer gets the inputs that the reference's layer had (isolated). Control dependencies keep the two in step, so that an activation is
+freed once it was compared and used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from . import measuring, serving
+from .library import Refused
+from .tapping import Tape, named
+
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+    from .library import Library
+    from .tapping import Call
+
+AHEAD = 2
+"""How many layers either model may run ahead of the comparisons: enough for two threads, and few activations to hold."""
+
+_NO_STEP = ("Const", "NoOp", "Placeholder", "ReadVariableOp")
+"""Operations that wait for nothing: they make no activation, or are made once."""
+
+
+class Row:
+    """What is measured of one call of a layer."""
+
+    def __init__(self, call: Call, other: Call) -> None:
+        self.reference = call
+        self.candidate = other
+        self.accumulated: list[int | None] = []
+        """For each output, the number of its comparison; None for what cannot be compared."""
+
+        self.isolated: list[int | None] | None = None
+        """The same; None where the layer was not called with the reference's inputs."""
+
+        self.names: list[str] = []
+        self.dtypes: list[tuple[str, str]] = []
+        self.shapes: list[list[int | None]] = []
+
+
+class Pair:
+    """Two live models, and what to measure of them."""
+
+    def __init__(self, libraries: tuple[Library, Library], models: tuple[Any, Any], *, isolated: bool) -> None:
+        self.libraries = libraries
+        self.tf = libraries[0].tf
+        self.reference, self.candidate = models
+        self.isolated = isolated
+        self.rows: list[Row] = []
+        self.only: tuple[list[str], list[str]] = ([], [])
+        """The paths of calls that one of the two makes and the other does not."""
+
+        self._vectors: list[Any] = []
+        self._marks: list[Any] = []
+        self._function: Any = None
+        self.graph: Any = None
+
+    def trace(self, specs: Any) -> None:
+        """Trace both models for inputs of these specs."""
+
+        def both(inputs: Any) -> Any:
+            graph = self.tf.compat.v1.get_default_graph()
+            names = named(self.reference)
+            first = Tape(self.libraries[0], names, graph)
+            with first.watching():
+                serving.call(self.reference, inputs)
+            second = Tape(self.libraries[1], named(self.candidate, self.reference), graph, lambda call, make: self._compared(first, second, call, make))
+            with second.watching():
+                serving.call(self.candidate, inputs)
+            self.only = (_missing(first, second), _missing(second, first))
+            if list(first.calls) == list(second.calls):  # else one would wait for what waits for it
+                self._keep_in_step(graph)
+            self.graph = graph
+            if not self._vectors:
+                raise Refused("nothing-compared", "no layer of the two models has an output that could be compared")
+            return self.tf.stack(self._vectors)
+
+        function = self.tf.function(both, autograph=False, input_signature=[specs])
+        self._function = function.get_concrete_function()
+
+    def measure(self, batches: list[Any], step: Callable[[str], None]) -> Any:
+        """Return the reductions of every comparison over all batches, one row each."""
+        total = None
+        for number, batch in enumerate(batches):
+            step("batch {} of {}".format(number + 1, len(batches)))
+            found = self._function(*self.tf.nest.flatten(batch, expand_composites=True)).numpy()
+            total = found if total is None else np.stack([measuring.merged(one, other) for one, other in zip(total, found)])
+        return total
+
+    def _compared(self, first: Tape, second: Tape, call: Call, make: Callable[..., Any]) -> Any:
+        """Make a call of the candidate's, compare it with the reference's, and return what it made."""
+        other = first.calls.get(call.key)
+        if other is None or type(other.layer).__name__ != type(call.layer).__name__:
+            return second.made(call, make)
+        leaf = not other.children
+        row = Row(other, call)
+        with self.tf.control_dependencies(self._marks[-AHEAD:][:1] if leaf and len(self._marks) >= AHEAD else []):
+            made = second.made(call, make)
+            row.accumulated = self._outputs(row, made)
+            if self.isolated and not _is_model(self.libraries[1], call.layer) and not getattr(call.layer, "stateful", False):
+                with second.pause():
+                    row.isolated = self._alone(row, make)
+        self.rows.append(row)
+        measured = [number for number in (*row.accumulated, *(row.isolated or [])) if number is not None]
+        if leaf and measured:
+            self._marks.append(self._vectors[measured[-1]].op)
+        return made
+
+    def _outputs(self, row: Row, made: Any) -> list[int | None]:
+        flat = self._tensors(row.reference.outputs), self._tensors(made)
+        if len(flat[0]) != len(flat[1]):
+            return []
+        row.dtypes = [(one.dtype.name, other.dtype.name) for one, other in zip(*flat)]
+        row.shapes = [one.shape.as_list() if one.shape.rank is not None else [] for one in flat[0]]
+        return [self._comparison(one, other, full=True) for one, other in zip(*flat)]
+
+    def _alone(self, row: Row, make: Callable[..., Any]) -> list[int | None] | None:
+        """Call the candidate's layer with what the reference's got, in the dtypes that the candidate's gets, and compare."""
+        nest = self.tf.nest
+        given, own = (row.reference.args, row.reference.kwargs), (row.candidate.args, row.candidate.kwargs)
+        flat, wanted = nest.flatten(given), nest.flatten(own)
+        if len(flat) != len(wanted):
+            return None
+        args, kwargs = nest.pack_sequence_as(own, [self._like(one, other) for one, other in zip(flat, wanted)])
+        outputs = self._tensors(row.reference.outputs), self._tensors(make(*args, **kwargs))
+        return [self._comparison(one, other, full=False) for one, other in zip(*outputs)]
+
+    def _like(self, given: Any, own: Any) -> Any:
+        dtype = getattr(own, "dtype", None)
+        if not self.tf.is_tensor(given) or dtype is None or given.dtype == dtype:
+            return given
+        cast = self.tf.cast(given, dtype)
+        mask = getattr(given, "_keras_mask", None)
+        if mask is not None:
+            cast._keras_mask = mask  # noqa: SLF001 - where both Kerases keep it
+        return cast
+
+    def _comparison(self, one: Any, other: Any, *, full: bool) -> int | None:
+        if not one.dtype.is_floating or not other.dtype.is_floating or not one.shape.is_compatible_with(other.shape):
+            return None
+        del full
+        self._vectors.append(measuring.compared(self.tf, one, other))
+        return len(self._vectors) - 1
+
+    def _tensors(self, outputs: Any) -> list[Any]:
+        return [one for one in self.tf.nest.flatten(outputs, expand_composites=True) if self.tf.is_tensor(one)]
+
+    def _keep_in_step(self, graph: Any) -> None:
+        """Let each of the reference's layers wait until the layer some places before it was compared."""
+        operations = graph.get_operations()
+        leaves = [row.reference for row in self.rows if not row.reference.children]
+        for call, mark in zip(leaves[AHEAD:], self._marks):
+            inside = set(operations[call.start : call.stop])
+            for operation in inside:
+                if operation.type not in _NO_STEP and any(tensor.op not in inside for tensor in operation.inputs):
+                    operation._add_control_input(mark)  # noqa: SLF001 - the reference is traced first, when there is nothing yet to wait for
+
+
+def _missing(one: Tape, other: Tape) -> list[str]:
+    return sorted({key[0] for key in one.calls} - {key[0] for key in other.calls})
+
+
+def _is_model(library: Library, layer: Any) -> bool:
+    return isinstance(layer, library.keras.Model)

@@ -1,0 +1,82 @@
+"""The two models of a check: loaded from files that differ in their policies, or built anew from configs that do."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING
+
+from . import rebuilding, serving
+from .library import Library, Refused, sentence, takes
+
+if TYPE_CHECKING:
+    from typing import Any, Mapping
+
+VARIABLES = "variables"
+
+
+class Sides:
+    """Loads the sides of a job; each Keras is imported once, and a SavedModel that both sides are built from is loaded once."""
+
+    def __init__(self, job: Mapping[str, Any]) -> None:
+        self.job = job
+        self.libraries: dict[str, Library] = {}
+        self._originals: dict[str, Any] = {}
+
+    def library(self, family: str) -> Library:
+        """Return the library of one family, with the user's classes known to it."""
+        if family not in self.libraries:
+            library = Library(family)
+            library.register(self.job["custom_objects"], self.job["registered"])
+            if self.job["trust"]:
+                library.trust()
+            self.libraries[family] = library
+        return self.libraries[family]
+
+    def load(self, name: str) -> tuple[Library, Any]:
+        """Return the model of a side, ``reference`` or ``candidate``, and its library."""
+        side = self.job[name]
+        library = self.library(side["family"])
+        ways = {"saved": self._saved, "config": self._built, "rebuilt": self._rebuilt}
+        try:
+            with library.under(side["policy"]), library.scope():
+                return library, ways[side["how"]](library, side)
+        except Refused:
+            raise
+        except Exception as error:  # whatever the library raises is its refusal
+            text = "{} {} cannot load the {}: {}"
+            message = text.format(library.versions["library"], library.versions["keras"], name, sentence(error))
+            if self.job["registered"] and not library.custom:
+                message += "; it holds classes of its own ({}), which --custom-objects MODULE names".format(", ".join(self.job["registered"]))
+            raise Refused("not-loadable", message) from error
+
+    def _saved(self, library: Library, side: Mapping[str, Any]) -> Any:
+        if side["path"] not in self._originals:
+            return library.load(side["path"], compiled=False, trust=self.job["trust"])
+        return self._originals[side["path"]]
+
+    def _built(self, library: Library, side: Mapping[str, Any]) -> Any:
+        """Build a model from an architecture, with the weights of a file, or random ones that are the same on both sides."""
+        seed = self.job["inputs"]["seed"]
+        library.tf.random.set_seed(seed)
+        options = {"safe_mode": not self.job["trust"]} if takes(library.keras.models.model_from_json, "safe_mode") else {}
+        model = library.keras.models.model_from_json(json.dumps(side["config"]), custom_objects=library.custom, **options)
+        if side["weights"] is not None:
+            model.load_weights(side["weights"])
+        return model
+
+    def _rebuilt(self, library: Library, side: Mapping[str, Any]) -> Any:
+        """Build the model of a SavedModel anew with other policies, with the values of its checkpoint."""
+        original = self._original(library, side)
+        rebuilding.check_code(library, original)
+        nested = serving.structure(original, {})
+        model = rebuilding.rebuilt(library, original, nested, {**side, "source": side["path"]})
+        rebuilding.filled(library, model, None, os.path.join(side["path"], VARIABLES, VARIABLES))
+        return model
+
+    def _original(self, library: Library, side: Mapping[str, Any]) -> Any:
+        path = side["path"]
+        if path not in self._originals:
+            with library.under(side["policy_before"]):
+                self._originals[path] = library.load(path, compiled=False, trust=self.job["trust"])
+        return self._originals[path]

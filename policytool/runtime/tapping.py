@@ -1,0 +1,150 @@
+"""
+Taps: every call of a layer while a model is traced, nested and shared layers too, with what went in and what came out.
+
+Both Kerases call a layer through ``Layer.__call__``, and Keras 3 its ops through ``Operation.__call__``; for the time of a trace these are wrapped. What
+is traced inside another graph, such as the body of a loop, is left alone: its tensors do not exist outside. It is measured through the layer around it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from typing import TYPE_CHECKING
+
+from .library import KERAS2, KERAS3, paths
+
+if TYPE_CHECKING:
+    from typing import Any, Callable, Iterator, Mapping
+
+    from .library import Library
+
+    Key = tuple[str, int]
+
+
+class Call:
+    """One call of a layer, as it was traced."""
+
+    def __init__(self, layer: Any, key: Key, start: int) -> None:
+        self.layer = layer
+        self.key = key
+        """The layer's path, and how often it was called before."""
+
+        self.start = start
+        """The number of operations in the graph before the call."""
+
+        self.stop = start
+        self.args: Any = ()
+        self.kwargs: Any = {}
+        self.outputs: Any = None
+        self.children: list[Call] = []
+
+    @property
+    def path(self) -> str:
+        """The layer's path, names from the root down."""
+        return self.key[0]
+
+
+class Tape:
+    """
+    The calls of one model in one graph, in the order in which they began.
+
+    ``around`` gets each call and a function that makes it, and returns what the caller is to get.
+    """
+
+    def __init__(self, library: Library, names: Mapping[int, str], graph: Any, around: Callable[[Call, Callable[..., Any]], Any] | None = None) -> None:
+        self.library = library
+        self.names = names
+        self.graph = graph
+        self.around = around
+        self.calls: dict[Key, Call] = {}
+        self.stack: list[Call] = []
+        self.counts: dict[str, int] = {}
+        self.paused = False
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Tap every call within the context."""
+        homes = [self.library.keras.layers.Layer]
+        if self.library.family == KERAS3:
+            homes.append(self.library.keras.Operation)  # Layer's own __call__ is another, and calls this one
+        originals = [home.__call__ for home in homes]
+        for home, original in zip(homes, originals):
+            home.__call__ = self._wrapped(original, homes[0], is_layer=home is homes[0])
+        try:
+            with self._converting():
+                yield
+        finally:
+            for home, original in zip(homes, originals):
+                home.__call__ = original
+
+    @contextlib.contextmanager
+    def pause(self) -> Iterator[None]:
+        """Tap nothing within the context."""
+        before, self.paused = self.paused, True
+        try:
+            yield
+        finally:
+            self.paused = before
+
+    def _wrapped(self, original: Any, layers: type, *, is_layer: bool) -> Any:
+        @functools.wraps(original)  # AutoGraph goes by the module of what is called, and leaves a Keras' own alone
+        def tapped(layer: Any, *args: Any, **kwargs: Any) -> Any:
+            if self.paused or is_layer != isinstance(layer, layers) or self.library.tf.compat.v1.get_default_graph() is not self.graph:
+                return original(layer, *args, **kwargs)
+            return self._called(layer, functools.partial(original, layer), args, kwargs)
+
+        return tapped
+
+    def _called(self, layer: Any, make: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        path = self._path(layer)
+        number = self.counts.get(path, 0)
+        self.counts[path] = number + 1
+        call = Call(layer, (path, number), self._size())
+        call.args, call.kwargs = args, kwargs
+        self.calls[call.key] = call
+        if self.stack:
+            self.stack[-1].children.append(call)
+        self.stack.append(call)
+        try:
+            return self.around(call, make) if self.around is not None else self.made(call, make)
+        finally:
+            self.stack.pop()
+
+    def made(self, call: Call, make: Callable[..., Any]) -> Any:
+        """Make a call and note its outputs and operations."""
+        call.outputs = make(*call.args, **call.kwargs)
+        call.stop = self._size()
+        return call.outputs
+
+    def _size(self) -> int:
+        return len(self.graph.get_operations())
+
+    def _path(self, layer: Any) -> str:
+        """Return a layer's path in its model; one that the model does not track, and an op, stands below what called it."""
+        if id(layer) in self.names:
+            return self.names[id(layer)]
+        name = str(layer.name).replace("/", "~1")
+        return self.stack[-1].path + "/" + name if self.stack else name
+
+    def _converting(self) -> Any:
+        """Return a context in which Keras 2 lets AutoGraph convert the ``call`` of custom layers, as it does when it predicts."""
+        if self.library.family != KERAS2:
+            return contextlib.nullcontext()
+        from tensorflow.python.autograph.core import ag_ctx  # noqa: PLC2701 - the one way to the status that a trace has
+
+        return ag_ctx.ControlStatusCtx(status=ag_ctx.Status.ENABLED)
+
+
+def named(model: Any, like: Any = None) -> dict[int, str]:
+    """
+    Return the path of each layer of a model, by its identity.
+
+    Layers that a class makes by itself get numbers in their names that count up with every model of the process; where two models have the same classes at
+    the same places, the second has the names of the first.
+    """
+    own = paths(model)
+    if like is None:
+        return {id(layer): path for path, layer in own}
+    other = paths(like)
+    same = [type(layer).__name__ for _, layer in own] == [type(layer).__name__ for _, layer in other]
+    return {id(layer): path for (path, _), (_, layer) in zip(other if same else own, own)}
