@@ -22,9 +22,9 @@ def planned(analysis: Analysis, plan: Plan) -> Analysis:
     return reading.analysed(applied(analysis.document, plan.edits, ()))
 
 
-def job(before: Analysis, wanted: Analysis, source: Path, draft: Path) -> dict[str, Any]:
+def build(before: Analysis, wanted: Analysis) -> dict[str, Any]:
     """
-    Return the job that writes the model as ``wanted`` has it to ``draft``.
+    Return what builds the model as ``wanted`` has it: its config, the policies of its layers, and those that it is loaded and built under.
 
     :raises ModelFileError: where the file's root is no model whose config could be built.
     """
@@ -36,9 +36,6 @@ def job(before: Analysis, wanted: Analysis, source: Path, draft: Path) -> dict[s
         raise ModelFileError(wanted.document.path, "no-config", message)
     layers = wanted.model.layers
     return {
-        "job": "retrace",
-        "source": str(source.resolve()),
-        "draft": str(draft.resolve()),
         "config": config,
         "training": metadata.get("training_config") or None,
         "policy_before": before.model.layers[0].policy,
@@ -48,5 +45,19 @@ def job(before: Analysis, wanted: Analysis, source: Path, draft: Path) -> dict[s
             for layer in layers
             if layer.policy and layer.source is not Source.UNKNOWN and layer.class_name != INPUT_CLASS and dtypes.is_float(layer.compute_dtype)
         },
+    }
+
+
+def job(before: Analysis, wanted: Analysis, source: Path, draft: Path) -> dict[str, Any]:
+    """
+    Return the job that writes the model as ``wanted`` has it to ``draft``.
+
+    :raises ModelFileError: as :func:`build`.
+    """
+    return {
+        "job": "retrace",
+        "source": str(source.resolve()),
+        "draft": str(draft.resolve()),
+        **build(before, wanted),
         "traces": bool(wanted.document.signatures),
     }

@@ -22,6 +22,8 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
     first, reference = sides.load("reference")
     step("loading the candidate")
     second, candidate = sides.load("candidate")
+    if job["reference"]["how"] == job["candidate"]["how"] == "config" and job["candidate"]["weights"] is None:
+        candidate.set_weights(reference.get_weights())
     nested = serving.structure(reference, {})
     nest = first.tf.nest
     specs = seeded.specs_of(nest.flatten(nested))
@@ -50,6 +52,8 @@ def _row(pair: Pair, row: Row, found: Any) -> dict[str, Any]:
         "call": row.candidate.key[1],
         "class_name": type(layer).__name__,
         "children": len(row.reference.children),
+        "is_model": isinstance(layer, pair.libraries[1].keras.Model),
+        "inputs": row.inputs,
         "depth": depths.depth(pair.graph, row.reference),
         "dtypes": [list(pair_of) for pair_of in row.dtypes],
         "shapes": row.shapes,

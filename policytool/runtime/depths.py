@@ -7,7 +7,8 @@ whatever its class.
 
 from __future__ import annotations
 
-import math
+import functools
+import operator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,16 +18,36 @@ if TYPE_CHECKING:
 
 _SUMS = ("Mean", "Sum", "Prod", "Cumsum", "EuclideanNorm")
 _SOFTMAXES = ("Softmax", "LogSoftmax")
+_BODIES = ("body", "then_branch", "else_branch", "f")
+_LIST = "TensorListFromTensor"
 _POOLS = ("AvgPool", "AvgPool3D")
 
 
 def depth(graph: Any, call: Call) -> int:
     """Return the sum of the depths of all reductions in a call, one after the other; 0 where nothing is added up."""
-    operations = graph.get_operations()[call.start : call.stop]
-    return sum(_depth(operation) for operation in operations)
+    return sum(_depth(operation) for operation in graph.get_operations()[call.start : call.stop])
 
 
 def _depth(operation: Any) -> int:
+    """Return the depth of an operation, and of the functions that it calls; of a loop's body as often as the loop turns."""
+    return _own(operation) + _turns(operation) * sum(_depth(inner) for function in _called(operation) for inner in function.get_operations())
+
+
+def _called(operation: Any) -> list[Any]:
+    """Return the graphs of the functions that an operation calls for its result."""
+    values = operation.node_def.attr
+    names = [values[attribute].func.name for attribute in _BODIES if attribute in values and values[attribute].HasField("func")]
+    found = [operation.graph._get_function(name) for name in names]  # noqa: SLF001 - a name is all that an attribute has
+    return [function.graph for function in found if getattr(function, "graph", None) is not None]
+
+
+def _turns(operation: Any) -> int:
+    """Return how often a loop turns: once for each element of the longest list that it goes through, which is an RNN's sequence."""
+    lists = [tensor.op for tensor in operation.inputs if tensor.op.type == _LIST]
+    return max([_dims(made.inputs[0])[0] for made in lists if _dims(made.inputs[0])], default=1)
+
+
+def _own(operation: Any) -> int:
     kind = operation.type
     shapes = [_dims(tensor) for tensor in operation.inputs]
     if kind == "MatMul":
@@ -65,4 +86,4 @@ def _dims(tensor: Any) -> list[int]:
 
 
 def _product(sizes: Any) -> int:
-    return math.prod(int(size) for size in sizes)
+    return functools.reduce(operator.mul, (int(size) for size in sizes), 1)

@@ -41,7 +41,9 @@ class Row:
         self.isolated: list[int | None] | None = None
         """The same; None where the layer was not called with the reference's inputs."""
 
-        self.names: list[str] = []
+        self.inputs: list[str] = []
+        """The float dtypes that the candidate's layer takes."""
+
         self.dtypes: list[tuple[str, str]] = []
         self.shapes: list[list[int | None]] = []
 
@@ -59,7 +61,9 @@ class Pair:
         """The paths of calls that one of the two makes and the other does not."""
 
         self._vectors: list[Any] = []
-        self._marks: list[Any] = []
+        self._marks: list[tuple[Call, Any]] = []
+        """Calls of the reference with no others in them, and what is done once each was compared."""
+
         self._function: Any = None
         self.graph: Any = None
 
@@ -100,9 +104,9 @@ class Pair:
         other = first.calls.get(call.key)
         if other is None or type(other.layer).__name__ != type(call.layer).__name__:
             return second.made(call, make)
-        leaf = not other.children
         row = Row(other, call)
-        with self.tf.control_dependencies(self._marks[-AHEAD:][:1] if leaf and len(self._marks) >= AHEAD else []):
+        row.inputs = sorted({one.dtype.name for one in self._tensors((call.args, call.kwargs)) if one.dtype.is_floating})
+        with self.tf.control_dependencies(self._awaited(other)):
             made = second.made(call, make)
             row.accumulated = self._outputs(row, made)
             if self.isolated and not _is_model(self.libraries[1], call.layer) and not getattr(call.layer, "stateful", False):
@@ -110,9 +114,13 @@ class Pair:
                     row.isolated = self._alone(row, make)
         self.rows.append(row)
         measured = [number for number in (*row.accumulated, *(row.isolated or [])) if number is not None]
-        if leaf and measured:
-            self._marks.append(self._vectors[measured[-1]].op)
+        if measured and not other.children:
+            self._marks.append((other, self._vectors[measured[-1]].op))
         return made
+
+    def _awaited(self, call: Call) -> list[Any]:
+        """Return what has to be done before the candidate makes a call."""
+        return [self._marks[-AHEAD][1]] if not call.children and len(self._marks) >= AHEAD else []
 
     def _outputs(self, row: Row, made: Any) -> list[int | None]:
         flat = self._tensors(row.reference.outputs), self._tensors(made)
@@ -156,8 +164,7 @@ class Pair:
     def _keep_in_step(self, graph: Any) -> None:
         """Let each of the reference's layers wait until the layer some places before it was compared."""
         operations = graph.get_operations()
-        leaves = [row.reference for row in self.rows if not row.reference.children]
-        for call, mark in zip(leaves[AHEAD:], self._marks):
+        for (call, _), (_, mark) in zip(self._marks[AHEAD:], self._marks):
             inside = set(operations[call.start : call.stop])
             for operation in inside:
                 if operation.type not in _NO_STEP and any(tensor.op not in inside for tensor in operation.inputs):

@@ -111,8 +111,9 @@ class Tape:
             self.stack.pop()
 
     def made(self, call: Call, make: Callable[..., Any]) -> Any:
-        """Make a call and note its outputs and operations."""
-        call.outputs = make(*call.args, **call.kwargs)
+        """Make a call and note its outputs and operations; what an RNN calls its cell for beside its loop, such as the shape of a step, is no result."""
+        with self.pause() if isinstance(call.layer, self.library.keras.layers.RNN) else contextlib.nullcontext():
+            call.outputs = make(*call.args, **call.kwargs)
         call.stop = self._size()
         return call.outputs
 
@@ -130,7 +131,7 @@ class Tape:
         """Return a context in which Keras 2 lets AutoGraph convert the ``call`` of custom layers, as it does when it predicts."""
         if self.library.family != KERAS2:
             return contextlib.nullcontext()
-        from tensorflow.python.autograph.core import ag_ctx  # noqa: PLC2701 - the one way to the status that a trace has
+        from tensorflow.python.autograph.core import ag_ctx
 
         return ag_ctx.ControlStatusCtx(status=ag_ctx.Status.ENABLED)
 

@@ -1,0 +1,63 @@
+"""From what was measured to the verdict."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from policytool.checking import tolerances
+from policytool.measurement.verdicts import About, Judgement, Ruling, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from policytool.checking.tolerances import Tolerances
+    from policytool.measurement.layers import Call, Output
+    from policytool.measurement.metrics import Metrics
+
+
+def verdict(calls: Sequence[Call], outputs: Sequence[Output], wanted: Tolerances) -> Verdict:
+    """
+    Return how a run is judged: every output by its accumulated error, every call of a layer by its isolated one.
+
+    :raises UsageError: for a tolerance that names nothing, or two that name the same.
+    """
+    wanted.check([*(output.name or "" for output in outputs), *(call.path for call in calls)])
+    first = next((call for call in calls if any(_spoils(output.accumulated) for output in call.outputs)), None)
+    return Verdict(
+        judgements=(*_outputs(calls, outputs, wanted), *_layers(calls, first, wanted)),
+        first_not_finite=first.place if first is not None else None,
+    )
+
+
+def _outputs(calls: Sequence[Call], outputs: Sequence[Output], wanted: Tolerances) -> Iterator[Judgement]:
+    default = tolerances.of_outputs(calls)
+    for output in outputs:
+        if output.accumulated is not None:
+            name = output.name or ""
+            yield _judgement(About.OUTPUT, name, [output.accumulated], wanted.of(name), default)
+
+
+def _layers(calls: Sequence[Call], first: Call | None, wanted: Tolerances) -> Iterator[Judgement]:
+    for call in calls:
+        alone = [output.isolated for output in call.outputs if output.isolated is not None]
+        if not alone and call is first:
+            alone = [output.accumulated for output in call.outputs if output.accumulated is not None]
+        if alone:
+            yield _judgement(About.LAYER, call.place, alone, wanted.of(call.path), tolerances.of_layer(call))
+
+
+def _judgement(about: About, path: str, found: Sequence[Metrics], given: float | None, default: float) -> Judgement:
+    tolerance = default if given is None else given
+    errors = [one.relative_l2 for one in found if one.relative_l2 is not None]
+    error = max(errors, default=None)
+    ruling = Ruling.PASSED
+    if any(_spoils(one) for one in found):
+        ruling = Ruling.NOT_FINITE
+    elif error is not None and error > tolerance:
+        ruling = Ruling.MISSED
+    return Judgement(about=about, path=path, ruling=ruling, error=error, tolerance=tolerance, given=given is not None)
+
+
+def _spoils(metrics: Metrics | None) -> bool:
+    """Return whether the candidate has NaN or infinity where the reference has a number."""
+    return metrics is not None and metrics.overflowed > 0

@@ -1,0 +1,36 @@
+"""What a file records of its training, as far as a backward step needs it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from policytool.policy import Dynamic, Fixed
+
+if TYPE_CHECKING:
+    from policytool.jsontext import Json
+    from policytool.reading import Analysis
+
+
+def training(analysis: Analysis) -> dict[str, Any]:
+    """Return the loss and the loss scale of a file; the optimizer's scale wins over the model's policy, as it does in training."""
+    model = analysis.model
+    scale = model.optimizer.loss_scale if model.optimizer is not None else None
+    return {"loss": _loss(analysis), "recorded": _told(scale if scale is not None else model.layers[0].loss_scale)}
+
+
+def _loss(analysis: Analysis) -> Json:
+    document = analysis.document
+    config = document.training
+    if config is None and document.format == "savedmodel":
+        metadata = document.parts.get(document.config_part or "")
+        config = metadata.get("training_config") if isinstance(metadata, dict) else None
+    return config.get("loss") if isinstance(config, dict) else None
+
+
+def _told(scale: Dynamic | Fixed | None) -> dict[str, Any] | None:
+    match scale:
+        case Fixed(value=value):
+            return {"kind": "fixed", "value": value}
+        case Dynamic():
+            return {"kind": "dynamic", "initial": scale.initial, "growth_steps": scale.growth_steps, "multiplier": scale.multiplier}
+    return None

@@ -1,0 +1,184 @@
+"""``policytool check``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from policytool import discovery
+from policytool.checking.tolerances import Tolerances, given
+from policytool.cli import completing, options, report_option
+from policytool.cli.exit_codes import Exit
+from policytool.cli.progress import steps
+from policytool.errors import ModelFileError, UsageError, WorkerError
+from policytool.operations.checks import Tools, Wanted, check
+from policytool.operations.destinations import Destination
+from policytool.operations.inspection import Failure
+from policytool.operations.migration import the_one_model
+from policytool.planning.options import Options, Outputs, assignment, checked_policy
+from policytool.reports.checks import CHECK_REPORTERS, Checks
+from policytool.workers import Interpreter, Worker
+
+if TYPE_CHECKING:
+    from policytool.cli.report_option import ReportFile
+    from policytool.discovery import Input
+
+
+@click.command("check", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("model", required=False, shell_complete=completing.files)
+@click.argument("other", required=False, metavar="[B]", shell_complete=completing.files)
+@click.option(
+    "--to", "--policy", "to", metavar="POLICY", shell_complete=completing.policies, help="The candidate: the model under this policy, as migrate --to."
+)
+@click.option(
+    "--reference", metavar="POLICY", shell_complete=completing.policies, help="What it is held against.  [default: float32, or MODEL as it is with B]"
+)
+@click.option("--set", "set", multiple=True, metavar="PATTERN=POLICY", help="Decide for a layer path, or for paths that a regular expression matches in full.")
+@click.option("--include-exceptions", is_flag=True, help="With --to, change layers with a policy of their own too.")
+@click.option(
+    "--outputs",
+    type=click.Choice([one.value for one in Outputs]),
+    default=Outputs.KEEP.value,
+    show_default=True,
+    help="Whether outputs stay float32 under a 16-bit policy.",
+)
+@click.option("--weights", type=click.Path(path_type=Path), metavar="FILE", help="The weights of an architecture.")
+@click.option(
+    "--inputs", type=click.Path(path_type=Path), metavar="FILE", help="Inputs by name (.npz), or those of the one input (.npy), instead of synthetic ones."
+)
+@click.option("--batches", type=click.IntRange(min=1), default=1, show_default=True, help="How many batches of synthetic inputs.")
+@click.option("--batch-size", type=click.IntRange(min=1), metavar="N", help="Examples in a batch.")
+@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="What synthetic inputs, and weights that no file gives, are drawn with.")
+@click.option("--save-inputs", type=click.Path(path_type=Path), metavar="FILE", help="Write the inputs to a .npz file, for --inputs.")
+@click.option("--isolated/--no-isolated", default=True, show_default=True, help="Whether each layer also runs alone, with the reference's activations.")
+@click.option("--gradients", is_flag=True, help="Make one backward step too, and count the gradients that loss scaling would save.")
+@click.option("--device", default="auto", show_default=True, metavar="auto|cpu|gpu:N|all", help="Where to run; all runs the GPUs side by side.")
+@click.option("--list-devices", is_flag=True, help="List the devices that there are, and exit.")
+@click.option("--tf32", is_flag=True, help="Measure as well what TF32 does to the reference, on a GPU that has it.")
+@click.option("--deterministic", is_flag=True, help="Let TensorFlow use deterministic kernels alone.")
+@click.option("--tolerance", "tolerances", multiple=True, metavar="[PATTERN=]NUMBER", help="The relative error allowed, for all or for an output or layers.")
+@click.option("--timing", is_flag=True, help="Measure latency, throughput and peak memory of both.")
+@click.option("--all-layers", is_flag=True, help="Show every layer instead of the worst.")
+@click.option("--custom-objects", multiple=True, metavar="MODULE[:NAME]", help="Where the classes that a file names are defined.")
+@click.option("--trust", is_flag=True, help="Run the code that a file holds.")
+@click.option("--python", metavar="PYTHON", envvar="POLICYTOOL_PYTHON", help="The interpreter that has TensorFlow, instead of this one.")
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="End TensorFlow's process when the check takes longer.")
+@click.option("--memory-limit", type=options.Size(), metavar="SIZE", help="The memory that TensorFlow's process may have, such as 8G.")
+@options.formatted([reporter.name for reporter in CHECK_REPORTERS])
+@report_option.option(CHECK_REPORTERS)
+@options.common
+def command(
+    *,
+    model: str | None,
+    other: str | None,
+    to: str | None,
+    reference: str | None,
+    set: tuple[str, ...],  # the option's name
+    include_exceptions: bool,
+    outputs: str,
+    weights: Path | None,
+    inputs: Path | None,
+    batches: int,
+    batch_size: int | None,
+    seed: int,
+    save_inputs: Path | None,
+    isolated: bool,
+    gradients: bool,
+    device: str,
+    list_devices: bool,
+    tf32: bool,
+    deterministic: bool,
+    tolerances: tuple[str, ...],
+    timing: bool,
+    all_layers: bool,
+    custom_objects: tuple[str, ...],
+    trust: bool,
+    python: str | None,
+    timeout: float | None,
+    memory_limit: int | None,
+    format: str,  # the option's name
+    report: tuple[ReportFile, ...],
+    verbose: bool,
+    quiet: bool,
+    debug: bool,  # main() looks for it
+    color: str,
+    progress: str,
+) -> int:
+    """
+    Run a saved model under a policy and compare it with float32, layer by layer; exit 1 where it is farther off than its dtypes explain.
+
+    The candidate is MODEL under --to, or as it is; the reference is MODEL in float32. With B, the candidate is B and the reference MODEL, such as a file
+    before and after migrate. Inputs are synthetic unless --inputs gives real ones.
+
+    TensorFlow runs in a process of its own. What a file holds in code is run only with --trust.
+    """
+    planned = Options(
+        to=checked_policy(to, "--to") if to is not None else None,
+        assignments=tuple(assignment(text) for text in set),
+        include_exceptions=include_exceptions,
+        outputs=Outputs(outputs),
+    )
+    if other is not None and planned != Options():
+        raise UsageError("B is the candidate as it is; options that plan a candidate (--to, --set, ...) go with MODEL alone")
+    wanted = Wanted(
+        candidate=planned,
+        reference=checked_policy(reference, "--reference") if reference is not None else None,
+        weights=weights,
+        inputs=inputs,
+        save_inputs=save_inputs,
+        batches=batches,
+        batch_size=batch_size,
+        seed=seed,
+        isolated=isolated,
+        gradients=gradients,
+        timing=timing,
+        tf32=tf32,
+        deterministic=deterministic,
+        device=device,
+        tolerances=Tolerances(given=tuple(given(text) for text in tolerances)),
+    )
+    interpreter = Interpreter(python=python or sys.executable, memory_limit=memory_limit, timeout=timeout)
+    with Worker(interpreter, steps(progress)) as worker:
+        if list_devices:
+            return _devices(worker)
+        paths = _paths(model, other, planned)
+        if not paths:
+            click.echo("policytool: no model found", err=True)
+            return Exit.NO_MODEL
+        report_option.check(report, paths, [path for path in (save_inputs, inputs, weights) if path is not None])
+        own = (str(Path.cwd()),) if custom_objects else ()  # a module of the user's is found as python -m finds it
+        tools = Tools(worker=worker, custom_objects=custom_objects, path=own, trust=trust)
+        found = _checked(paths, wanted, tools, everything=all_layers)
+    unwritten = report_option.written(report, CHECK_REPORTERS, found)
+    reporter = next(reporter for reporter in CHECK_REPORTERS if reporter.name == format)
+    click.echo(reporter.render(found, options.view(color)), nl=False, color=color != "never")
+    options.troubles(found.failures, unwritten, debug=debug)
+    if found.check is None or unwritten or any(run.missing for run in found.check.runs):
+        return Exit.FAILURE
+    return Exit.CLEAN if found.check.passed else Exit.FINDINGS
+
+
+def _paths(model: str | None, other: str | None, planned: Options) -> list[Input]:
+    """Return the model, and the second one where there is one; without any named, the one that there is below the working directory."""
+    if model is None:
+        return the_one_model(discovery.inputs([]), planned, Destination(write=False))
+    return [discovery.one(path) for path in (model, other) if path is not None]
+
+
+def _checked(paths: list[Input], wanted: Wanted, tools: Tools, *, everything: bool) -> Checks:
+    try:
+        return Checks(check=check(paths[0], paths[1] if len(paths) > 1 else None, wanted, tools), everything=everything)
+    except ModelFileError as error:
+        return Checks(failures=(Failure(path=error.path, code=error.code, message=error.message),))
+    except WorkerError as error:
+        return Checks(failures=(Failure(path=paths[-1].shown, code=error.code, message=str(error), details=error.details),))
+
+
+def _devices(worker: Worker) -> int:
+    """List what TensorFlow can run on here."""
+    for device in devices(worker):
+        click.echo(str(device))
+    return Exit.CLEAN

@@ -1,0 +1,182 @@
+"""``check``: run a model under two policies, or two files, and compare what every layer makes."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from policytool import dtypes, opaque
+from policytool.checking import answers, recorded
+from policytool.checking.tolerances import Tolerances
+from policytool.errors import ModelFileError, UsageError, WorkerError
+from policytool.measurement.checks import Check, Note, Side
+from policytool.operations import prepared
+from policytool.planning.options import Options, Outputs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from policytool.discovery import Input
+    from policytool.operations.prepared import Prepared
+    from policytool.reading import Analysis
+    from policytool.workers import Worker
+
+FLOAT32: Final = "float32"
+
+_NO_CODE: Final = frozenset({"no-class", "not-loadable", "not-buildable", "not-restored", "no-config"})
+"""Why a SavedModel cannot be built anew; as a graph it still runs."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wanted:
+    """What is asked of a check."""
+
+    candidate: Options = field(default_factory=Options)
+    """What the candidate's policies are; nothing for those of the file."""
+
+    reference: str | None = None
+    """The policy of the reference; None for float32, or for the first of two files as it is."""
+
+    weights: Path | None = None
+    inputs: Path | None = None
+    save_inputs: Path | None = None
+    batches: int = 1
+    batch_size: int | None = None
+    seed: int = 1
+    isolated: bool = True
+    gradients: bool = False
+    timing: bool = False
+    tf32: bool = False
+    deterministic: bool = False
+    device: str = "auto"
+    tolerances: Tolerances = Tolerances()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tools:
+    """The child with TensorFlow, and what the user allows it."""
+
+    worker: Worker
+    custom_objects: tuple[str, ...] = ()
+    """``MODULE`` or ``MODULE:NAME``: what defines the classes that files name."""
+
+    path: tuple[str, ...] = ()
+    """Directories that these modules are looked for in, after those of the child's own."""
+
+    trust: bool = False
+    """Whether code that a file holds may run."""
+
+
+def check(model: Input, other: Input | None, wanted: Wanted, tools: Tools) -> Check:
+    """
+    Return how far the candidate is from the reference: a model under another policy, or a second file.
+
+    :raises ModelFileError: for what cannot be read, changed or run.
+    :raises UsageError: for options that contradict the model or each other.
+    :raises WorkerError: where the child process cannot do it.
+    """
+    first = prepared.read(model, trust=tools.trust)
+    second = prepared.read(other, trust=tools.trust) if other is not None else first
+    with ExitStack() as stack:
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="policytool-", ignore_cleanup_errors=True)))
+        sides = [
+            prepared.prepared(model, first, _reference(first, wanted, two=other is not None), _below(scratch, "reference"), wanted.weights),
+            prepared.prepared(other or model, second, wanted.candidate, _below(scratch, "candidate"), wanted.weights),
+        ]
+        if other is None:
+            _check_differ(model, sides, wanted)
+        return _run((model, other or model), (sides[0], sides[1]), second, wanted, tools)
+
+
+def _reference(analysis: Analysis, wanted: Wanted, *, two: bool) -> Options:
+    """Return what the reference's policies are to be: one that rounds nothing that the file holds."""
+    if two and wanted.reference is None:
+        return Options()
+    name = wanted.reference or FLOAT32
+    return Options(to=name, include_exceptions=True, outputs=Outputs.FOLLOW)
+
+
+def _below(scratch: Path, name: str) -> Path:
+    directory = scratch / name
+    directory.mkdir()
+    return directory
+
+
+def _check_differ(model: Input, sides: list[Prepared], wanted: Wanted) -> None:
+    """Make sure that there is something to compare."""
+    one, other = sides
+    if one.is_graph or one.job != other.job and not _same_policies(one, other):
+        return
+    if wanted.candidate.to is None and not wanted.candidate.assignments:
+        message = f"{model.shown} computes in {wanted.reference or FLOAT32} as it is, and would be compared with itself; --to POLICY names the candidate"
+        raise UsageError(message)
+
+
+def _same_policies(one: Prepared, other: Prepared) -> bool:
+    return [layer.policy for layer in one.analysis.model.layers] == [layer.policy for layer in other.analysis.model.layers]
+
+
+def _run(inputs: tuple[Input, Input], sides: tuple[Prepared, Prepared], original: Analysis, wanted: Wanted, tools: Tools) -> Check:
+    """Let the child run both sides, as a graph where their code is not at hand, and judge what it measured."""
+    notes: list[Note] = []
+    if any(side.is_graph for side in sides):
+        answer = _graph(inputs, sides, wanted, tools)
+    else:
+        try:
+            answer = tools.worker.run(_job(sides, original, wanted, tools))
+        except WorkerError as error:
+            if error.code not in _NO_CODE or not all(side.job["how"] == "rebuilt" for side in sides):
+                raise
+            notes.append(Note(code="graph", message=f"the model runs as the graph that the file holds, because {error}"))
+            answer = _graph(inputs, sides, wanted, tools)
+    return Check(
+        reference=_side(inputs[0], sides[0], wanted.reference, answer),
+        candidate=_side(inputs[1], sides[1], wanted.candidate.to, answer),
+        versions=answer["versions"],
+        runs=tuple(answers.run(found, wanted.tolerances) for found in answer["runs"]),
+        notes=tuple(notes),
+    )
+
+
+def _job(sides: tuple[Prepared, Prepared], original: Analysis, wanted: Wanted, tools: Tools) -> dict[str, Any]:
+    sites = [site for side in sides for site in side.analysis.placed.sites]
+    own = {site.registered_name or site.class_name or "" for site in sites if opaque.is_opaque(site) and site.class_name not in opaque.OPAQUE_CLASSES}
+    return {
+        "job": "check",
+        "reference": sides[0].job,
+        "candidate": sides[1].job,
+        "inputs": {
+            "file": str(wanted.inputs.resolve()) if wanted.inputs is not None else None,
+            "save": str(wanted.save_inputs.absolute()) if wanted.save_inputs is not None else None,
+            "batches": wanted.batches,
+            "batch_size": wanted.batch_size,
+            "seed": wanted.seed,
+        },
+        "isolated": wanted.isolated,
+        "gradients": recorded.training(original) if wanted.gradients else None,
+        "timing": wanted.timing,
+        "tf32": wanted.tf32,
+        "deterministic": wanted.deterministic,
+        "device": wanted.device,
+        "custom_objects": list(tools.custom_objects),
+        "path": list(tools.path),
+        "registered": sorted(own),
+        "trust": tools.trust,
+    }
+
+
+def _side(found: Input, side: Prepared, policy: str | None, versions: Mapping[str, str]) -> Side:
+    floating = [layer for layer in side.analysis.model.layers if layer.compute_dtype is None or dtypes.is_float(layer.compute_dtype)]
+    plan = side.plan
+    return Side(
+        path=found.shown,
+        policy=policy,
+        policies=dict(Counter(layer.policy or "the loader's" for layer in floating)),
+        kept={kept.path: kept.reason for kept in plan.kept} if plan is not None else {},
+        library=f"{versions['library']} {versions['keras']}",
+        weights="random" if side.job["how"] == "config" and side.job["weights"] is None else "file",
+    )

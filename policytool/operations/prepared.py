@@ -1,0 +1,121 @@
+"""
+The two sides of a check as the child process takes them: what is loaded, with which library, and with which policies.
+
+Policies are changed by migrate's plan. A file's changed copy lies in a temporary directory; a SavedModel and an architecture are built from a changed config
+instead, because a SavedModel's graph would keep its dtypes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from policytool import executable, planning, reading, recognition
+from policytool.errors import ModelFileError
+from policytool.planning.applied import applied
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from policytool.discovery import Input
+    from policytool.plan import Plan
+    from policytool.planning.options import Options
+    from policytool.reading import Analysis
+
+KERAS2: Final = "keras2"
+KERAS3: Final = "keras3"
+
+GRAPH: Final = "graph"
+"""How a SavedModel is run that no Keras can build anew."""
+
+_SUFFIXES: Final = {"h5": ".h5", "keras": ".keras"}
+"""Keras picks the reader by the suffix."""
+
+_NOT_RUN: Final = {
+    "weights": "holds weights alone, and no model that could be run; check the model's architecture, and name this file with --weights",
+    "keras-metadata": "is metadata without weights and without a graph; name the SavedModel's directory",
+    "tfjs": "is a TensorFlow.js model, which no Keras here runs; convert it to HDF5 first",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prepared:
+    """One side."""
+
+    job: Mapping[str, Any]
+    """What the child gets."""
+
+    analysis: Analysis
+    """The model as it runs."""
+
+    plan: Plan | None
+    """What its policies were changed by; None for a file as it is."""
+
+    @property
+    def is_graph(self) -> bool:
+        """Whether the model runs as the graph that the file holds."""
+        return bool(self.job["how"] == GRAPH)
+
+
+def read(found: Input, *, trust: bool) -> Analysis:
+    """
+    Return a model that may be run.
+
+    :raises ModelFileError: for what cannot be read or run, and for what holds code that nobody trusts.
+    """
+    document = recognition.document(found.path, found.shown)
+    if document.format in _NOT_RUN:
+        raise ModelFileError(found.shown, "not-runnable", _NOT_RUN[document.format])
+    analysis = reading.analysed(document)
+    hazard = None if trust else next(executable.told(analysis), None)
+    if hazard is not None:
+        message = f"{hazard}: TensorFlow would run what the file holds; --trust allows it, for files whose origin you know"
+        raise ModelFileError(found.shown, "runs-code", message)
+    return analysis
+
+
+def prepared(found: Input, analysis: Analysis, options: Options, scratch: Path, weights: Path | None = None) -> Prepared:
+    """
+    Return a side of the check: the model with its policies changed as the options say.
+
+    :param scratch: a directory of this side's own, in which changed copies are made
+    :param weights: where the weights of an architecture are
+    :raises ModelFileError: for what cannot be changed so, and what cannot be written.
+    :raises UsageError: for options that contradict the model.
+    """
+    if analysis.document.config_part is None:
+        return Prepared(job={"how": GRAPH, "path": str(found.path.resolve()), "family": KERAS2}, analysis=analysis, plan=None)
+    plan = planning.plan(analysis, options)
+    if plan.refusals:
+        raise ModelFileError(found.shown, plan.refusals[0].code, "; ".join(refusal.message for refusal in plan.refusals[:3]))
+    wanted = reading.analysed(applied(analysis.document, plan.edits, plan.casts))
+    family = KERAS3 if analysis.origins[-1].release.id.startswith("keras3") else KERAS2
+    job: dict[str, Any] = {"family": family, "policy": wanted.model.layers[0].policy}
+    match analysis.document.format:
+        case "savedmodel":
+            job |= _rebuilt(found.path, analysis, wanted)
+        case "json" | "yaml":
+            job |= {"how": "config", "config": wanted.document.config, "weights": str(weights.resolve()) if weights is not None else None}
+        case _:
+            job |= {"how": "saved", "path": str(_copy(found, plan, scratch))}
+    return Prepared(job=job, analysis=wanted, plan=plan)
+
+
+def _rebuilt(path: Path, before: Analysis, wanted: Analysis) -> dict[str, Any]:
+    from policytool import retracing  # protobuf, for SavedModels alone
+
+    return {**retracing.build(before, wanted), "how": "rebuilt", "path": str(path.resolve())}
+
+
+def _copy(found: Input, plan: Plan, scratch: Path) -> Path:
+    """Return a path by which Keras reads the file as what it is: a changed copy, or a link to the original where nothing changes."""
+    target = scratch / f"model{_SUFFIXES[plan.format]}"
+    if not (plan.edits or plan.casts or plan.state is not None):
+        target.symlink_to(found.path.resolve(), target_is_directory=found.path.is_dir())
+        return target
+    from policytool import writers  # h5py, where a copy is written
+
+    changes = writers.Changes(edits=plan.edits, casts=plan.casts, state=plan.state)
+    writers.write(found.path, target, changes, document_format=plan.format, shown=plan.path)
+    return target
