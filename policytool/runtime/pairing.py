@@ -51,8 +51,10 @@ class Row:
 class Pair:
     """Two live models, and what to measure of them."""
 
-    def __init__(self, libraries: tuple[Library, Library], models: tuple[Any, Any], *, isolated: bool) -> None:
+    def __init__(self, libraries: tuple[Library, Library], models: tuple[Any, Any], policies: tuple[str | None, str | None], *, isolated: bool) -> None:
+        """``policies`` are the global ones that each is called under: layers that a class makes in its call take them."""
         self.libraries = libraries
+        self.policies = policies
         self.tf = libraries[0].tf
         self.reference, self.candidate = models
         self.isolated = isolated
@@ -61,25 +63,33 @@ class Pair:
         """The paths of calls that one of the two makes and the other does not."""
 
         self._vectors: list[Any] = []
+        self._known: dict[tuple[int, int, bool], int] = {}
+        self._held: list[Any] = []
+        """What keeps the identities in use for as long as they are compared."""
+
         self._marks: list[tuple[Call, Any]] = []
         """Calls of the reference with no others in them, and what is done once each was compared."""
 
         self._function: Any = None
         self.graph: Any = None
 
+        self._tapes: list[Tape] = []
+        self._places: dict[str, int] = {}
+
     def trace(self, specs: Any) -> None:
         """Trace both models for inputs of these specs."""
 
         def both(inputs: Any) -> Any:
             graph = self.tf.compat.v1.get_default_graph()
-            names = named(self.reference)
-            first = Tape(self.libraries[0], names, graph)
-            with first.watching():
+            first = Tape(self.libraries[0], self.reference, named(self.reference))
+            with first.watching(), self.libraries[0].under(self.policies[0]):
                 serving.call(self.reference, inputs)
-            second = Tape(self.libraries[1], named(self.candidate, self.reference), graph, lambda call, make: self._compared(first, second, call, make))
-            with second.watching():
+            names = named(self.candidate, self.reference)
+            second = Tape(self.libraries[1], self.candidate, names, lambda call, make: self._compared(first, second, call, make))
+            with second.watching(), self.libraries[1].under(self.policies[1]):
                 serving.call(self.candidate, inputs)
             self.only = (_missing(first, second), _missing(second, first))
+            self._tapes = [first, second]
             if list(first.calls) == list(second.calls):  # else one would wait for what waits for it
                 self._keep_in_step(graph)
             self.graph = graph
@@ -98,6 +108,21 @@ class Pair:
             found = self._function(*self.tf.nest.flatten(batch, expand_composites=True)).numpy()
             total = found if total is None else np.stack([measuring.merged(one, other) for one, other in zip(total, found)])
         return total
+
+    def layer_of(self, name: str) -> str | None:
+        """Return the path of the innermost layer that an operation of the graph was traced in; None for what no layer did."""
+        if not self._places:
+            self._places = {operation.name: place for place, operation in enumerate(self.graph.get_operations())}
+        place = self._places[name]
+        around = [call for tape in self._tapes for call in tape.calls.values() if call.start <= place < call.stop]
+        return max(around, key=lambda call: call.start).path if around else None
+
+    def output_names(self) -> list[str]:
+        """Return a name for each tensor of the model's own outputs: the model's names, the keys of a dict, else numbers."""
+        outputs = self._tapes[1].calls[self.rows[-1].candidate.key].outputs
+        flat = self._tensors(outputs)
+        names = sorted(outputs) if isinstance(outputs, dict) else list(getattr(self.candidate, "output_names", None) or [])
+        return [str(name) for name in names] if len(names) == len(flat) else [str(place) for place in range(len(flat))]
 
     def _compared(self, first: Tape, second: Tape, call: Call, make: Callable[..., Any]) -> Any:
         """Make a call of the candidate's, compare it with the reference's, and return what it made."""
@@ -154,9 +179,12 @@ class Pair:
     def _comparison(self, one: Any, other: Any, *, full: bool) -> int | None:
         if not one.dtype.is_floating or not other.dtype.is_floating or not one.shape.is_compatible_with(other.shape):
             return None
-        del full
-        self._vectors.append(measuring.compared(self.tf, one, other))
-        return len(self._vectors) - 1
+        key = (id(one), id(other), full)
+        if key not in self._known:  # a model gives what its last layer gives
+            self._vectors.append(measuring.compared(self.tf, one, other, full=full))
+            self._held += [one, other]
+            self._known[key] = len(self._vectors) - 1
+        return self._known[key]
 
     def _tensors(self, outputs: Any) -> list[Any]:
         return [one for one in self.tf.nest.flatten(outputs, expand_composites=True) if self.tf.is_tensor(one)]

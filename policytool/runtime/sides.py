@@ -33,6 +33,23 @@ class Sides:
             self.libraries[family] = library
         return self.libraries[family]
 
+    @property
+    def policies(self) -> tuple[str | None, str | None]:
+        """The global policies that the reference and the candidate are called under."""
+        return self.job["reference"]["policy"], self.job["candidate"]["policy"]
+
+    @property
+    def made_up(self) -> bool:
+        """Whether the weights are drawn at random, for each side by itself."""
+        return all(self.job[name]["how"] == "config" and self.job[name]["weights"] is None for name in ("reference", "candidate"))
+
+    def versions(self) -> dict[str, str]:
+        """Return TensorFlow's release and those of the libraries that were used."""
+        found = {}
+        for library in self.libraries.values():
+            found.update({"tensorflow": library.versions["tensorflow"], library.versions["library"]: library.versions["keras"]})
+        return found
+
     def load(self, name: str) -> tuple[Library, Any]:
         """Return the model of a side, ``reference`` or ``candidate``, and its library."""
         side = self.job[name]

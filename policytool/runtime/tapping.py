@@ -46,15 +46,16 @@ class Call:
 
 class Tape:
     """
-    The calls of one model in one graph, in the order in which they began.
+    The calls of one model in the graph that is being traced, in the order in which they began.
 
-    ``around`` gets each call and a function that makes it, and returns what the caller is to get.
+    ``names`` has the path of each layer by its identity. ``around`` gets each call and a function that makes it, and returns what the caller is to get.
     """
 
-    def __init__(self, library: Library, names: Mapping[int, str], graph: Any, around: Callable[[Call, Callable[..., Any]], Any] | None = None) -> None:
+    def __init__(self, library: Library, model: Any, names: Mapping[int, str], around: Callable[[Call, Callable[..., Any]], Any] | None = None) -> None:
         self.library = library
+        self.model = model
         self.names = names
-        self.graph = graph
+        self.graph = library.tf.compat.v1.get_default_graph()
         self.around = around
         self.calls: dict[Key, Call] = {}
         self.stack: list[Call] = []
@@ -71,7 +72,7 @@ class Tape:
         for home, original in zip(homes, originals):
             home.__call__ = self._wrapped(original, homes[0], is_layer=home is homes[0])
         try:
-            with self._converting():
+            with self._converting(), inlined(self.library, self.model):
                 yield
         finally:
             for home, original in zip(homes, originals):
@@ -134,6 +135,23 @@ class Tape:
         from tensorflow.python.autograph.core import ag_ctx
 
         return ag_ctx.ControlStatusCtx(status=ag_ctx.Status.ENABLED)
+
+
+@contextlib.contextmanager
+def inlined(library: Library, model: Any) -> Iterator[None]:
+    """Let layers whose ``call`` is a ``tf.function`` run in the graph of their caller within the context, so that the calls in them can be tapped."""
+    changed = []
+    for _, layer in paths(model):
+        written = getattr(getattr(type(layer), "call", None), "python_function", None)
+        if written is not None and "call" not in vars(layer):
+            plain = written if library.family == KERAS2 else library.tf.autograph.to_graph(written)  # Keras 2 converts what it calls by itself
+            vars(layer)["call"] = functools.partial(plain, layer)
+            changed.append(layer)
+    try:
+        yield
+    finally:
+        for layer in changed:
+            del vars(layer)["call"]
 
 
 def named(model: Any, like: Any = None) -> dict[int, str]:

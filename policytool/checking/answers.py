@@ -1,0 +1,71 @@
+"""What the child process answers, as values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from policytool.checking import judging
+from policytool.measurement import devices, gradients, inputs, metrics
+from policytool.measurement.checks import Run
+from policytool.measurement.layers import Call, Output
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from policytool.checking.tolerances import Tolerances
+
+
+def run(found: Mapping[str, Any], tolerances: Tolerances) -> Run:
+    """
+    Return what was measured on one device, judged.
+
+    :raises UsageError: for a tolerance that names nothing, or two that name the same.
+    """
+    calls = tuple(_call(call) for call in found["calls"])
+    outputs = tuple(_output(output) for output in found["outputs"])
+    return Run(
+        device=devices.device(found["device"]),
+        signature=found["signature"],
+        inputs=inputs.decoded(found["inputs"]),
+        calls=calls,
+        outputs=outputs,
+        verdict=judging.verdict(calls, outputs, tolerances),
+        fallbacks=tuple(devices.missing(one) for one in found["fallbacks"]),
+        missing=tuple(devices.missing(one) for one in found["missing"]),
+        gradients=gradients.decoded(found["gradients"]) if found["gradients"] is not None else None,
+        timings={name: devices.timing(one) for name, one in found["timings"].items()},
+        unmatched=tuple(found["unmatched"]),
+    )
+
+
+def _call(found: Mapping[str, Any]) -> Call:
+    return Call(
+        path=found["path"],
+        number=found["number"],
+        class_name=found["class_name"],
+        compute_reference=found["compute_reference"],
+        compute_candidate=found["compute_candidate"],
+        inputs=tuple(found["inputs"]),
+        depth=found["depth"],
+        children=found["children"],
+        is_model=found["is_model"],
+        outputs=tuple(_output(output) for output in found["outputs"]),
+    )
+
+
+def _output(found: Mapping[str, Any]) -> Output:
+    dtype = found["dtype_candidate"]
+    return Output(
+        shape=tuple(found["shape"]),
+        dtype_reference=found["dtype_reference"],
+        dtype_candidate=dtype,
+        accumulated=_metrics(found["accumulated"], dtype),
+        isolated=_metrics(found["isolated"], dtype),
+        name=found.get("name"),
+        top_1=found.get("top_1"),
+        tf32=_metrics(found["tf32"], found["dtype_reference"]),
+    )
+
+
+def _metrics(found: Mapping[str, Any] | None, dtype: str) -> metrics.Metrics | None:
+    return None if found is None else metrics.derived(metrics.decoded(found), dtype)

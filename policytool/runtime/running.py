@@ -1,0 +1,146 @@
+"""One device's part of a check: both models on it, their inputs, and everything that is measured of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import backward, coarse, depths, devices, feeding, measuring, placing, serving, timing
+from .library import Refused, sentence
+from .pairing import Pair
+
+if TYPE_CHECKING:
+    from typing import Any, Callable, Mapping
+
+    from .pairing import Row
+    from .sides import Sides
+
+REPEATS = 20
+"""Calls of each model that are timed, at most."""
+
+
+class Running:
+    """A reference and a candidate, loaded and traced on one device."""
+
+    def __init__(self, sides: Sides, device: str, step: Callable[[str], None]) -> None:
+        self.job = sides.job
+        self.device = device
+        self.step = step
+        step("loading the reference")
+        first, self.reference = sides.load("reference")
+        step("loading the candidate")
+        second, self.candidate = sides.load("candidate")
+        self.libraries = first, second
+        self.tf = first.tf
+        if sides.made_up:
+            self.candidate.set_weights(self.reference.get_weights())
+        step("making inputs")
+        self.fed = feeding.fed(first, self.reference, self.job["inputs"])
+        step("tracing both")
+        self.pair = Pair(self.libraries, (self.reference, self.candidate), sides.policies, isolated=self.job["isolated"])
+        try:
+            self.pair.trace(self.fed.specs)
+        except Refused:
+            raise
+        except Exception as error:  # a layer's own code, in a dtype that it may not have been written for
+            raise Refused("not-traceable", "the candidate cannot be traced: {}".format(sentence(error))) from error
+        self.missing = placing.missing(self.tf, self.pair.graph.get_operations(), devices.short(device).partition(":")[0], self.pair.layer_of)
+
+    def measured(self, about: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the device's run; ``about`` is the device, as :func:`devices.listed` has it."""
+        lacking = [one for one in self.missing if not one["elsewhere"]]
+        told = {
+            "signature": None,
+            "inputs": self.fed.told,
+            "missing": lacking,
+            "fallbacks": [one for one in self.missing if one["elsewhere"]],
+            "unmatched": sorted(set(self.pair.only[0]) | set(self.pair.only[1])),
+        }
+        if lacking:
+            return {**told, "calls": [], "outputs": []}
+        found = self._compared()
+        finer = self._tf32(about)
+        calls = [self._call(row, found, finer) for row in self.pair.rows]
+        return {
+            **told,
+            "calls": calls,
+            "outputs": self._outputs(calls[-1], found),
+            "gradients": self._gradients(),
+            "timings": self._timings(),
+            "tf32": finer if isinstance(finer, str) else None,
+        }
+
+    def _compared(self) -> Any:
+        try:
+            return self.pair.measure(self.fed.batches, self.step)
+        except self.tf.errors.ResourceExhaustedError:
+            raise
+        except self.tf.errors.OpError as error:
+            raise Refused("not-callable", "the models cannot be called with these inputs: {}".format(sentence(error))) from error
+
+    def _call(self, row: Row, found: Any, finer: Any) -> dict[str, Any]:
+        """Return what was measured of one call of a layer."""
+        layer, outputs = row.candidate.layer, []
+        for place, (reference, candidate) in enumerate(row.dtypes):
+            isolated = row.isolated[place] if row.isolated is not None and place < len(row.isolated) else None
+            outputs.append(
+                {
+                    "shape": row.shapes[place],
+                    "dtype_reference": reference,
+                    "dtype_candidate": candidate,
+                    "accumulated": _told(found, row.accumulated[place]),
+                    "isolated": _told(found, isolated),
+                    "tf32": finer.get((row.reference.key, place)) if isinstance(finer, dict) else None,
+                }
+            )
+        return {
+            "path": row.candidate.path,
+            "number": row.candidate.key[1],
+            "class_name": type(layer).__name__,
+            "compute_reference": _compute(row.reference.layer),
+            "compute_candidate": _compute(layer),
+            "inputs": row.inputs,
+            "depth": depths.depth(self.pair.graph, row.reference),
+            "children": len(row.reference.children),
+            "is_model": isinstance(layer, self.libraries[1].keras.Model),
+            "outputs": outputs,
+        }
+
+    def _outputs(self, call: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return the model's own outputs, with their names."""
+        names = self.pair.output_names()
+        return [{**output, "name": name, "top_1": top} for output, name, top in zip(call["outputs"], names, self.pair.agreement())]
+
+    def _tf32(self, about: Mapping[str, Any]) -> Any:
+        """Return how far TF32 takes each layer of the reference, or why that cannot be measured; None where nobody asks."""
+        if not self.job["tf32"]:
+            return None
+        why = devices.without_tf32(self.tf, about)
+        if why is not None:
+            return why
+        self.step("running the reference with TF32")
+        return coarse.measured(self.libraries[0], self.reference, self.fed)
+
+    def _gradients(self) -> Any:
+        wanted = self.job["gradients"]
+        if wanted is None:
+            return None
+        return backward.gradients(self.libraries[1], self.reference, self.candidate, self.fed.batches, wanted, self.step)
+
+    def _timings(self) -> dict[str, Any]:
+        """Return how long each model takes for one batch."""
+        if not self.job["timing"]:
+            return {}
+        found = {}
+        for name, library, model in zip(("reference", "candidate"), self.libraries, (self.reference, self.candidate)):
+            self.step("timing the " + name)
+            function = self.tf.function(lambda inputs, model=model: serving.call(model, inputs), autograph=False)
+            found[name] = timing.timed(library, function, self.fed.batches[0], self.device, REPEATS)
+        return found
+
+
+def _told(found: Any, number: int | None) -> Any:
+    return None if number is None else measuring.told(found[number])
+
+
+def _compute(layer: Any) -> Any:
+    return getattr(layer, "compute_dtype", None) or getattr(layer, "_compute_dtype", None)
