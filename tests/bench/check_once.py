@@ -1,0 +1,80 @@
+"""
+Measure what a check costs beside predicting: ``python check_once.py FAMILY POLICY WHAT OUT``. Runs under the interpreter that has TensorFlow.
+
+EfficientNetV2-B0 with random weights, a batch of 8, in float32 and under the policy. WHAT is ``predict``, ``check`` or ``no-isolated``. OUT gets, as JSON,
+the seconds of the two ``predict`` calls and of the check, each measured in turn after loading and tracing, and the peak of this process in bytes.
+``predict`` makes no check, and ``check`` and ``no-isolated`` predict only after their peak was read.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import resource
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+PACKAGE: Final = "policytool_bench_runtime"
+RUNTIME: Final = Path(__file__).parents[2] / "policytool" / "runtime"
+REPEATS: Final = 5
+BATCH: Final = 8
+
+
+def package() -> None:
+    """Import the child's modules, as the child does."""
+    spec: Any = importlib.util.spec_from_file_location(PACKAGE, RUNTIME / "__init__.py", submodule_search_locations=[str(RUNTIME)])
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[PACKAGE] = module
+    spec.loader.exec_module(module)
+
+
+def peak() -> int:
+    """Return the most memory that this process had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def seconds(call: Any) -> float:
+    """Return what a call takes."""
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def main() -> None:
+    """Run the command line."""
+    family, policy, what, out = sys.argv[1:]
+    package()
+    library = importlib.import_module(f"{PACKAGE}.library").Library(family)
+    models = []
+    for name in ("float32", policy):
+        with library.under(name):
+            models.append(library.keras.applications.EfficientNetV2B0(weights=None))
+    models[1].set_weights(models[0].get_weights())
+    images = library.tf.random.stateless_uniform((BATCH, 224, 224, 3), (1, 2), 0, 255)
+    array = images.numpy()
+    found: dict[str, Any] = {"predict": [], "check": []}
+    if what != "predict":
+        pairing = importlib.import_module(f"{PACKAGE}.pairing")
+        pair = pairing.Pair((library, library), tuple(models), (None, None), isolated=what == "check")
+        pair.trace(library.tf.TensorSpec(images.shape, images.dtype))
+        check = lambda: pair.measure([images], lambda _: None)  # noqa: E731
+        check()
+        check()
+        found["peak"] = peak()
+    predict = lambda: [model.predict(array, batch_size=BATCH, verbose=0) for model in models]  # noqa: E731
+    predict()
+    predict()
+    found.setdefault("peak", peak())
+    for _ in range(REPEATS):
+        found["predict"].append(seconds(predict))
+        if what != "predict":
+            found["check"].append(seconds(check))
+    Path(out).write_text(json.dumps(found), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
