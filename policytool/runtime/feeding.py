@@ -1,0 +1,239 @@
+"""
+What a check feeds a model: arrays of a file, or seeded values in the range of what the model takes.
+
+The same seed and the same model give the same values in every process and under both libraries: they are drawn by NumPy, from the place of the input and
+the number of the batch, and in no way from names.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from . import given, serving
+from .library import Refused, sentence
+from .reaching import reached
+from .recipes import SMALL_IDS, recipe
+from .slots import RAGGED, SPARSE, of_signature, taken
+
+if TYPE_CHECKING:
+    from typing import Any, Callable, Mapping, Sequence
+
+    from .library import Library
+    from .recipes import Recipe
+    from .slots import Slot, Taken
+
+BATCH = 8
+"""Rows of a batch where nobody says another number."""
+
+SIZES = (8, 32, 128, 224)
+"""What stands for a dimension that the model leaves open: the smallest that it can be called with is taken."""
+
+FEW = (SMALL_IDS, 2, 1)
+"""How many ids a signature may take, whose layers nobody knows: the most that it can be called with is taken."""
+
+_SPARSE = 0.75
+"""Share of a sparse input that is zero."""
+
+_TABLE_RANK = 2
+_SEEDS = 2**32
+
+
+class Fed:
+    """The inputs of one model or signature."""
+
+    def __init__(self, batches: Sequence[Any], specs: Any, batch_size: int, told: Mapping[str, Any]) -> None:
+        self.batches = list(batches)
+        """Nested structures of tensors, as the call takes them."""
+
+        self.specs = specs
+        """One structure of TensorSpecs for all batches; the batch is None in it where the last one is shorter."""
+
+        self.batch_size = batch_size
+        self.told = dict(told)
+        """What the report says of it, as JSON."""
+
+
+def fed(library: Library, model: Any, wanted: Mapping[str, Any]) -> Fed:
+    """
+    Return inputs for ``model(inputs, training=False)``.
+
+    ``wanted`` has ``file``, ``batches``, ``batch_size``, ``seed`` and ``save``; the paths are absolute. Of a file all rows are taken where ``batches`` is
+    null, else so many batches. A model with dimensions that are open is called once or more, to find a size that it takes.
+
+    :raises Refused: with the codes ``inputs``, ``no-inputs``, ``inputs-file`` and ``not-callable``.
+    """
+    inputs = taken(library, model)
+    found = reached(library, model)
+    recipes = [recipe(slot, found[place] if found is not None else None, model) for place, slot in enumerate(inputs.slots)]
+    feeder = _Feeder(library, inputs, wanted)
+    if wanted["file"] is not None:
+        return feeder.from_file(recipes)
+    sizes = SIZES if any(slot.is_open for slot in inputs.slots) else SIZES[:1]
+    if len(sizes) == 1:
+        return feeder.synthetic(recipes, sizes[0])
+    return feeder.first([(recipes, size) for size in sizes], lambda tensors: serving.call(model, tensors))
+
+
+def fed_signature(library: Library, signature: Any, loaded: Any, wanted: Mapping[str, Any]) -> Fed:
+    """
+    Return inputs for ``signature(**inputs)``, where nothing is known but its specs and the names of variables.
+
+    It is called once or more with synthetic values, to find the sizes and the ids that it takes.
+
+    :raises Refused: as :func:`fed`.
+    """
+    inputs = of_signature(library, signature)
+    feeder = _Feeder(library, inputs, wanted)
+    counts = [_smallest_table(loaded), *FEW] if any("int" in slot.dtype for slot in inputs.slots) else FEW[:1]
+    most = [[recipe(slot, [], None, few) for slot in inputs.slots] for few in counts]
+    if wanted["file"] is not None:
+        return feeder.from_file(most[0])
+    sizes = SIZES if any(slot.is_open for slot in inputs.slots) else SIZES[:1]
+    return feeder.first([(recipes, size) for size in sizes for recipes in most], lambda tensors: signature(**tensors))
+
+
+class _Feeder:
+    """Makes the batches of one call."""
+
+    def __init__(self, library: Library, inputs: Taken, wanted: Mapping[str, Any]) -> None:
+        self.library = library
+        self.inputs = inputs
+        self.slots = inputs.slots
+        self.wanted = wanted
+        self.notes: list[str] = []
+        self.fixed = next((slot.shape[0] for slot in self.slots if slot.shape and slot.shape[0] is not None), None)
+        asked = wanted["batch_size"]
+        self.batch_size = int(self.fixed or asked or BATCH)
+        if self.fixed is not None and asked not in (None, self.fixed):
+            self.notes.append("the model takes batches of {} alone, not of {}".format(self.fixed, asked))
+
+    def first(self, choices: Sequence[tuple[Sequence[Recipe], int]], call: Callable[[Any], Any]) -> Fed:
+        """Return synthetic inputs of the first kind that the model can be called with."""
+        failed: BaseException | None = None
+        for recipes, size in choices:
+            rows = self.batch_size if self.fixed is not None else 1
+            try:
+                call(self._packed(self._drawn(recipes, size, 0, rows)))
+            except (ValueError, TypeError, self.library.tf.errors.OpError) as error:
+                failed = error
+                continue
+            return self.synthetic(recipes, size)
+        text = "it cannot be called with inputs of its own shapes ({}); --inputs gives it others"
+        raise Refused("not-callable", text.format(sentence(failed) if failed is not None else "none were tried")) from failed
+
+    def synthetic(self, recipes: Sequence[Recipe], size: int) -> Fed:
+        """Return seeded inputs."""
+        batches = [self._drawn(recipes, size, number, self.batch_size) for number in range(self.wanted["batches"] or 1)]
+        rows = self.batch_size * len(batches)
+        return self._fed(batches, {"kind": "synthetic", "rows": rows, "rows_left": 0}, [one.how for one in recipes])
+
+    def from_file(self, recipes: Sequence[Recipe]) -> Fed:
+        """Return the inputs of a file, cut into batches; a last one that is shorter is kept."""
+        ragged = next((slot.name for slot in self.slots if slot.kind == RAGGED), None)
+        if ragged is not None:
+            raise Refused("inputs", "input {} is ragged, which no array in a file is".format(ragged))
+        arrays, hows, ignored = given.read(self.wanted["file"], self.slots, recipes)
+        total, number = self._counted(arrays)
+        used = number if self.wanted["batches"] is None else min(number, self.wanted["batches"])
+        if ignored:
+            self.notes.append("{} of the file is passed over: it is no input".format(", ".join(ignored)))
+        batches = [[self._cut(slot, array, place) for slot, array in zip(self.slots, arrays)] for place in range(used)]
+        rows = min(total, used * self.batch_size)
+        return self._fed(batches, {"kind": "given", "rows": rows, "rows_left": total - rows}, hows)
+
+    def _counted(self, arrays: Sequence[Any]) -> tuple[int, int]:
+        """Return how many rows there are, and how many batches they make."""
+        numbers = {-(-len(array) // slot.rows(self.batch_size)) for slot, array in zip(self.slots, arrays)}
+        totals = {len(array) for slot, array in zip(self.slots, arrays) if slot.shape is None or slot.shape[:1] == [None]}
+        if len(numbers) > 1 or len(totals) > 1:
+            rows = ", ".join("{} of {}".format(len(array), slot.name) for slot, array in zip(self.slots, arrays))
+            raise Refused("inputs-file", "{} has different numbers of rows: {}".format(self.wanted["file"], rows))
+        number = numbers.pop()
+        return (totals.pop() if totals else number * self.batch_size), number
+
+    def _cut(self, slot: Slot, array: Any, place: int) -> Any:
+        if slot.shape == []:
+            return array[place]
+        rows = slot.rows(self.batch_size)
+        return array[place * rows : (place + 1) * rows]
+
+    def _drawn(self, recipes: Sequence[Recipe], size: int, number: int, rows: int) -> list[Any]:
+        """Return one array for each input; sequences of one row end at the same part of each input."""
+        seed = int(self.wanted["seed"]) % _SEEDS
+        parts = np.random.RandomState([seed, number, _SEEDS - 1]).uniform(0.3, 1.0, size=rows)
+        made = []
+        for place, (slot, one) in enumerate(zip(self.slots, recipes)):
+            random = np.random.RandomState([seed, number, place])
+            dims = slot.shape if slot.shape is not None else [None, None]
+            shape = [slot.rows(rows), *(size if extent is None else extent for extent in dims[1:])] if dims else []
+            array = np.asarray(one.draw(random, shape))
+            if one.padding is not None and len(shape) > 1 and slot.kind != RAGGED:
+                _pad(array, parts, one.padding)
+            if slot.kind == SPARSE and array.dtype.kind != "O":
+                array = np.where(random.uniform(size=shape) < _SPARSE, np.zeros_like(array), array)
+            made.append(array)
+        return made
+
+    def _fed(self, batches: Sequence[Sequence[Any]], told: Mapping[str, Any], hows: Sequence[str]) -> Fed:
+        packed = [self._packed(one) for one in batches]
+        flat = [[self._tensor(slot, array) for slot, array in zip(self.slots, one)] for one in (batches[0], batches[-1])]
+        specs = [self._spec(slot, first, last) for slot, first, last in zip(self.slots, *flat)]
+        inputs = [
+            {"name": slot.name, "shape": [int(size) for size in np.shape(array)], "dtype": slot.dtype, "how": how}
+            for slot, array, how in zip(self.slots, batches[0], hows)
+        ]
+        if self.wanted["save"] is not None:
+            given.write(self.wanted["save"], self._joined(packed))
+        said = {"seed": None if told["kind"] == "given" else self.wanted["seed"], "batches": len(packed), "batch_size": self.batch_size}
+        return Fed(packed, self.inputs.packed(specs), self.batch_size, {**told, **said, "inputs": inputs, "notes": self.notes})
+
+    def _packed(self, arrays: Sequence[Any]) -> Any:
+        return self.inputs.packed([self._tensor(slot, array) for slot, array in zip(self.slots, arrays)])
+
+    def _tensor(self, slot: Slot, array: Any) -> Any:
+        tf = self.library.tf
+        dtype = tf.as_dtype(slot.dtype)
+        values = array if slot.dtype == "string" else np.asarray(array).astype(dtype.as_numpy_dtype)
+        dense = tf.constant(values, dtype=dtype)
+        if slot.kind == SPARSE:
+            return tf.sparse.from_dense(dense)
+        if slot.kind == RAGGED:
+            length = int(dense.shape[1])
+            return tf.RaggedTensor.from_tensor(dense, lengths=[1 + row % length for row in range(int(dense.shape[0]))])
+        return dense
+
+    def _spec(self, slot: Slot, first: Any, last: Any) -> Any:
+        tf = self.library.tf
+        if slot.kind == RAGGED:
+            return tf.RaggedTensorSpec([first.shape[0], *([None] * (int(first.shape.rank) - 1))], first.dtype, ragged_rank=1)
+        shape = list(first.shape)
+        if shape and list(last.shape) != shape:
+            shape[0] = None
+        return tf.SparseTensorSpec(shape, first.dtype) if slot.kind == SPARSE else tf.TensorSpec(shape, first.dtype, name=None)
+
+    def _joined(self, batches: Sequence[Any]) -> dict[str, Any]:
+        """Return what was fed, by name and with the batches one after the other."""
+        found: dict[str, list[Any]] = {slot.name: [] for slot in self.slots}
+        for one in batches:
+            for slot, tensor in zip(self.slots, self.library.tf.nest.flatten(one)):
+                if slot.kind == RAGGED:
+                    raise Refused("inputs", "input {} is ragged, which no array in a file is".format(slot.name))
+                dense = self.library.tf.sparse.to_dense(tensor) if slot.kind == SPARSE else tensor
+                array = np.asarray(dense)
+                found[slot.name].append(array[None] if slot.shape == [] else array)
+        return {name: np.concatenate(arrays) for name, arrays in found.items()}
+
+
+def _pad(array: Any, parts: Any, padding: float) -> None:
+    """End every other sequence early, but never before its first element."""
+    length = array.shape[1]
+    for row in range(1, array.shape[0], 2):
+        array[row, max(1, int(parts[row] * length)) :] = padding
+
+
+def _smallest_table(loaded: Any) -> int:
+    """Return how many rows the smallest table has among the variables that are called embeddings."""
+    tables = [one for one in getattr(loaded, "variables", None) or [] if "embedding" in one.name.lower() and one.shape.rank == _TABLE_RANK]
+    return min((int(one.shape[0]) for one in tables), default=SMALL_IDS)

@@ -1,0 +1,186 @@
+"""
+Which layers the inputs of a functional model come to, as themselves.
+
+A value that is reshaped, cast or joined with others is still what was fed; one that a layer computed is not. The nodes of both Keras generations are
+gone through, with those of nested models, of Sequentials, and of the model or layer that a TimeDistributed holds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .library import paths
+from .slots import graph
+
+if TYPE_CHECKING:
+    from typing import Any, Mapping, Sequence
+
+    from .library import Library
+
+    Flow = Mapping[int, int]
+    """Position of an input to what became of its values: WHOLE, PART or CHANGED."""
+
+WHOLE, PART, CHANGED = 0, 1, 2
+"""All of the input's values as they are; some of them; or something near them, an offset or the inner workings of a class of someone else's between."""
+
+SHAPING = frozenset(
+    {
+        *("InputLayer", "Reshape", "Flatten", "Permute", "RepeatVector", "Concatenate", "Masking", "Identity", "ActivityRegularization"),
+        *("Dropout", "SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D", "ZeroPadding1D", "ZeroPadding2D", "ZeroPadding3D"),
+        *("Resizing", "RandomFlip", "RandomTranslation", "RandomRotation", "RandomZoom", "RandomContrast", "RandomBrightness"),
+    }
+)
+"""Layers that predict with their input's own values; augmentation does so where nothing is trained."""
+
+CUTTING = frozenset({"Cropping1D", "Cropping2D", "Cropping3D", "CenterCrop", "RandomCrop", "SlicingOpLambda"})
+SHAPING_OPS = frozenset(
+    {
+        *("cast", "reshape", "concat", "concatv2", "concatenate", "expanddims", "squeeze", "identity", "transpose", "stack", "pack", "flatten", "ravel"),
+        *("tile", "broadcastto", "repeat", "copy", "converttotensor", "saturatecast", "stopgradient", "moveaxis", "swapaxes", "toint32", "toint64"),
+    }
+)
+CUTTING_OPS = frozenset({"getitem", "stridedslice", "slice", "split", "splitv", "unstack", "unpack"})
+CHANGING_OPS = frozenset(
+    {
+        *("add", "addv2", "sub", "subtract", "mul", "multiply", "maximum", "minimum", "clip", "clipbyvalue", "where", "selectv2", "abs", "round", "floor"),
+        *("mod", "floormod", "floordiv", "floordivide"),
+    }
+)
+IDS = {"Embedding": "input_dim", "CategoryEncoding": "num_tokens"}
+"""Layers that take ids, and the attribute that says how many there are."""
+
+
+LOOKUPS = {"StringLookup", "IntegerLookup"}
+
+
+class Reached:
+    """A layer that values of an input come to."""
+
+    def __init__(self, layer: Any, way: int, count: int | None) -> None:
+        self.layer = layer
+        self.way = way
+        self.count = count
+        """How many ids it takes; None for a layer that takes none."""
+
+
+def kinds(layer: Any) -> set[str]:
+    """Return the names of a layer's class and of those that it derives from, so that a class of someone else's counts as what it extends."""
+    return {one.__name__ for one in type(layer).__mro__}
+
+
+def takes_ids(layer: Any) -> bool:
+    """Return whether a layer itself takes ids."""
+    return any(name in kinds(layer) for name in IDS) or _is_inverted(layer)
+
+
+def is_operation(layer: Any) -> bool:
+    """Return whether a node of a graph is an operation and no layer with a class of its own."""
+    return bool(_symbol(layer))
+
+
+def ids(layer: Any) -> int | None:
+    """Return how many ids a layer takes, or the layers in it where it has none of its own; None where it takes none."""
+    counts: list[Any] = [len(layer.get_vocabulary())] if _is_inverted(layer) else []
+    counts += [getattr(one, IDS[name], None) for _, one in paths(layer) for name in IDS if name in kinds(one)]
+    return min((count for count in counts if isinstance(count, int) and count > 0), default=None)
+
+
+def _is_inverted(layer: Any) -> bool:
+    """Return whether a lookup gives words for ids."""
+    return bool(kinds(layer) & LOOKUPS and getattr(layer, "invert", False))
+
+
+def reached(library: Library, model: Any) -> list[list[Reached]] | None:
+    """Return what each input comes to, in the order of the model's inputs; None for a model whose calls nobody recorded."""
+    one = graph(model)
+    if one is None:
+        return None
+    walk = _Walk(library, len(one.inputs))
+    walk.through(one, [{position: WHOLE} for position in range(len(one.inputs))])
+    return walk.found
+
+
+class _Walk:
+    def __init__(self, library: Library, count: int) -> None:
+        self.found: list[list[Reached]] = [[] for _ in range(count)]
+        self.flatten = library.tf.nest.flatten
+
+    def through(self, one: Any, flows: Sequence[Flow]) -> list[Flow]:
+        """Follow flows into the inputs of a graph; return those that come out of it."""
+        held = {id(tensor): flow for tensor, flow in zip(one.inputs, flows)}
+        for depth in sorted(one._nodes_by_depth, reverse=True):  # noqa: SLF001 - the order in which both generations run their graphs
+            for node in one._nodes_by_depth[depth]:  # noqa: SLF001 - as above
+                layer = _layer(node)
+                if layer is None or type(layer).__name__ == "InputLayer":
+                    continue
+                given = [held.get(id(tensor), {}) for tensor in self.flatten(_tensors(node, "keras_inputs", "input_tensors"))]
+                outputs = self.flatten(_tensors(node, "outputs", "output_tensors"))
+                if any(given):
+                    held.update(zip([id(tensor) for tensor in outputs], self.out_of(layer, node, given, len(outputs))))
+        return [held.get(id(tensor), {}) for tensor in self.flatten(one.outputs)]
+
+    def out_of(self, layer: Any, node: Any, given: Sequence[Flow], count: int) -> list[Flow]:
+        """Note that flows come to a layer; return what comes out of it as it went in."""
+        inner = graph(layer)
+        if inner is not None and len(inner.inputs) == len(given):
+            return self.through(inner, given)
+        if "TimeDistributed" in kinds(layer):
+            return self.out_of(layer.layer, None, given, count)
+        flow = _joined(given)
+        symbol = _symbol(layer)
+        ranges = _depth(layer, node) if symbol == "onehot" else None if symbol else ids(layer)
+        is_inside = ranges is not None and not symbol and not takes_ids(layer)
+        for position, way in flow.items():
+            self.found[position].append(Reached(layer, CHANGED if is_inside else way, ranges))
+        effect = _way(layer, symbol)
+        return [{} if effect is None else {position: max(before, effect) for position, before in flow.items()}] * count
+
+
+def _layer(node: Any) -> Any:
+    for name in ("operation", "layer", "outbound_layer"):
+        found = getattr(node, name, None)
+        if found is not None:
+            return found
+    return None
+
+
+def _tensors(node: Any, name: str, older: str) -> Any:
+    found = getattr(node, name, None)
+    return getattr(node, older) if found is None else found
+
+
+def _joined(given: Sequence[Flow]) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for flow in given:
+        for position, way in flow.items():
+            found[position] = max(way, found.get(position, WHOLE))
+    return found
+
+
+def _way(layer: Any, symbol: str) -> int | None:
+    """Return what a layer does to values that pass it; None for one that computes others."""
+    if kinds(layer) & SHAPING or symbol in SHAPING_OPS:
+        return WHOLE
+    if kinds(layer) & CUTTING or symbol in CUTTING_OPS:
+        return PART
+    return CHANGED if symbol in CHANGING_OPS or "Lambda" in kinds(layer) else None
+
+
+def _symbol(layer: Any) -> str:
+    """Return the operation that a node of the graph is, in lower case and without underscores; nothing for a layer."""
+    name = type(layer).__name__
+    if name == "TensorFlowOpLayer":
+        text = str(layer.node_def.op)
+    elif name == "TFOpLambda":
+        text = str(layer.symbol)
+    else:
+        text = "" if hasattr(layer, "get_config") and hasattr(layer, "trainable") else name
+    return text.rpartition(".")[2].replace("_", "").lower()
+
+
+def _depth(layer: Any, node: Any) -> int | None:
+    """Return how many ids a one-hot operation tells apart."""
+    arguments = list(getattr(node, "call_args", None) or [])
+    named = getattr(node, "call_kwargs", None) or {}
+    found = getattr(layer, "num_classes", named.get("depth", arguments[1] if len(arguments) > 1 else None))
+    return found if isinstance(found, int) and found > 0 else None

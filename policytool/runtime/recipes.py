@@ -1,0 +1,213 @@
+"""How values for an input are drawn: in the range of what the layers that it comes to take."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .library import below, paths
+from .reaching import CHANGED, WHOLE, Reached, ids, is_operation, kinds, takes_ids
+
+if TYPE_CHECKING:
+    from typing import Any, Callable, Sequence
+
+    from .slots import Slot
+
+    Draw = Callable[[Any, Sequence[int]], Any]
+
+SMALL_IDS = 16
+"""Integers that lead to nothing known are below it."""
+
+PIXELS = 256
+WORDS = ("", "red", "green", "blue", "a longer text of several words")
+UNHEARD = "unheard-of"
+_KNOWN = 1000
+"""Words of a vocabulary that are drawn from, its first ones."""
+
+_BRIGHT = 4.0
+"""What 255 becomes, at most, in a layer that scales images: 1 or 2 as a rule."""
+
+_SEQUENCE_RANK = 2
+_IMAGE_RANK = 4
+_CHANNELS = (1, 3, 4)
+EXACT = {"float16": 2048, "bfloat16": 256}
+"""The numbers below which a float dtype holds every integer."""
+
+
+class Recipe:
+    """What an input is fed with."""
+
+    def __init__(self, how: str, draw: Draw) -> None:
+        self.how = how
+        self.draw = draw
+        """Takes NumPy's random state and a shape, and returns an array of about the input's dtype."""
+
+        self.padding: float | None = None
+        """What stands where a sequence has ended; None where sequences do not end."""
+
+        self.limit: tuple[int, str] | None = None
+        """How many ids there are, and the name of the layer that takes them; None where the input does not come to it as a whole."""
+
+
+def recipe(slot: Slot, reached: Sequence[Reached] | None, model: Any, few: int | None = None) -> Recipe:
+    """
+    Return how an input is drawn.
+
+    ``reached`` are the layers that it comes to, None where nobody knows: then what holds for every layer of the model holds for the input. ``few`` is how
+    many ids there are where no layer says it.
+    """
+    found = _everything(model) if reached is None else reached
+    made = _of_dtype(slot, found, sure=reached is not None, few=few)
+    for one in found if reached is not None else ():
+        if one.way == WHOLE and "Masking" in kinds(one.layer):
+            made.padding = float(one.layer.mask_value)
+        elif one.way == WHOLE and getattr(one.layer, "mask_zero", False):
+            made.padding = 0.0
+    if made.padding is not None:
+        made.how += ", and {:g} where a sequence has ended".format(made.padding)
+    return made
+
+
+def _everything(model: Any) -> list[Reached]:
+    return [Reached(layer, CHANGED, ids(layer)) for _, layer in paths(model) if takes_ids(layer) or not below(layer)] if model is not None else []
+
+
+def _of_dtype(slot: Slot, found: Sequence[Reached], *, sure: bool, few: int | None) -> Recipe:
+    if slot.dtype == "string":
+        return _words(found)
+    if slot.dtype == "bool":
+        return _flags(slot)
+    is_integer = "int" in slot.dtype
+    takers = [one for one in found if one.count is not None and (is_integer or (sure and _carries_ids(slot, one)))]
+    if takers:
+        return _ids(slot, takers, sure=sure)
+    if is_integer and "mask" in slot.name.lower():
+        return _flags(slot)
+    lookup = _first(found, "IntegerLookup")
+    if lookup is not None and is_integer:
+        return _numbers(lookup.layer)
+    if sure:
+        for name, make in (("Discretization", _around), ("Normalization", _adapted), ("Rescaling", _scaled)):
+            one = _first(found, name)
+            made = make(slot, one.layer) if one is not None else None
+            if made is not None:
+                return made
+    if is_integer:
+        return _pixels() if _is_image(slot) else _below(slot, few or SMALL_IDS, "small ids, below {}")
+    return Recipe("normal values", lambda random, shape: random.standard_normal(size=shape))
+
+
+def _first(found: Sequence[Reached], name: str) -> Reached | None:
+    return next((one for one in found if name in kinds(one.layer) and not getattr(one.layer, "invert", False)), None)
+
+
+def _carries_ids(slot: Slot, one: Reached) -> bool:
+    """Return whether a float input holds ids: before a class of someone else's that embeds, only a sequence of single values does."""
+    return takes_ids(one.layer) or is_operation(one.layer) or slot.shape is None or len(slot.shape) <= _SEQUENCE_RANK
+
+
+def _ids(slot: Slot, takers: Sequence[Reached], *, sure: bool) -> Recipe:
+    least = min(takers, key=lambda one: one.count or 0)
+    count = least.count or 1
+    if sure and least.way == CHANGED and (takes_ids(least.layer) or is_operation(least.layer)):
+        count = max(1, count // 2)  # room for what an offset makes of the largest
+    made = _below(slot, count, "ids below {}, as " + str(least.layer.name) + " takes them")
+    whole = [one for one in takers if one.way == WHOLE and takes_ids(one.layer)]
+    if sure and whole:
+        strictest = min(whole, key=lambda one: one.count or 0)
+        made.limit = (strictest.count or 1, str(strictest.layer.name))
+    return made
+
+
+def _below(slot: Slot, count: int, how: str) -> Recipe:
+    most = min(count, EXACT.get(slot.dtype, count), int(np.iinfo(slot.dtype).max) if "int" in slot.dtype else count)
+    return Recipe(how.format(count), lambda random, shape: random.randint(0, most, size=shape))
+
+
+def _pixels() -> Recipe:
+    return Recipe("values from 0 to 255, as pixels have them", lambda random, shape: random.randint(0, PIXELS, size=shape))
+
+
+def _flags(slot: Slot) -> Recipe:
+    if "mask" in slot.name.lower() and slot.shape is not None and len(slot.shape) == _SEQUENCE_RANK:
+        made = Recipe("a mask: 1", lambda _, shape: np.ones(shape, dtype="int64"))
+        made.padding = 0.0
+        return made
+    return Recipe("flags", lambda random, shape: random.randint(0, 2, size=shape))
+
+
+def _numbers(layer: Any) -> Recipe:
+    known = [int(number) for number in _vocabulary(layer)]
+    outside = [max(known, default=0) + 1] if getattr(layer, "num_oov_indices", 1) else []
+    values = np.array([*known, *outside], dtype="int64")
+    return Recipe("numbers of the vocabulary of {}".format(layer.name), lambda random, shape: values[random.randint(0, len(values), size=shape)])
+
+
+def _words(found: Sequence[Reached]) -> Recipe:
+    """Draw words of a vocabulary, several at a time where a layer splits them, with some that it does not hold where it takes such."""
+    lookup = _first(found, "StringLookup") or _first(found, "TextVectorization")
+    if lookup is None:
+        choices = np.array(WORDS, dtype=object)
+        return Recipe("words", lambda random, shape: choices[random.randint(0, len(choices), size=shape)])
+    layer = lookup.layer
+    known = [word.decode("utf-8", "replace") if isinstance(word, bytes) else str(word) for word in _vocabulary(layer)]
+    is_text = "TextVectorization" in kinds(layer)
+    takes_others = is_text or bool(getattr(layer, "num_oov_indices", True))
+    words: Any = np.array([*known, *([UNHEARD] if takes_others else [])], dtype=object)
+
+    def draw(random: Any, shape: Sequence[int]) -> Any:
+        if not is_text:
+            return words[random.randint(0, len(words), size=shape)]
+        texts = [" ".join(words[random.randint(0, len(words), size=random.randint(1, 9))]) for _ in range(int(np.prod(shape)))]
+        return np.array(texts, dtype=object).reshape(shape)
+
+    return Recipe("{} of the vocabulary of {}".format("texts" if is_text else "words", layer.name), draw)
+
+
+def _vocabulary(layer: Any) -> list[Any]:
+    try:
+        return list(layer.get_vocabulary())[:_KNOWN]
+    except Exception:  # a lookup that never got a vocabulary says so in a way of each release; what it does not hold can be fed all the same
+        return []
+
+
+def _around(slot: Slot, layer: Any) -> Recipe | None:
+    boundaries = np.array([float(one) for one in getattr(layer, "bin_boundaries", None) or []])
+    if not len(boundaries):
+        return None
+    width = float(np.diff(boundaries).min()) if len(boundaries) > 1 else 1.0
+    text = "values around the boundaries of {}".format(layer.name)
+
+    def draw(random: Any, shape: Sequence[int]) -> Any:
+        near = boundaries[random.randint(0, len(boundaries), size=shape)] + width * random.standard_normal(size=shape)
+        return np.round(near) if "int" in slot.dtype else near
+
+    return Recipe(text, draw)
+
+
+def _adapted(slot: Slot, layer: Any) -> Recipe | None:
+    """Draw from the mean and the variance that a layer learnt; None where they are not one for each of the input's values."""
+    statistics = [getattr(layer, "mean", None), getattr(layer, "variance", None)]
+    if slot.shape is None or any(one is None for one in statistics):
+        return None
+    mean, spread = np.asarray(statistics[0], dtype="float64"), np.sqrt(np.asarray(statistics[1], dtype="float64"))
+    if mean.ndim > len(slot.shape) or any(own not in (1, size) for own, size in zip(mean.shape[::-1], slot.shape[::-1])):
+        return None
+    if _is_image(slot) and mean.min() > 1 and mean.max() < PIXELS:
+        return _pixels()
+
+    def draw(random: Any, shape: Sequence[int]) -> Any:
+        values = mean + spread * random.standard_normal(size=shape)
+        return np.round(values) if "int" in slot.dtype else values
+
+    return Recipe("normal values with the mean and variance of {}".format(layer.name), draw)
+
+
+def _scaled(slot: Slot, layer: Any) -> Recipe | None:
+    scale = np.max(np.abs(np.asarray(layer.scale, dtype="float64")))
+    return _pixels() if _is_image(slot) and scale * (PIXELS - 1) <= _BRIGHT else None
+
+
+def _is_image(slot: Slot) -> bool:
+    return slot.shape is not None and len(slot.shape) == _IMAGE_RANK and slot.shape[-1] in _CHANNELS

@@ -1,0 +1,199 @@
+"""What a model is called with: the structure of its inputs, and the name, shape and dtype of each."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING
+
+from .library import Refused, is_revived, paths
+
+if TYPE_CHECKING:
+    from typing import Any, Iterator, Sequence
+
+    from .library import Library
+
+DENSE, SPARSE, RAGGED = "dense", "sparse", "ragged"
+_IDS_RANK = 2
+"""Dimensions of a batch of sequences of ids."""
+
+
+class Slot:
+    """One input."""
+
+    def __init__(self, name: str, shape: Sequence[int | None] | None, dtype: str, kind: str = DENSE) -> None:
+        self.name = name
+        self.shape = None if shape is None else list(shape)
+        """With the batch first; None for a dimension that is open, and in place of all where the rank is."""
+
+        self.dtype = dtype
+        self.kind = kind
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anything but the batch is open; the rows of a ragged input are, and need no size."""
+        return self.shape is None or (self.kind != RAGGED and None in self.shape[1:])
+
+    def rows(self, batch: int) -> int:
+        """Return how many rows of this input go into one batch."""
+        fixed = self.shape[0] if self.shape else None
+        return batch if fixed is None and self.shape != [] else fixed or 1
+
+
+class Taken:
+    """The inputs of a model as its call takes them."""
+
+    def __init__(self, library: Library, nested: Any, slots: Sequence[Slot]) -> None:
+        self.nested = nested
+        """A structure with one leaf for each slot."""
+
+        self.slots = list(slots)
+        self._nest = library.tf.nest
+
+    def packed(self, flat: Sequence[Any]) -> Any:
+        """Return one value for each slot in the structure that the call takes."""
+        return self._nest.pack_sequence_as(self.nested, list(flat))
+
+
+def taken(library: Library, model: Any) -> Taken:
+    """
+    Return the inputs of a model, in the order in which TensorFlow flattens them.
+
+    A functional model says them itself. One of another kind is called as it was called or built when it was saved: Keras 2 keeps specs, Keras 3 shapes alone.
+
+    :raises Refused: where a model says nothing of it, or takes several arguments.
+    """
+    nested = _declared(model)
+    if nested is None:
+        nested = _called(model)
+    if nested is None:
+        nested = _built(model)
+    if isinstance(nested, (list, tuple)) and len(nested) == 1:
+        nested = nested[0]  # every Keras takes the tensor itself in its place
+    named = [(path, leaf) for path, leaf in _leaves(nested, ())]
+    slots = [_slot(path, leaf, alone=len(named) == 1) for path, leaf in named]
+    for position, slot in enumerate(slots):
+        if any(slot.name == other.name for other in slots[:position]):
+            slot.name = "{}_{}".format(slot.name, position)
+    return Taken(library, nested, slots)
+
+
+def of_signature(library: Library, signature: Any) -> Taken:
+    """Return the inputs of a signature: a dict by name."""
+    specs = dict(sorted(signature.structured_input_signature[1].items()))
+    return Taken(library, specs, [_slot((name,), spec, alone=False) for name, spec in specs.items()])
+
+
+def graph(model: Any) -> Any:
+    """Return what has the nodes of a functional model or of a Sequential; None for any other layer."""
+    inner = getattr(model, "_functional", None)  # a Sequential of Keras 3
+    for one in (model, inner):
+        if one is not None and getattr(one, "_nodes_by_depth", None) and getattr(one, "inputs", None):
+            return one
+    return None
+
+
+def _declared(model: Any) -> Any:
+    one = graph(model)
+    if one is None:
+        return None
+    for name in ("_inputs_struct", "_nested_inputs"):
+        nested = getattr(one, name, None)
+        if nested is not None:
+            return nested
+    return list(one.inputs)
+
+
+def _called(model: Any) -> Any:
+    """Return slots from the specs of the call that Keras 2 saved a model with; the batch of it is no property of the model."""
+    saved = model.save_spec() if hasattr(model, "save_spec") else None
+    if saved is None or not saved[0]:
+        nested = getattr(model, "_saved_model_inputs_spec", None)
+    elif len(saved[0]) > 1:
+        raise _several(model, len(saved[0]))
+    else:
+        nested = saved[0][0]
+    return None if nested is None else _recorded(nested, casts=getattr(model, "_autocast", False) and not is_revived(model))
+
+
+def _built(model: Any) -> Any:
+    """Return slots from the shapes that a model, or the first of its layers that has any, was built with."""
+    needed = [one for one in inspect.signature(model.call).parameters.values() if one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD]
+    if len(needed) > 1:
+        raise _several(model, len(needed))
+    for _, layer in paths(model):
+        found = _built_with(layer)
+        if found is not None:
+            return _shaped(found, model)
+    raise Refused("no-inputs", "{} does not say what it is called with: its file records no shape that it was built with".format(model.name))
+
+
+def _shaped(shapes: Any, model: Any) -> Any:
+    """Return slots in place of shapes; nothing says their dtypes, so that what has the shape that an Embedding was built with is taken for its ids."""
+    if hasattr(shapes, "as_list"):
+        shapes = shapes.as_list()
+    if isinstance(shapes, (list, tuple)) and all(size is None or isinstance(size, int) for size in shapes):
+        dtype = "int32" if len(shapes) <= _IDS_RANK and _are_ids(shapes, model) else str(getattr(model, "variable_dtype", None) or "float32")
+        return Slot("", [None, *shapes[1:]], dtype)
+    if isinstance(shapes, dict):
+        return {key: _shaped(one, model) for key, one in shapes.items()}
+    return [_shaped(one, model) for one in shapes]
+
+
+def _are_ids(shape: Sequence[int | None], model: Any) -> bool:
+    tables = [layer for _, layer in paths(model) if any(one.__name__ == "Embedding" for one in type(layer).__mro__)]
+    built = [_built_with(layer) for layer in tables]
+    known = [list(one)[1:] for one in built if isinstance(one, (list, tuple))]
+    return bool(tables) and (not known or list(shape)[1:] in known)
+
+
+def _built_with(layer: Any) -> Any:
+    """Return the shapes that a layer was built with; None where it does not tell."""
+    shapes = getattr(layer, "_build_shapes_dict", None)
+    found: Any = next(iter(shapes.values())) if isinstance(shapes, dict) and shapes else getattr(layer, "_build_input_shape", None)
+    return found.as_list() if hasattr(found, "as_list") else found
+
+
+def _recorded(nested: Any, *, casts: bool) -> Any:
+    """Return slots for the specs of a call; Keras 2 notes them after it has cast to 16 bits what a model under a mixed policy was given."""
+    if isinstance(nested, dict):
+        return {key: _recorded(one, casts=casts) for key, one in nested.items()}
+    if isinstance(nested, (list, tuple)):
+        return [_recorded(one, casts=casts) for one in nested]
+    slot = _slot((), nested, alone=True)
+    dtype = "float32" if casts and slot.dtype in ("float16", "bfloat16") else slot.dtype
+    return Slot(slot.name, None if slot.shape is None else [None, *slot.shape[1:]], dtype, slot.kind)
+
+
+def _several(model: Any, count: int) -> Refused:
+    text = "{} is called with {} arguments; inputs can be made for models that take one, which may be a list or a dict"
+    return Refused("inputs", text.format(model.name, count))
+
+
+def _leaves(nested: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield each leaf with the keys that lead to it, in the order of ``tf.nest.flatten``."""
+    if isinstance(nested, dict):
+        for key in sorted(nested):
+            yield from _leaves(nested[key], (*path, str(key)))
+    elif isinstance(nested, (list, tuple)) and not hasattr(nested, "dtype"):
+        for one in nested:
+            yield from _leaves(one, path)
+    else:
+        yield path, nested
+
+
+def _slot(path: tuple[str, ...], leaf: Any, *, alone: bool) -> Slot:
+    name = "/".join(path) or _name(leaf) or ("input" if alone else "inputs")
+    if isinstance(leaf, Slot):
+        return Slot(name, leaf.shape, leaf.dtype, leaf.kind)
+    told = type(getattr(leaf, "type_spec", leaf)).__name__
+    kinds = [kind for kind in (SPARSE, RAGGED) if kind.capitalize() in told or getattr(leaf, kind, False) is True]
+    shape = leaf.shape
+    dims = None if getattr(shape, "rank", 0) is None else [None if size is None else int(size) for size in shape]
+    return Slot(name, dims, str(getattr(leaf.dtype, "name", leaf.dtype)), kinds[0] if kinds else DENSE)
+
+
+def _name(leaf: Any) -> str:
+    """Return the name of the input layer that makes a symbolic tensor, or of a spec."""
+    history = getattr(leaf, "_keras_history", None)
+    maker = getattr(history, "operation", None) or (history[0] if history else None)
+    return str(getattr(maker, "name", None) or getattr(leaf, "name", None) or "").partition(":")[0]
