@@ -15,6 +15,7 @@ from . import given, serving
 from .library import Refused, sentence
 from .reaching import reached
 from .recipes import SMALL_IDS, recipe
+from .seeded import SIZES, sizes
 from .slots import RAGGED, SPARSE, of_signature, taken
 
 if TYPE_CHECKING:
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
 
 BATCH = 8
 """Rows of a batch where nobody says another number."""
-
-SIZES = (8, 32, 128, 224)
-"""What stands for a dimension that the model leaves open: the smallest that it can be called with is taken."""
 
 FEW = (SMALL_IDS, 2, 1)
 """How many ids a signature may take, whose layers nobody knows: the most that it can be called with is taken."""
@@ -70,10 +68,9 @@ def fed(library: Library, model: Any, wanted: Mapping[str, Any]) -> Fed:
     feeder = _Feeder(library, inputs, wanted)
     if wanted["file"] is not None:
         return feeder.from_file(recipes)
-    sizes = SIZES if any(slot.is_open for slot in inputs.slots) else SIZES[:1]
-    if len(sizes) == 1:
-        return feeder.synthetic(recipes, sizes[0])
-    return feeder.first([(recipes, size) for size in sizes], lambda tensors: serving.call(model, tensors))
+    if not any(slot.is_open for slot in inputs.slots):
+        return feeder.synthetic(recipes, SIZES[0])
+    return feeder.first([(recipes, size) for size in SIZES], lambda tensors: serving.call(model, tensors))
 
 
 def fed_signature(library: Library, signature: Any, loaded: Any, wanted: Mapping[str, Any]) -> Fed:
@@ -86,12 +83,11 @@ def fed_signature(library: Library, signature: Any, loaded: Any, wanted: Mapping
     """
     inputs = of_signature(library, signature)
     feeder = _Feeder(library, inputs, wanted)
-    counts = [_smallest_table(loaded), *FEW] if any("int" in slot.dtype for slot in inputs.slots) else FEW[:1]
+    counts = [_smallest_table(signature, loaded), *FEW] if any("int" in slot.dtype for slot in inputs.slots) else FEW[:1]
     most = [[recipe(slot, [], None, few) for slot in inputs.slots] for few in counts]
     if wanted["file"] is not None:
         return feeder.from_file(most[0])
-    sizes = SIZES if any(slot.is_open for slot in inputs.slots) else SIZES[:1]
-    return feeder.first([(recipes, size) for size in sizes for recipes in most], lambda tensors: signature(**tensors))
+    return feeder.first([(recipes, size) for size in sizes(inputs.slots) for recipes in most], lambda tensors: signature(**tensors))
 
 
 class _Feeder:
@@ -233,7 +229,8 @@ def _pad(array: Any, parts: Any, padding: float) -> None:
         array[row, max(1, int(parts[row] * length)) :] = padding
 
 
-def _smallest_table(loaded: Any) -> int:
-    """Return how many rows the smallest table has among the variables that are called embeddings."""
-    tables = [one for one in getattr(loaded, "variables", None) or [] if "embedding" in one.name.lower() and one.shape.rank == _TABLE_RANK]
+def _smallest_table(signature: Any, loaded: Any) -> int:
+    """Return how many rows the smallest table has among the variables that are called embeddings: a GPU gives zeros for ids beyond it, and no error."""
+    variables = [one for holder in (signature, loaded) for one in getattr(holder, "variables", None) or []]
+    tables = [one for one in variables if "embedding" in one.name.lower() and one.shape.rank == _TABLE_RANK]
     return min((int(one.shape[0]) for one in tables), default=SMALL_IDS)
