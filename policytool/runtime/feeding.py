@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from . import given, serving
-from .library import Refused, sentence
+from .library import Refused, paths, sentence
 from .reaching import reached
 from .recipes import SMALL_IDS, recipe
 from .seeded import SIZES, sizes
@@ -57,8 +57,8 @@ def fed(library: Library, model: Any, wanted: Mapping[str, Any]) -> Fed:
     """
     Return inputs for ``model(inputs, training=False)``.
 
-    ``wanted`` has ``file``, ``batches``, ``batch_size``, ``seed`` and ``save``; the paths are absolute. Of a file all rows are taken where ``batches`` is
-    null, else so many batches. A model with dimensions that are open is called once or more, to find a size that it takes.
+    ``wanted`` has ``file``, ``batches``, ``batch_size``, ``seed`` and ``save``; the paths are absolute. Of a file all rows are taken: ``batches`` and
+    ``seed`` are about what is drawn. A model with dimensions that are open is called once or more, to find a size that it takes.
 
     :raises Refused: with the codes ``inputs``, ``no-inputs``, ``inputs-file`` and ``not-callable``.
     """
@@ -70,7 +70,9 @@ def fed(library: Library, model: Any, wanted: Mapping[str, Any]) -> Fed:
         return feeder.from_file(recipes)
     if not any(slot.is_open for slot in inputs.slots):
         return feeder.synthetic(recipes, SIZES[0])
-    return feeder.first([(recipes, size) for size in SIZES], lambda tensors: serving.call(model, tensors))
+    made = feeder.first([(recipes, size) for size in SIZES], lambda tensors: serving.call(model, tensors))
+    _forget(model)
+    return made
 
 
 def fed_signature(library: Library, signature: Any, loaded: Any, wanted: Mapping[str, Any]) -> Fed:
@@ -122,8 +124,7 @@ class _Feeder:
     def synthetic(self, recipes: Sequence[Recipe], size: int) -> Fed:
         """Return seeded inputs."""
         batches = [self._drawn(recipes, size, number, self.batch_size) for number in range(self.wanted["batches"] or 1)]
-        rows = self.batch_size * len(batches)
-        return self._fed(batches, {"kind": "synthetic", "rows": rows, "rows_left": 0}, [one.how for one in recipes])
+        return self._fed(batches, "synthetic", [one.how for one in recipes])
 
     def from_file(self, recipes: Sequence[Recipe]) -> Fed:
         """Return the inputs of a file, cut into batches; a last one that is shorter is kept."""
@@ -131,23 +132,19 @@ class _Feeder:
         if ragged is not None:
             raise Refused("inputs", "input {} is ragged, which no array in a file is".format(ragged))
         arrays, hows, ignored = given.read(self.wanted["file"], self.slots, recipes)
-        total, number = self._counted(arrays)
-        used = number if self.wanted["batches"] is None else min(number, self.wanted["batches"])
         if ignored:
             self.notes.append("{} of the file is passed over: it is no input".format(", ".join(ignored)))
-        batches = [[self._cut(slot, array, place) for slot, array in zip(self.slots, arrays)] for place in range(used)]
-        rows = min(total, used * self.batch_size)
-        return self._fed(batches, {"kind": "given", "rows": rows, "rows_left": total - rows}, hows)
+        batches = [[self._cut(slot, array, place) for slot, array in zip(self.slots, arrays)] for place in range(self._count(arrays))]
+        return self._fed(batches, "given", hows)
 
-    def _counted(self, arrays: Sequence[Any]) -> tuple[int, int]:
-        """Return how many rows there are, and how many batches they make."""
+    def _count(self, arrays: Sequence[Any]) -> int:
+        """Return how many batches the rows of all inputs make."""
         numbers = {-(-len(array) // slot.rows(self.batch_size)) for slot, array in zip(self.slots, arrays)}
         totals = {len(array) for slot, array in zip(self.slots, arrays) if slot.shape is None or slot.shape[:1] == [None]}
         if len(numbers) > 1 or len(totals) > 1:
             rows = ", ".join("{} of {}".format(len(array), slot.name) for slot, array in zip(self.slots, arrays))
             raise Refused("inputs-file", "{} has different numbers of rows: {}".format(self.wanted["file"], rows))
-        number = numbers.pop()
-        return (totals.pop() if totals else number * self.batch_size), number
+        return numbers.pop()
 
     def _cut(self, slot: Slot, array: Any, place: int) -> Any:
         if slot.shape == []:
@@ -172,18 +169,22 @@ class _Feeder:
             made.append(array)
         return made
 
-    def _fed(self, batches: Sequence[Sequence[Any]], told: Mapping[str, Any], hows: Sequence[str]) -> Fed:
+    def _fed(self, batches: Sequence[Sequence[Any]], kind: str, hows: Sequence[str]) -> Fed:
         packed = [self._packed(one) for one in batches]
-        flat = [[self._tensor(slot, array) for slot, array in zip(self.slots, one)] for one in (batches[0], batches[-1])]
-        specs = [self._spec(slot, first, last) for slot, first, last in zip(self.slots, *flat)]
-        inputs = [
-            {"name": slot.name, "shape": [int(size) for size in np.shape(array)], "dtype": slot.dtype, "how": how}
-            for slot, array, how in zip(self.slots, batches[0], hows)
-        ]
+        first, last = (self.library.tf.nest.flatten(one) for one in (packed[0], packed[-1]))
+        shapes = [_shape(one, other) for one, other in zip(first, last)]
+        specs = [self._spec(slot, shape) for slot, shape in zip(self.slots, shapes)]
         if self.wanted["save"] is not None:
             given.write(self.wanted["save"], self._joined(packed))
-        said = {"seed": None if told["kind"] == "given" else self.wanted["seed"], "batches": len(packed), "batch_size": self.batch_size}
-        return Fed(packed, self.inputs.packed(specs), self.batch_size, {**told, **said, "inputs": inputs, "notes": self.notes})
+        told = {
+            "kind": kind,
+            "seed": self.wanted["seed"] if kind == "synthetic" else None,
+            "batches": len(packed),
+            "batch_size": self.batch_size,
+            "inputs": [{"name": slot.name, "shape": shape, "dtype": slot.dtype, "how": how} for slot, shape, how in zip(self.slots, shapes, hows)],
+            "notes": self.notes,
+        }
+        return Fed(packed, self.inputs.packed(specs), self.batch_size, told)
 
     def _packed(self, arrays: Sequence[Any]) -> Any:
         return self.inputs.packed([self._tensor(slot, array) for slot, array in zip(self.slots, arrays)])
@@ -200,14 +201,12 @@ class _Feeder:
             return tf.RaggedTensor.from_tensor(dense, lengths=[1 + row % length for row in range(int(dense.shape[0]))])
         return dense
 
-    def _spec(self, slot: Slot, first: Any, last: Any) -> Any:
+    def _spec(self, slot: Slot, shape: Sequence[int | None]) -> Any:
         tf = self.library.tf
+        dtype = tf.as_dtype(slot.dtype)
         if slot.kind == RAGGED:
-            return tf.RaggedTensorSpec([first.shape[0], *([None] * (int(first.shape.rank) - 1))], first.dtype, ragged_rank=1)
-        shape = list(first.shape)
-        if shape and list(last.shape) != shape:
-            shape[0] = None
-        return tf.SparseTensorSpec(shape, first.dtype) if slot.kind == SPARSE else tf.TensorSpec(shape, first.dtype, name=None)
+            return tf.RaggedTensorSpec(shape, dtype, ragged_rank=1)
+        return tf.SparseTensorSpec(shape, dtype) if slot.kind == SPARSE else tf.TensorSpec(shape, dtype)
 
     def _joined(self, batches: Sequence[Any]) -> dict[str, Any]:
         """Return what was fed, by name and with the batches one after the other."""
@@ -220,6 +219,19 @@ class _Feeder:
                 array = np.asarray(dense)
                 found[slot.name].append(array[None] if slot.shape == [] else array)
         return {name: np.concatenate(arrays) for name, arrays in found.items()}
+
+
+def _shape(first: Any, last: Any) -> list[int | None]:
+    """Return the shape that batches have, of which the last may have fewer rows."""
+    return [one if one == other else None for one, other in zip(first.shape.as_list(), last.shape.as_list())]
+
+
+def _forget(model: Any) -> None:
+    """Let layers that remember begin anew."""
+    for _, layer in paths(model):
+        reset = getattr(layer, "reset_states", None) or getattr(layer, "reset_state", None)
+        if getattr(layer, "stateful", False) and reset is not None:
+            reset()
 
 
 def _pad(array: Any, parts: Any, padding: float) -> None:

@@ -188,10 +188,11 @@ def _around(slot: Slot, layer: Any) -> Recipe | None:
 
 def _adapted(slot: Slot, layer: Any) -> Recipe | None:
     """Draw from the mean and the variance that a layer learnt; None where they are not one for each of the input's values."""
-    statistics = [getattr(layer, "mean", None), getattr(layer, "variance", None)]
+    statistics: list[Any] = [getattr(layer, name, None) for name in ("mean", "variance")]
     if slot.shape is None or any(one is None for one in statistics):
         return None
-    mean, spread = np.asarray(statistics[0], dtype="float64"), np.sqrt(np.asarray(statistics[1], dtype="float64"))
+    mean, variance = (np.asarray(one.numpy() if hasattr(one, "numpy") else one).astype("float64") for one in statistics)  # variables, up to TF 2.5
+    spread = np.sqrt(variance)
     if mean.ndim > len(slot.shape) or any(own not in (1, size) for own, size in zip(mean.shape[::-1], slot.shape[::-1])):
         return None
     if _is_image(slot) and mean.min() > 1 and mean.max() < PIXELS:

@@ -161,7 +161,7 @@ def _recorded(nested: Any, *, casts: bool) -> Any:
         return [_recorded(one, casts=casts) for one in nested]
     slot = _slot((), nested, alone=True)
     dtype = "float32" if casts and slot.dtype in ("float16", "bfloat16") else slot.dtype
-    return Slot(slot.name, None if slot.shape is None else [None, *slot.shape[1:]], dtype, slot.kind)
+    return Slot("", None if slot.shape is None else [None, *slot.shape[1:]], dtype, slot.kind)  # the names of such specs are numbers
 
 
 def _several(model: Any, count: int) -> Refused:
