@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 SEEDS = (1, 2)
 _ASSIGNING = ("Assign", "ResourceApply", "ResourceScatter", "ResourceSparseApply")
+_INTERNAL = "__saved_model_"
+"""What the names of ops for initialisation and training begin with, which TF 1 puts among the signatures."""
+
 _RANDOM = ("Random", "Multinomial", "ParameterizedTruncatedNormal", "TruncatedNormal")
 
 
@@ -36,16 +39,15 @@ def measured(library_or_tf: Any, path: str, wanted: Mapping[str, Any], inputs_fo
     with tf.device("/device:{}".format(wanted["device"].upper() if ":" in wanted["device"] else wanted["device"].upper() + ":0")):
         step("loading the graph")
         loaded = _loaded(tf, path, wanted.get("tags"))  # held: signatures do not keep their variables alive
-        signatures = {str(name): signature for name, signature in loaded.signatures.items()}
-        names = sorted(signatures) if wanted.get("signatures") is None else list(wanted["signatures"])
-        missing = [name for name in names if name not in signatures]
-        if missing or not names:
-            text = "the file has no signature {}; it has: {}"
-            raise Refused("no-signature", text.format(", ".join(missing) or "to run", ", ".join(sorted(signatures)) or "none"))
+        entries = _entries(loaded)
+        names = sorted(entries) if wanted.get("signatures") is None else list(wanted["signatures"])
+        missing = [name for name in names if name not in entries]
+        if missing:
+            raise Refused("no-signature", "the file has no signature {}; it has: {}".format(", ".join(missing), ", ".join(sorted(entries)) or "none"))
         calls = []
         for name in names:
             step("signature {}".format(name))
-            calls.append({"signature": name, "option": rewrite.option, **_told(tf, signatures[name], rewrite, inputs_for)})
+            calls.append({"signature": name, "option": rewrite.option, **_told(tf, entries[name], rewrite, inputs_for)})
     return {"option": rewrite.option, "said": rewrite.said, "ignored": ignored, "signatures": calls}
 
 
@@ -77,6 +79,19 @@ def _loaded(tf: Any, path: str, tags: Any) -> Any:
         raise Refused("not-loadable", "TensorFlow {} cannot load the graph: {}".format(tf.__version__, sentence(error))) from error
 
 
+def _entries(loaded: Any) -> dict[str, Any]:
+    """Return the signatures by name; where there are none, the functions of the root object, each as it was first traced without training."""
+    found = {str(name): signature for name, signature in loaded.signatures.items() if not name.startswith(_INTERNAL)}
+    if not found:
+        for name, value in sorted(vars(loaded).items()):
+            traced = [one for one in getattr(value, "concrete_functions", ()) if True not in one.structured_input_signature[0]]
+            found.update({name: one for one in traced[:1] if one.inputs[: len(one.inputs) - len(one.captured_inputs)]})
+    if not found:
+        text = "the file holds no graph that could be run: it was saved without signatures and traces (save_traces=False); only its classes can call it"
+        raise Refused("no-signature", text)
+    return found
+
+
 def _told(tf: Any, signature: Any, rewrite: Any, inputs_for: Any) -> dict[str, Any]:
     """Return what there is to say of one signature; what it cannot do is ``refused``."""
     try:
@@ -91,24 +106,45 @@ def _told(tf: Any, signature: Any, rewrite: Any, inputs_for: Any) -> dict[str, A
     return {"refused": None, "changed": pair.changes.told(), "unchanged": pair.unchanged, **found, "inputs": {"batches": len(batches), "specs": specs}}
 
 
+def _both(signature: Any, rewrite: Any) -> tuple[Any, Any]:
+    """
+    Return a signature's graph, plain and rewritten.
+
+    Loops are written out, as they are where TensorFlow runs the pass by itself. Where the pass fails on that, as ``auto_mixed_precision_cpu`` does, they
+    stay functions.
+    """
+    kept = [tensor.name for tensor in [*signature.inputs, *signature.outputs]]
+    plain = rewriting.inlined(signature, loops=True)
+    try:
+        return plain, rewriting.rewritten(plain, kept, rewrite)
+    except Refused as first:
+        try:
+            plain = rewriting.inlined(signature, loops=False)
+            return plain, rewriting.rewritten(plain, kept, rewrite)
+        except Refused:
+            raise first from None
+
+
 class _Pair:
     """A signature's plain graph and the rewritten one, in one function."""
 
     def __init__(self, tf: Any, signature: Any, rewrite: Any) -> None:
         self.tf = tf
         self.signature = signature
-        self.plain = rewriting.inlined(signature)
+        self.plain, self.other = _both(signature, rewrite)
         kept = [tensor.name for tensor in [*signature.inputs, *signature.outputs]]
-        self.other = rewriting.rewritten(self.plain, kept, rewrite)
-        self.changes = scopes.Changes(self.plain, self.other, emulated=rewrite.emulates)
+        self.changes = scopes.Changes(self.plain, self.other, rewriting.converted(tf, self.plain, kept, rewrite) if rewrite.emulates else None)
+        for graph_def, prefix in ((self.plain, "reference_"), (self.other, "candidate_")):
+            rewriting.rename(graph_def, prefix)
         self.named = _inputs(signature)
+        self.state = _State(tf, signature, self.plain)
         self.layers: list[dict[str, Any]] = []
         self.results: list[dict[str, Any]] = []
 
     @property
     def unchanged(self) -> str | None:
         """Why nothing differs, where the rewrite changed nothing."""
-        if self.changes.names:
+        if self.changes.ops:
             return None
         if self.changes.narrow_before:
             text = "the rewrite changes nothing: {} ops of this graph have 16 bits as it is, and of the others none is a matrix product or a convolution in float32"
@@ -118,45 +154,40 @@ class _Pair:
     def compared(self, batches: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return how far layers and outputs are apart, over all batches."""
         tf = self.tf
-        order = [name for name, _ in self.named]
         specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for _, tensor in self.named]
-        run = tf.function(lambda *tensors: self._both(tensors), input_signature=specs, autograph=False)
+        # not tf.function: the order that it gives to what reads variables would lead into loops that are written out
+        run = tf.compat.v1.wrap_function(self._run, specs)
         total: Any = None
         for batch in batches:
-            made = [np.asarray(one) for one in run(*[tf.cast(batch[name], tensor.dtype) for name, tensor in self.named])] if order else [np.asarray(one) for one in run()]
-            total = made if total is None else [measuring.merged(made[0], total[0]), made[1] + total[1]]
-        vectors, counts = total
-        rows = [measuring.told(vector) for vector in vectors]
+            made = [one.numpy() for one in run(*[tf.cast(batch[name], tensor.dtype) for name, tensor in self.named])]
+            total = made if total is None else [measuring.merged(total[0], made[0]), total[1] + made[1]]
+            self.state.reset()
+        rows = [measuring.told(vector) for vector in total[0]]
         for layer, row in zip(self.layers, rows):
             layer["outputs"] = [row]
-        floats = iter(rows[len(self.layers) :])
-        others = iter(counts)
+        floats, others = iter(rows[len(self.layers) :]), iter(total[1])
         for result in self.results:
-            if result.pop("floating"):
-                result.update(reductions=next(floats), differing=None)
-            else:
-                result.update(reductions=None, differing=int(next(others)))
+            floating = result.pop("floating")
+            result.update(reductions=next(floats) if floating else None, differing=None if floating else int(next(others)))
         return {"layers": self.layers, "outputs": self.results}
 
-    def _both(self, tensors: Sequence[Any]) -> Any:
+    def _run(self, *tensors: Any) -> Any:
         """Return the comparisons of all tensors that are looked at, one a row, and how many values differ of the outputs that are no floats."""
         tf = self.tf
         graph = tf.compat.v1.get_default_graph()
         given = {tensor.name: value for (_, tensor), value in zip(self.named, tensors)}
-        captured = list(self.signature.captured_inputs)
-        given.update({placeholder.name: graph.capture(one) for placeholder, one in zip(self.signature.inputs[len(self.named) :], captured)})
-        state = self._state(given)
-        ops = self._imported(graph, self.plain, given, "reference")
-        self._restore(state)
-        drawn = {op.outputs[0].name.partition("/")[2]: op.outputs[0] for op in ops if op.type.startswith(_RANDOM) and op.outputs}
-        self._imported(graph, self.other, {**given, **drawn}, "candidate")
-        self._restore(state)
+        handles = {name: graph.capture(one) for name, one in self.state.read.items()}
+        ops = self._imported(graph, self.plain, {**given, **handles}, "reference")
+        inner = scopes.within(ops)
+        drawn = {scopes.own(op.outputs[0].name): op.outputs[0] for op in ops if op.type.startswith(_RANDOM) and op.outputs and not inner[op.name]}
+        handles.update({name: graph.capture(one) for name, one in self.state.copied.items()})
+        self._imported(graph, self.other, {**given, **handles, **drawn}, "candidate")
         self.layers, self.results = [], []
         vectors, counts = [], []
-        for scope, op in scopes.watched(ops, tensors, {"reference/" + name for name in self.changes.names}):
-            candidate = self._candidate(graph, op.outputs[0].name.partition("/")[2], given)
-            self.layers.append({"path": scope, "op": op.type, "dtype": candidate.dtype.name})
-            vectors.append(self._vector(op.outputs[0], candidate))
+        for scope, tensor in scopes.watched(ops, tensors, {"reference/" + name for name in self.changes.names}, inner):
+            candidate = self._candidate(graph, scopes.own(tensor.name))
+            self.layers.append({"path": scope, "op": tensor.op.type, "dtype": candidate.dtype.name})
+            vectors.append(self._vector(tensor, candidate))
         for name, tensor in _outputs(self.signature):
             one, other = (given[tensor.name] if tensor.name in given else graph.get_tensor_by_name(place + tensor.name) for place in ("reference/", "candidate/"))
             self.results.append({"name": name, "dtype": other.dtype.name, "floating": one.dtype.is_floating})
@@ -164,31 +195,16 @@ class _Pair:
                 vectors.append(self._vector(one, other))
             else:
                 counts.append(tf.reduce_sum(tf.cast(tf.not_equal(one, other), tf.int64)))
-        return tf.stack(vectors) if vectors else tf.zeros([0, len(measuring.FIELDS)], tf.float64), tf.stack(counts) if counts else tf.zeros([0], tf.int64)
-
-    def _state(self, given: Mapping[str, Any]) -> list[tuple[Any, Any]]:
-        """Return the variables of a signature that writes some, each with its value, which both graphs and all batches are to begin with."""
-        nodes = [*self.plain.node, *(node for function in self.plain.library.function for node in function.node_def)]
-        if not any(node.op.startswith(_ASSIGNING) for node in nodes):
-            return []
-        variables = {id(variable.handle): variable for variable in self.signature.graph.variables}
-        read = self.tf.raw_ops.ReadVariableOp
-        found = []
-        for placeholder, one in zip(self.signature.inputs[len(self.named) :], self.signature.captured_inputs):
-            if id(one) in variables:
-                found.append((given[placeholder.name], read(resource=given[placeholder.name], dtype=variables[id(one)].dtype)))
-        return found
-
-    def _restore(self, state: Sequence[tuple[Any, Any]]) -> None:
-        """Give variables their values again; in the order of the trace, so after what wrote them."""
-        for handle, value in state:
-            self.tf.raw_ops.AssignVariableOp(resource=handle, value=value)
+        return [
+            tf.stack(vectors) if vectors else tf.zeros([0, len(measuring.FIELDS)], tf.float64),
+            tf.stack(counts) if counts else tf.zeros([0], tf.int64),
+        ]
 
     def _imported(self, graph: Any, graph_def: Any, given: Mapping[str, Any], name: str) -> list[Any]:
         self.tf.graph_util.import_graph_def(graph_def, input_map=given, name=name)
         return [op for op in graph.get_operations() if op.name.startswith(name + "/")]
 
-    def _candidate(self, graph: Any, name: str, given: Mapping[str, Any]) -> Any:
+    def _candidate(self, graph: Any, name: str) -> Any:
         """Return the rewritten graph's tensor of a name; where float16 is emulated, what it is rounded to."""
         cast = self.changes.rounded.get(name)
         return graph.get_tensor_by_name("candidate/" + (cast + ":0" if cast is not None else name))
@@ -196,6 +212,29 @@ class _Pair:
     def _vector(self, one: Any, other: Any) -> Any:
         wide = one if one.dtype.size >= self.tf.float32.size else self.tf.cast(one, self.tf.float32)
         return measuring.compared(self.tf, wide, other)
+
+
+class _State:
+    """What a signature captures; where it writes variables, the rewritten graph has copies, and every batch finds them as they were."""
+
+    def __init__(self, tf: Any, signature: Any, graph_def: Any) -> None:
+        captured = list(signature.captured_inputs)
+        placeholders = signature.inputs[len(signature.inputs) - len(captured) :]
+        self.read = {placeholder.name: one for placeholder, one in zip(placeholders, captured)}
+        """Name of a placeholder to what is captured."""
+
+        written = any(node.op.startswith(_ASSIGNING) for node in rewriting.nodes(graph_def))
+        variables = {id(variable.handle): variable for variable in signature.graph.variables} if written else {}
+        self._values = {name: (variables[id(one)], tf.Variable(variables[id(one)])) for name, one in self.read.items() if id(one) in variables}
+        self._first = {name: variable.numpy() for name, (variable, _) in self._values.items()}
+        self.copied = {name: copy.handle for name, (_, copy) in self._values.items()}
+        """The same for the rewritten graph, as far as it differs."""
+
+    def reset(self) -> None:
+        """Give every variable, and its copy, the value that it began with."""
+        for name, pair in self._values.items():
+            for variable in pair:
+                variable.assign(self._first[name])
 
 
 def _inputs(signature: Any) -> list[tuple[str, Any]]:

@@ -19,6 +19,7 @@ bfloat16 GPU    none
 from __future__ import annotations
 
 import importlib
+import itertools
 import os
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,14 @@ BFLOAT16 = "mixed_bfloat16"
 
 _MEDDLING = ("TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE_", "TF_ENABLE_AUTO_MIXED_PRECISION")
 """Variables that change the pass's lists, or turn it on for everything that runs, the reference included."""
+
+_LOWERED = "_lower_using_switch_merge"
+"""Attribute of loops and branches that grappler writes out."""
+
+_BACK = ("NextIteration", "RefNextIteration")
+"""Ops that close the loops of TF 1."""
+
+_NUMBERS = itertools.count()
 
 _ARCHITECTURE = "8.0"
 """Compute capability of the GPU that is only described; the pass asks for 7.0 at least."""
@@ -95,14 +104,48 @@ def chosen(tf: Any, policy: str, device: str) -> Rewrite:
     raise Refused("no-rewrite", _what_would_do(tf, policy, on_gpu=on_gpu))
 
 
-def inlined(function: Any) -> Any:
-    """Return the graph of a concrete function with the functions that it calls written out; its variables stay inputs, and its loops what they lower to."""
+def inlined(function: Any, *, loops: bool) -> Any:
+    """
+    Return the graph of a concrete function with the functions that it calls written out; its variables stay inputs.
+
+    :param loops: whether loops and branches are written out as well, as they are before TensorFlow itself runs the pass. Otherwise they stay one op each.
+    """
     graph_def = function.graph.as_graph_def()
     for one in graph_def.library.function:
         if "api_implements" in one.attr:  # another implementation for GPUs, which would be taken instead of what was traced
             del one.attr["api_implements"]
+    if not loops:
+        for node in nodes(graph_def):
+            if _LOWERED in node.attr:
+                node.attr[_LOWERED].b = False
     kept = [tensor.name for tensor in [*function.inputs, *function.outputs]]
     return _optimised(graph_def, kept, "function", None)
+
+
+def converted(tf: Any, graph_def: Any, kept: Sequence[str], rewrite: Rewrite) -> frozenset[str]:
+    """
+    Return the names of the ops that the emulating pass has in float16.
+
+    Its casts do not tell: an op that stays float32 has them on both sides where its neighbours do not. So each op gets one more user that has to stay as it
+    is, and what the pass puts before that one is the op's own.
+    """
+    probed = type(graph_def)()
+    probed.CopyFrom(graph_def)
+    with tf.Graph().as_default() as graph:
+        tf.graph_util.import_graph_def(graph_def, name="")
+        floats = [op.name for op in graph.get_operations() if op.outputs and op.outputs[0].dtype == tf.float32 and op.name + ":0" not in kept]
+    probes = {}
+    for name in floats:
+        node = probed.node.add(name="policytool_probe/" + name, op="Identity", input=[name])
+        node.attr["T"].type = tf.float32.as_datatype_enum
+        probes[node.name] = name
+    made = rewritten(probed, [*kept, *(name + ":0" for name in probes)], rewrite)
+    return frozenset(probes[node.name] for node in made.node if node.name in probes and node.input[0] != probes[node.name])
+
+
+def nodes(graph_def: Any) -> list[Any]:
+    """Return the nodes of a graph and of its functions."""
+    return [*graph_def.node, *(node for function in graph_def.library.function for node in function.node_def)]
 
 
 def rewritten(graph_def: Any, kept: Sequence[str], rewrite: Rewrite) -> Any:
@@ -113,8 +156,35 @@ def rewritten(graph_def: Any, kept: Sequence[str], rewrite: Rewrite) -> Any:
     """
     try:
         return _optimised(graph_def, kept, rewrite.option, _cluster(rewrite.device))
-    except Exception as error:  # whatever C++ raises through the bindings (an IndexError of a map of the pass's own, for one)
-        raise Refused("rewrite-failed", "TensorFlow's pass {} fails on it: {}".format(rewrite.option, sentence(error))) from error
+    except Exception as error:  # whatever C++ raises through the bindings
+        text = "TensorFlow's pass {} fails on this graph ({})"
+        if rewrite.emulates and any(node.op in _BACK for node in graph_def.node):
+            text += ", as it does on every loop of TensorFlow 1; --to mixed_bfloat16 and --device gpu:0 take another pass"
+        raise Refused("rewrite-failed", text.format(rewrite.option, sentence(error))) from error
+
+
+def rename(graph_def: Any, prefix: str) -> None:
+    """Give the functions and loops of a graph names of their own: a process knows one function of a name, and a graph one loop."""
+    own = "{}{}_".format(prefix, next(_NUMBERS))
+    names = {function.signature.name: own + function.signature.name for function in graph_def.library.function}
+    for function in graph_def.library.function:
+        function.signature.name = names[function.signature.name]
+    for gradient in graph_def.library.gradient:
+        gradient.function_name = names.get(gradient.function_name, gradient.function_name)
+        gradient.gradient_func = names.get(gradient.gradient_func, gradient.gradient_func)
+    for node in nodes(graph_def):
+        node.op = names.get(node.op, node.op)
+        for key, value in node.attr.items():
+            if key == "frame_name":
+                value.s = own.encode() + value.s
+            for called in _called(value):
+                called.name = names.get(called.name, called.name)
+
+
+def _called(value: Any) -> list[Any]:
+    """Return the functions that an attribute names; asking for one that is not there would make it."""
+    kind = value.WhichOneof("value")
+    return [value.func] if kind == "func" else list(value.list.func) if kind == "list" else []
 
 
 def _candidates(policy: str, *, on_gpu: bool) -> list[Rewrite]:
@@ -157,6 +227,8 @@ def _optimised(graph_def: Any, kept: Sequence[str], option: str, cluster: Any) -
     """Run one pass and no other: named passes stand alone, and toggles would let others run."""
     meta_graph = _module("tensorflow.core.protobuf.meta_graph_pb2").MetaGraphDef()
     meta_graph.graph_def.CopyFrom(graph_def)
+    for body in (meta_graph.graph_def.node, *(function.node_def for function in meta_graph.graph_def.library.function)):
+        _sort(body)  # auto_mixed_precision_cpu fails (an IndexError of a map of its own) where a node stands before one of its inputs
     meta_graph.collection_def["train_op"].node_list.value.extend(kept)  # what grappler takes for the fetches
     config = _module("tensorflow.core.protobuf.config_pb2").ConfigProto()
     options = config.graph_options.rewrite_options
@@ -165,6 +237,29 @@ def _optimised(graph_def: Any, kept: Sequence[str], option: str, cluster: Any) -
     options.optimizers.append(option)
     optimise = _module("tensorflow.python.grappler.tf_optimizer").OptimizeGraph
     return optimise(config, meta_graph, verbose=False, cluster=cluster or _cluster("CPU"))
+
+
+def _sort(body: Any) -> None:
+    """Put each node after its inputs; what comes round a loop of TF 1 cannot be."""
+    by_name = {node.name: node for node in body}
+    placed: dict[str, Any] = {}
+    for first in list(by_name):
+        pending = [(first, False)]
+        while pending:
+            name, ready = pending.pop()
+            if ready:
+                placed.setdefault(name, by_name[name])
+            elif name not in placed and name in by_name:
+                pending.append((name, True))
+                if by_name[name].op not in _BACK:
+                    pending += [(source.lstrip("^").partition(":")[0], False) for source in reversed(by_name[name].input)]
+    copies = []
+    for node in placed.values():
+        copy = type(node)()
+        copy.CopyFrom(node)
+        copies.append(copy)
+    del body[:]
+    body.extend(copies)
 
 
 def _cluster(kind: str) -> Any:

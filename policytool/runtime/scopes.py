@@ -8,12 +8,13 @@ Within loops and branches (of TF 1, which grappler also makes of those of TF 2) 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from .rewriting import SUFFIX
 
 if TYPE_CHECKING:
-    from typing import Any, Iterable, Mapping, Sequence
+    from typing import AbstractSet, Any, Iterable, Mapping, Sequence
 
 FLOAT = 1
 """Of ``types.proto``."""
@@ -23,80 +24,121 @@ NARROW = {14: "bfloat16", 19: "float16"}
 MOVES = frozenset(("Cast", "Const", "Identity", "IdentityN", "NoOp", "Placeholder", "PlaceholderWithDefault", "PreventGradient", "ReadVariableOp", "StopGradient"))
 """Ops that pass on what others made."""
 
+LOOPS = frozenset(("Case", "If", "StatelessCase", "StatelessIf", "StatelessWhile", "While"))
+"""Loops and branches of TF 2, each one op."""
+
+_SHAPES = frozenset(("Rank", "Shape", "ShapeN", "Size"))
+"""Ops that depend on no value."""
+
+_EXIT = "exit"
+"""The scope below a loop that grappler gives to what leaves it."""
+
 _CALL = re.compile(r"^(Stateful|Remote)?PartitionedCall(_\d+)?$")
 _INLINED = "Func"
 """The scope that grappler gives to what it puts around a function that it wrote out."""
 
 
-def path(name: str) -> str:
-    """Return the scope of an op by its name; nothing for the ops of an entry point itself, and for what grappler put around functions."""
+def path(name: str, *, loop: bool = False) -> str:
+    """
+    Return the scope of an op by its name; nothing for the ops of an entry point itself, and for what grappler put around functions.
+
+    A loop that is one op is a scope by itself.
+    """
     parts = name.split("/")
     if parts[0] == _INLINED:
         return ""
-    return "/".join(part for part in parts[:-1] if not _CALL.match(part))
+    if parts[-2:-1] == [_EXIT]:
+        del parts[-2]
+    return "/".join(part for part in (parts if loop else parts[:-1]) if not _CALL.match(part))
 
 
 class Changes:
-    """What a rewrite did to a graph."""
+    """What a rewrite did to a graph and to the functions of its loops."""
 
-    def __init__(self, before: Any, after: Any, *, emulated: bool) -> None:
-        old = {node.name: node for node in before.node}
-        made = [node for node in after.node if node.name not in old]
-        casts = [node for node in made if node.op == "Cast" and node.name.endswith(SUFFIX) and node.attr["DstT"].type in NARROW]
-        self.total = sum(1 for node in before.node if node.op not in MOVES and _has(node, (FLOAT,)))
-        self.narrow_before = sum(1 for node in before.node if node.op not in MOVES and _has(node, NARROW))
-        self.casts = len(made)
-        self.rounded = {_source(node): node.name for node in casts} if emulated else {}
-        """Emulated alone: tensor (``name:0``) to the cast that rounds it."""
-
-        if emulated:
-            names = {tensor.partition(":")[0] for tensor in self.rounded}
+    def __init__(self, before: Any, after: Any, emulated: AbstractSet[str] | None = None) -> None:
+        """``emulated``: the ops in 16 bits where the rewrite leaves them float32 and rounds what they take and give."""
+        old, new = _nodes(before), _nodes(after)
+        added = {key: node for key, node in new.items() if key not in old and node.op == "Cast" and node.name.endswith(SUFFIX)}
+        casts = {key: node for key, node in added.items() if node.attr["DstT"].type in NARROW}
+        if emulated is not None:
+            names = {(key[0], node.input[0].partition(":")[0]) for key, node in casts.items() if key[0]} | {("", name) for name in emulated}
         else:
-            names = {node.name for node in after.node if node.name in old and _types(node) != _types(old[node.name])}
-        self.names = frozenset(name for name in names if name in old and old[name].op not in MOVES)
-        self.by_type: dict[str, int] = {}
-        for name in sorted(self.names):
-            self.by_type[old[name].op] = self.by_type.get(old[name].op, 0) + 1
+            names = {key for key, node in new.items() if key in old and _types(node) != _types(old[key])}
+        changed = sorted(key for key in names if key in old and old[key].op not in MOVES)
+        self.total = sum(1 for node in old.values() if node.op not in MOVES and _has(node, (FLOAT,)))
+        self.narrow_before = sum(1 for node in old.values() if node.op not in MOVES and _has(node, NARROW))
+        self.casts = len(added)
+        self.ops = len(changed)
+        self.by_type = Counter(old[key].op for key in changed)
+        self.names = frozenset(name for function, name in changed if not function)
+        """Ops of the graph itself, without those in functions."""
+
+        self.rounded = {_source(node): node.name for key, node in casts.items() if node.input[0].partition(":")[0] in (emulated or ())}
+        """Emulated alone: tensor (``name:0``) to the cast that rounds it."""
 
     def told(self) -> dict[str, Any]:
         """Return them as JSON."""
-        return {
-            "ops": len(self.names),
-            "total": self.total,
-            "casts": self.casts,
-            "by_type": dict(sorted(self.by_type.items())),
-            "narrow_before": self.narrow_before,
-        }
+        found = {"ops": self.ops, "total": self.total, "casts": self.casts, "narrow_before": self.narrow_before}
+        return {**found, "by_type": dict(sorted(self.by_type.items()))}
 
 
-def watched(ops: Sequence[Any], given: Iterable[Any], changed: Mapping[str, Any]) -> list[tuple[str, Any]]:
+def watched(ops: Sequence[Any], given: Iterable[Any], changed: AbstractSet[str], inner: Mapping[str, bool]) -> list[tuple[str, Any]]:
     """
-    Return, for each scope in the order of the graph, the op whose first output stands for it.
+    Return, for each scope in the order of the graph, the tensor that stands for it.
 
-    It is the last op in the scope with a float output that depends on what the signature is given, and that another scope uses or the rewrite changed.
+    It is the last float one of the scope that depends on what the signature is given, and that another scope uses or whose op the rewrite changed.
 
     :param ops: those of the plain graph, each after its inputs.
     :param given: the tensors that the signature takes.
     :param changed: full names of ops that the rewrite changed.
+    :param inner: as :func:`within` returns it.
     """
-    known = {id(op) for op in ops}
+    known = {op.name for op in ops}
     fed = _downstream(ops, given)
-    inner = _within(ops)
     found: dict[str, Any] = {}
     for op in ops:
-        scope = path(_own(op.name))
-        if not scope or op.type in MOVES or op.name not in fed or inner.get(op.name) or not op.outputs or not op.outputs[0].dtype.is_floating:
+        scope = path(own(op.name), loop=op.type in LOOPS)
+        if not scope or op.type in MOVES or op.name not in fed or inner[op.name]:
             continue
-        users = [user for user in op.outputs[0].consumers() if id(user) in known]
-        if op.name in changed or any(path(_own(user.name)) != scope for user in users):
-            found.pop(scope, None)
-            found[scope] = op
+        for tensor in op.outputs:
+            users = [user for user in tensor.consumers() if user.name in known] if tensor.dtype.is_floating else []
+            if users and (op.name in changed or any(path(own(user.name)) != scope for user in users)):
+                found.pop(scope, None)
+                found[scope] = tensor
+                break
     return list(found.items())
 
 
-def _own(name: str) -> str:
+def within(ops: Sequence[Any]) -> dict[str, bool]:
+    """Return which ops run within a loop or a branch of TF 1."""
+    loops: dict[str, int] = {}
+    branches: dict[str, int] = {}
+    for op in ops:
+        sources = [source.name for source in [*(tensor.op for tensor in op.inputs), *op.control_inputs]]
+        loop = max([loops.get(name, 0) for name in sources], default=0)
+        branch = max([branches.get(name, 0) for name in sources], default=0)
+        if op.type in ("Enter", "RefEnter"):
+            loop += 1
+        elif op.type in ("Exit", "RefExit"):
+            loop -= 1
+        elif not loop and op.type in ("Switch", "RefSwitch", "_SwitchN"):
+            branch += 1
+        elif not loop and op.type in ("Merge", "RefMerge"):
+            branch -= 1
+        loops[op.name], branches[op.name] = loop, branch
+    return {name: bool(loops[name] or branches[name]) for name in loops}
+
+
+def own(name: str) -> str:
     """Return an op's name in the graph that was imported."""
     return name.partition("/")[2]
+
+
+def _nodes(graph_def: Any) -> dict[tuple[str, str], Any]:
+    """Return every node by its function, which is nothing for the graph itself, and its name."""
+    found = {("", node.name): node for node in graph_def.node}
+    found.update({(function.signature.name, node.name): node for function in graph_def.library.function for node in function.node_def})
+    return found
 
 
 def _source(cast: Any) -> str:
@@ -115,32 +157,11 @@ def _has(node: Any, wanted: Iterable[int]) -> bool:
 
 
 def _downstream(ops: Sequence[Any], given: Iterable[Any]) -> set[str]:
-    """Return the names of the ops that depend on tensors."""
-    sources = {id(tensor.op) for tensor in given}
-    found = set()
-    reached = set(sources)
-    for op in ops:
-        if any(id(tensor.op) in reached for tensor in op.inputs):
-            reached.add(id(op))
-            found.add(op.name)
+    """Return the names of the ops that depend on the values of tensors."""
+    reached = {tensor.op.name for tensor in given}
+    found: set[str] = set()
+    before = -1
+    while before < len(found):  # again for what comes round a loop
+        before = len(found)
+        found.update(op.name for op in ops if op.type not in _SHAPES and any(tensor.op.name in reached or tensor.op.name in found for tensor in op.inputs))
     return found
-
-
-def _within(ops: Sequence[Any]) -> dict[str, bool]:
-    """Return which ops run within a loop or a branch of TF 1."""
-    loops: dict[str, int] = {}
-    branches: dict[str, int] = {}
-    for op in ops:
-        sources = [source.name for source in [*(tensor.op for tensor in op.inputs), *op.control_inputs]]
-        loop = max([loops.get(name, 0) for name in sources], default=0)
-        branch = max([branches.get(name, 0) for name in sources], default=0)
-        if op.type in ("Enter", "RefEnter"):
-            loop += 1
-        elif op.type in ("Exit", "RefExit"):
-            loop -= 1
-        elif not loop and op.type in ("Switch", "RefSwitch", "_SwitchN"):
-            branch += 1
-        elif not loop and op.type in ("Merge", "RefMerge"):
-            branch -= 1
-        loops[op.name], branches[op.name] = loop, branch
-    return {name: bool(loops[name] or branches[name]) for name in loops}
