@@ -21,7 +21,9 @@ FLOAT = 1
 
 NARROW = {14: "bfloat16", 19: "float16"}
 
-MOVES = frozenset(("Cast", "Const", "Identity", "IdentityN", "NoOp", "Placeholder", "PlaceholderWithDefault", "PreventGradient", "ReadVariableOp", "StopGradient"))
+MOVES = frozenset(
+    ("Cast", "Const", "Identity", "IdentityN", "NoOp", "Placeholder", "PlaceholderWithDefault", "PreventGradient", "ReadVariableOp", "StopGradient")
+)
 """Ops that pass on what others made."""
 
 LOOPS = frozenset(("Case", "If", "StatelessCase", "StatelessIf", "StatelessWhile", "While"))
@@ -73,8 +75,18 @@ class Changes:
         self.names = frozenset(name for function, name in changed if not function)
         """Ops of the graph itself, without those in functions."""
 
-        self.rounded = {_source(node): node.name for key, node in casts.items() if node.input[0].partition(":")[0] in (emulated or ())}
-        """Emulated alone: tensor (``name:0``) to the cast that rounds it."""
+        self.rounded = {_source(node): node.name + ":0" for key, node in casts.items() if node.input[0].partition(":")[0] in (emulated or ())}
+        """Emulated alone: tensor (``name:0``) to what the cast gives that rounds it."""
+
+    @property
+    def unchanged(self) -> str | None:
+        """Why nothing differs, where the rewrite changed nothing."""
+        if self.ops:
+            return None
+        if self.narrow_before:
+            text = "the rewrite changes nothing: {} ops of this graph have 16 bits as it is, and no matrix product or convolution is left in float32"
+            return text.format(self.narrow_before)
+        return "the rewrite changes nothing: it begins with matrix products, convolutions and RNN kernels in float32, and finds none in this graph"
 
     def told(self) -> dict[str, Any]:
         """Return them as JSON."""
