@@ -12,7 +12,7 @@ import operator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Iterable
 
     from .tapping import Call
 
@@ -25,7 +25,12 @@ _POOLS = ("AvgPool", "AvgPool3D")
 
 def depth(graph: Any, call: Call) -> int:
     """Return the sum of the depths of all reductions in a call, one after the other; 0 where nothing is added up."""
-    return sum(_depth(operation) for operation in graph.get_operations()[call.start : call.stop])
+    return total(graph.get_operations()[call.start : call.stop])
+
+
+def total(operations: Iterable[Any]) -> int:
+    """Return the sum of the depths of operations, one after the other."""
+    return sum(_depth(operation) for operation in operations)
 
 
 def _depth(operation: Any) -> int:
@@ -51,9 +56,9 @@ def _own(operation: Any) -> int:
     kind = operation.type
     shapes = [_dims(tensor) for tensor in operation.inputs]
     if kind == "MatMul":
-        return shapes[0][0 if operation.get_attr("transpose_a") else 1]
+        return _shared(shapes, operation.get_attr("transpose_a"), operation.get_attr("transpose_b"))
     if kind.startswith("BatchMatMul"):
-        return shapes[0][-2 if operation.get_attr("adj_x") else -1]
+        return _shared(shapes, operation.get_attr("adj_x"), operation.get_attr("adj_y"))
     if kind == "Einsum":
         return _contracted(operation.get_attr("equation").decode(), shapes)
     if kind.startswith("DepthwiseConv"):
@@ -67,6 +72,12 @@ def _own(operation: Any) -> int:
     if kind in _POOLS:
         return _product(operation.get_attr("ksize"))
     return 0
+
+
+def _shared(shapes: list[list[int]], first: bool, second: bool) -> int:  # noqa: FBT001 - as TensorFlow names which operand is transposed
+    """Return the size of the dimension that a product adds up, by whichever operand has a known one: in a loop of TF 1 one has no shape."""
+    places = (-2 if first else -1, -1 if second else -2)
+    return max([shape[place] for shape, place in zip(shapes, places) if shape], default=1)
 
 
 def _contracted(equation: str, shapes: list[list[int]]) -> int:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 _RANDOM = ("Random", "Multinomial", "ParameterizedTruncatedNormal", "TruncatedNormal")
 """What the types of ops begin with that give other values at every run: both graphs have to share them."""
 
+_ROWS = 2
+"""The rank of an output with one value for each class."""
+
 REFERENCE = "reference"
 CANDIDATE = "candidate"
 
@@ -64,8 +67,8 @@ def _told(tf: Any, signature: Any, rewrites: Sequence[Any], inputs_for: Any) -> 
     except (ValueError, TypeError, tf.errors.OpError) as error:
         return {"refused": {"code": "not-runnable", "message": "its graph cannot run here: {}".format(sentence(error))}}
     specs = [{"name": name, "shape": list(np.shape(batches[0][name])), "dtype": tensor.dtype.name} for name, tensor in entries.inputs(signature)]
-    told = {"option": pair.rewrite.option, "said": pair.rewrite.said, "changed": pair.changes.told(), "unchanged": pair.changes.unchanged}
-    return {"refused": None, **told, **found, "inputs": {"batches": len(batches), "specs": specs}}
+    rewrite = {"option": pair.rewrite.option, "said": pair.rewrite.said, **pair.changes.told()}
+    return {"refused": None, "rewrite": rewrite, **found, "inputs": {"batches": len(batches), "specs": specs}}
 
 
 def _both(signature: Any, rewrites: Sequence[Any]) -> tuple[Any, Any, Any]:
@@ -99,8 +102,8 @@ class _Pair:
         grappler.rename(self.other, CANDIDATE)
         self.inputs = entries.inputs(signature)
         self.state = state
-        self.layers: list[dict[str, Any]] = []
-        self.results: list[dict[str, Any]] = []
+        self.calls: list[dict[str, Any]] = []
+        self.outputs: list[dict[str, Any]] = []
 
     def compared(self, batches: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return how far layers and outputs are apart, over all batches."""
@@ -109,23 +112,23 @@ class _Pair:
         # not tf.function: the order that it gives to what reads variables would lead into loops that are written out
         run = tf.compat.v1.wrap_function(self._traced, specs)
         rows: list[Any] = []
-        counts: list[int] = []
+        counts: Any = 0
         for batch in batches:
-            vectors, differing = run(*[tf.cast(batch[name], tensor.dtype) for name, tensor in self.inputs])
+            vectors, counted = run(*[tf.cast(batch[name], tensor.dtype) for name, tensor in self.inputs])
             rows = [measuring.merged(*pair) for pair in zip(rows, vectors.numpy())] if rows else list(vectors.numpy())
-            counts = [one + int(other) for one, other in zip(counts or [0] * len(differing), differing.numpy())]
+            counts = counts + counted.numpy()
             self.state.reset()
-        layers = [{**layer, "outputs": [measuring.told(row)]} for layer, row in zip(self.layers, rows)]
-        floats, others = iter(rows[len(layers) :]), iter(counts)
-        outputs = []
-        for result in self.results:
-            floating = result["floating"]
-            reductions = measuring.told(next(floats)) if floating else None
-            outputs.append({"name": result["name"], "dtype": result["dtype"], "reductions": reductions, "differing": None if floating else next(others)})
-        return {"layers": layers, "outputs": outputs}
+        found = iter(rows)
+        for tensor in [*(output for call in self.calls for output in call["outputs"]), *self.outputs]:
+            tensor["accumulated"] = measuring.told(next(found)) if tensor.pop("comparable") else None
+        for output, (right, seen) in zip(self.outputs, counts):
+            floating = output["accumulated"] is not None
+            output["top_1"] = float(right / seen) if floating and seen else None
+            output["differing"] = None if floating else int(seen - right)
+        return {"calls": self.calls, "outputs": self.outputs}
 
     def _traced(self, *tensors: Any) -> Any:
-        """Return the comparisons of all tensors that are looked at, one a row, and how many values differ of the outputs that are no floats."""
+        """Return the comparisons of all tensors that are looked at, one a row, and for each output how many of how many values, or classes, agree."""
         tf = self.tf
         graph = tf.compat.v1.get_default_graph()
         given = {tensor.name: value for (_, tensor), value in zip(self.inputs, tensors)}
@@ -135,21 +138,20 @@ class _Pair:
         shared = {scopes.own(op.outputs[0].name): op.outputs[0] for op in ops if op.type.startswith(_RANDOM) and op.outputs and not inner[op.name]}
         copied = {name: graph.capture(one) for name, one in self.state.copied.items()}
         self._imported(graph, self.other, {**given, **captured, **copied, **shared}, CANDIDATE)
-        self.layers, self.results = [], []
+        watched = scopes.watched(ops, tensors, {REFERENCE + "/" + name for name in self.changes.names}, inner)
         vectors, counts = [], []
-        for scope, tensor in scopes.watched(ops, tensors, {REFERENCE + "/" + name for name in self.changes.names}, inner):
-            name = scopes.own(tensor.name)
-            candidate = graph.get_tensor_by_name(CANDIDATE + "/" + self.changes.rounded.get(name, name))
-            self.layers.append({"path": scope, "op": tensor.op.type, "dtype": candidate.dtype.name})
-            vectors.append(self._vector(tensor, candidate))
+        self.calls, self.outputs = [], []
+        for (scope, one), depth in zip(watched, scopes.depth_of(ops, watched)):
+            name = scopes.own(one.name)
+            other = graph.get_tensor_by_name(CANDIDATE + "/" + self.changes.rounded.get(name, name))
+            self.calls.append(_call(scope, one, other, graph.get_tensor_by_name(CANDIDATE + "/" + name).op, depth))
+            vectors.append(self._vector(one, other))
         for name, tensor in entries.outputs(self.signature):
             one, other = (given[tensor.name] if tensor.name in given else graph.get_tensor_by_name(side + "/" + tensor.name) for side in (REFERENCE, CANDIDATE))
-            self.results.append({"name": name, "dtype": other.dtype.name, "floating": one.dtype.is_floating})
-            if one.dtype.is_floating:
-                vectors.append(self._vector(one, other))
-            else:
-                counts.append(tf.reduce_sum(tf.cast(tf.not_equal(one, other), tf.int64)))
-        return tf.stack(vectors) if vectors else tf.zeros([0]), tf.stack(counts) if counts else tf.zeros([0], tf.int64)
+            self.outputs.append({"name": name, **_tensor(one, other)})
+            vectors += [self._vector(one, other)] if one.dtype.is_floating else []
+            counts.append(self._agreeing(one, other))
+        return tf.stack(vectors) if vectors else tf.zeros([0]), tf.stack(counts)
 
     def _imported(self, graph: Any, graph_def: Any, given: Mapping[str, Any], name: str) -> list[Any]:
         self.tf.graph_util.import_graph_def(graph_def, input_map=given, name=name)
@@ -158,3 +160,37 @@ class _Pair:
     def _vector(self, one: Any, other: Any) -> Any:
         wide = one if one.dtype.size >= self.tf.float32.size else self.tf.cast(one, self.tf.float32)
         return measuring.compared(self.tf, wide, other)
+
+    def _agreeing(self, one: Any, other: Any) -> Any:
+        """Return how many of how many agree: rows on their largest value where an output has one value for each class, values where they are no floats."""
+        tf = self.tf
+        if one.dtype.is_floating:
+            if one.shape.rank != _ROWS or one.shape[-1] in (None, 1):
+                return tf.zeros([2], tf.int64)
+            one, other = (tf.argmax(side, axis=-1) for side in (one, other))
+        return tf.stack([tf.reduce_sum(tf.cast(tf.equal(one, other), tf.int64)), tf.size(one, out_type=tf.int64)])
+
+
+def _call(scope: str, one: Any, other: Any, op: Any, depth: int) -> dict[str, Any]:
+    """Return what is known of a scope, in the words of a layer's call; ``op`` is the rewritten graph's."""
+    rounded = other.op is not op
+    inputs = {other.dtype.name if rounded and tensor.dtype.name == "float32" else tensor.dtype.name for tensor in op.inputs if tensor.dtype.is_floating}
+    return {
+        "path": scope,
+        "number": 0,
+        "class_name": one.op.type,
+        "compute_reference": one.dtype.name,
+        "compute_candidate": other.dtype.name,
+        "inputs": sorted(inputs),
+        "depth": depth,
+        "children": 0,
+        "is_model": False,
+        "outputs": [_tensor(one, other)],
+    }
+
+
+def _tensor(one: Any, other: Any) -> dict[str, Any]:
+    """Return what is known of a tensor before it is compared."""
+    shape = one.shape.as_list() if one.shape.rank is not None else []
+    dtypes = {"dtype_reference": one.dtype.name, "dtype_candidate": other.dtype.name}
+    return {"shape": shape, **dtypes, "isolated": None, "tf32": None, "comparable": one.dtype.is_floating}

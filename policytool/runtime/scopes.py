@@ -7,10 +7,12 @@ Within loops and branches (of TF 1, which grappler also makes of those of TF 2) 
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from . import depths
 from .rewriting import SUFFIX
 
 if TYPE_CHECKING:
@@ -91,7 +93,7 @@ class Changes:
     def told(self) -> dict[str, Any]:
         """Return them as JSON."""
         found = {"ops": self.ops, "total": self.total, "casts": self.casts, "narrow_before": self.narrow_before}
-        return {**found, "by_type": dict(sorted(self.by_type.items()))}
+        return {**found, "by_type": dict(sorted(self.by_type.items())), "unchanged": self.unchanged}
 
 
 def watched(ops: Sequence[Any], given: Iterable[Any], changed: AbstractSet[str], inner: Mapping[str, bool]) -> list[tuple[str, Any]]:
@@ -121,6 +123,27 @@ def watched(ops: Sequence[Any], given: Iterable[Any], changed: AbstractSet[str],
     return list(found.items())
 
 
+def depth_of(ops: Sequence[Any], found: Sequence[tuple[str, Any]]) -> list[int]:
+    """
+    Return how many terms are added up for each tensor that is looked at, one reduction after the other.
+
+    An op counts for the tensor whose scope has most in common with its own, the next in the graph of several; what runs in a loop counts once.
+    """
+    ends = [tensor.op.name for _, tensor in found]
+    groups: list[list[Any]] = [[] for _ in found]
+    after = 0
+    for op in ops:
+        scope = path(own(op.name))
+        common = [_common(scope, one) for one, _ in found]
+        most = max(common, default=0)
+        if most:
+            nearest = [place for place, number in enumerate(common) if number == most]
+            groups[next((place for place in nearest if place >= after), nearest[-1])].append(op)
+        if after < len(ends) and op.name == ends[after]:
+            after += 1
+    return [depths.total(group) for group in groups]
+
+
 def within(ops: Sequence[Any]) -> dict[str, bool]:
     """Return which ops run within a loop or a branch of TF 1."""
     loops: dict[str, int] = {}
@@ -144,6 +167,12 @@ def within(ops: Sequence[Any]) -> dict[str, bool]:
 def own(name: str) -> str:
     """Return an op's name in the graph that was imported."""
     return name.partition("/")[2]
+
+
+def _common(one: str, other: str) -> int:
+    """Return how many names two scopes begin with alike."""
+    pairs = enumerate(zip(one.split("/"), other.split("/")), 1)
+    return max((place for place, _ in itertools.takewhile(lambda pair: pair[1][0] == pair[1][1], pairs)), default=0) if one else 0
 
 
 def _nodes(graph_def: Any) -> dict[tuple[str, str], Any]:

@@ -1,0 +1,192 @@
+"""Graphs that cannot be built anew are held against what TensorFlow's own mixed precision makes of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from policytool import graphops
+from policytool.measurement import graphs
+from tests.compat.asking import ENVIRONMENT, SECONDS
+from tests.conftest import FIXTURES
+
+pytestmark = pytest.mark.compat
+
+CHILD: Final = Path(__file__).with_name("rewrites.py")
+TF1: Final = str(FIXTURES / "tf1.15" / "default_float32")
+EXPORTED: Final = str(FIXTURES / "keras3.15" / "default_float32.export")
+MIXED: Final = str(FIXTURES / "keras3.15" / "global_mixed_float16.export")
+LOOPS: Final = str(FIXTURES / "keras3.15" / "loops.export")
+UNTRACED: Final = str(FIXTURES / "tf2.12" / "default_float32")
+
+POLICIES: Final = ("mixed_float16", "mixed_bfloat16")
+RUNNING: Final = ("dense", "unsigned", "pooled", "stateful", "nothing", "unknown_class", TF1, EXPORTED, MIXED, LOOPS)
+
+MEDDLING: Final = {"TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE_ALLOWLIST_REMOVE": "MatMul", "TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE_DENYLIST_ADD": "MatMul"}
+"""With these in force the rewrite would change hardly anything here."""
+
+Answers = dict[str, dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def answers(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Answers:
+    """Return what one child measured of all cases."""
+    scratch = tmp_path_factory.mktemp("rewrites")
+    results = scratch / "results.json"
+    done = subprocess.run(
+        [compat_python, CHILD, scratch, results, TF1, EXPORTED, MIXED, LOOPS, UNTRACED],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+        env={**os.environ, **ENVIRONMENT, **MEDDLING},
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    found: Answers = json.loads(results.read_text(encoding="utf-8"))
+    return found
+
+
+def signature(answers: Answers, case: str, policy: str) -> dict[str, Any]:
+    """Return what was measured of the one signature of a case, the first of several."""
+    answer = answers[case][policy]
+    if answer.get("code") == "no-rewrite" and policy == "mixed_bfloat16":
+        pytest.skip(answer["message"])
+    assert "code" not in answer, answer
+    found: dict[str, Any] = answer["signatures"][0]
+    assert found["refused"] is None, found
+    return found
+
+
+def call(found: dict[str, Any], path: str) -> dict[str, Any]:
+    """Return what was measured of a scope."""
+    made: dict[str, Any] = next(one for one in found["calls"] if one["path"] == path)
+    return made
+
+
+def reductions(one: dict[str, Any]) -> dict[str, float]:
+    """Return the reductions of a call's only output."""
+    (output,) = one["outputs"]
+    found: dict[str, float] = output["accumulated"]
+    return found
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("case", RUNNING, ids=lambda case: Path(case).name)
+def test_rewritten(answers: Answers, case: str, policy: str) -> None:
+    """Nothing changed that TensorFlow's lists deny, and everything is measured that was found."""
+    found = signature(answers, case, policy)
+    rewrite = graphs.decoded(found["rewrite"])
+    assert rewrite.ops == sum(rewrite.by_type.values())
+    assert bool(rewrite.ops) == (rewrite.unchanged is None) == bool(rewrite.casts)
+    assert "deny" not in {graphops.amp_list(op, policy.removeprefix("mixed_")) for op in rewrite.by_type}
+    assert found["outputs"]
+    assert all(output["accumulated"]["elements"] for one in found["calls"] for output in one["outputs"])
+    assert [one["path"] for one in found["calls"]] == list(dict.fromkeys(one["path"] for one in found["calls"]))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(
+    ("case", "paths"),
+    [
+        ("dense", ["first", "second"]),
+        ("unsigned", ["first", "second"]),
+        ("unknown_class", ["sequential/gone", "sequential/head"]),
+        (TF1, ["model/dense", "model/dense_1", "model/activation"]),
+        (EXPORTED, ["functional_1/dense_1", "functional_1/dense_1_2", "functional_1/activation_1"]),
+    ],
+    ids=["module", "module without signatures", "unknown class", "TF 1", "Keras 3 export"],
+)
+def test_scopes(answers: Answers, case: str, paths: list[str], policy: str) -> None:
+    """Each layer is told by its scope, with what it computes in then, and off by no more than rounding."""
+    found = signature(answers, case, policy)
+    dtype = policy.removeprefix("mixed_")
+    assert [one["path"] for one in found["calls"]] == paths
+    for one in found["calls"]:
+        assert (one["compute_reference"], one["compute_candidate"]) == ("float32", dtype)
+        assert one["depth"] > 0
+        assert 0 < reductions(one)["largest_error"] < 0.1 * reductions(one)["largest_candidate"]
+
+
+def test_emulated_float16(answers: Answers) -> None:
+    """What float16 is on a CPU equals NumPy's rounding before and after each product in float32."""
+    found = signature(answers, "dense", "mixed_float16")
+    assert found["rewrite"]["option"] == "auto_mixed_precision_cpu"
+    (output,) = found["outputs"]
+    assert output["accumulated"]["largest_error"] == pytest.approx(answers["oracle"]["emulated"], rel=1e-3)
+
+
+def test_mean(answers: Answers) -> None:
+    """A mean over many tens is denied in float16, and stays ten; in bfloat16 it is not, and is what TensorFlow's own op makes of it."""
+    assert (graphops.amp_list("Mean", "float16"), graphops.amp_list("Mean", "bfloat16")) == ("deny", "infer")
+    wide = signature(answers, "pooled", "mixed_float16")
+    assert "Mean" not in wide["rewrite"]["by_type"]
+    assert call(wide, "conv")["compute_candidate"] == "float16"
+    assert call(wide, "pool")["compute_candidate"] == "float32"
+    assert reductions(call(wide, "pool"))["largest_error"] == 0
+    narrow = signature(answers, "pooled", "mixed_bfloat16")
+    assert narrow["rewrite"]["by_type"]["Mean"] == 1
+    assert call(narrow, "pool")["compute_candidate"] == "bfloat16"
+    assert reductions(call(narrow, "pool"))["largest_candidate"] == answers["oracle"]["means"]["bfloat16"]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_stateful(answers: Answers, policy: str) -> None:
+    """Both graphs find variables as they were, share random numbers, and look up the same words."""
+    found = signature(answers, "stateful", policy)
+    assert reductions(call(found, "counted"))["squared_reference"] == pytest.approx(answers["oracle"]["counted"], rel=1e-5)
+    assert reductions(call(found, "noisy"))["largest_error"] < 0.02 * reductions(call(found, "noisy"))["largest_candidate"]
+    outputs = {output["name"]: output for output in found["outputs"]}
+    assert {name: output["differing"] for name, output in outputs.items()} == {"class": 0, "id": 0, "line": 0, "y": None}
+    assert outputs["y"]["accumulated"]["elements"] == 2 * 3 * 8
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_nothing_changes(answers: Answers, policy: str) -> None:
+    """A graph that has nothing to rewrite is told to be so, and so is one that has 16 bits already."""
+    found = signature(answers, "nothing", policy)
+    assert (
+        found["rewrite"]["unchanged"]
+        == "the rewrite changes nothing: it begins with matrix products, convolutions and RNN kernels in float32, and finds none in this graph"
+    )
+    assert reductions(call(found, "scaled"))["largest_error"] == 0
+    mixed = signature(answers, MIXED, policy)["rewrite"]
+    assert mixed["narrow_before"] > 0
+    assert mixed["unchanged"].startswith(f"the rewrite changes nothing: {mixed['narrow_before']} ops of this graph have 16 bits as it is")
+
+
+def test_loops(answers: Answers) -> None:
+    """Loops are rewritten within; those of TF 1 are no matter for the emulation, which is said."""
+    for policy in POLICIES:
+        by_type = signature(answers, LOOPS, policy)["rewrite"]["by_type"]
+        assert by_type["MatMul"] == 4, by_type  # two of them are the cell's
+    old = answers["old_loop"]["mixed_float16"]["signatures"][0]["refused"]
+    assert old["code"] == "rewrite-failed"
+    assert "--to mixed_bfloat16" in old["message"]
+    found = signature(answers, "old_loop", "mixed_bfloat16")
+    assert [one["path"] for one in found["calls"]] == ["while", "head/cond"]
+
+
+def test_refused(answers: Answers) -> None:
+    """What cannot be measured is refused with what would do."""
+    refused = answers["refused"]
+    assert {name: answer["code"] for name, answer in refused.items()} == {
+        "bfloat16 on a GPU": "no-rewrite",
+        "another policy": "no-rewrite",
+        "another signature": "no-signature",
+    }
+    assert "--device cpu" in refused["bfloat16 on a GPU"]["message"]
+    assert refused["another signature"]["message"] == "the file has no signature classify; it has: serve"
+    untraced = answers[UNTRACED]["mixed_float16"]
+    assert untraced["code"] == "no-signature"
+    assert "save_traces=False" in untraced["message"]
+
+
+def test_environment(answers: Answers) -> None:
+    """Variables by which a user changes the rewrite do not count, and are told."""
+    assert answers["dense"]["mixed_float16"]["ignored"] == sorted(MEDDLING)
+    assert signature(answers, "dense", "mixed_float16")["rewrite"]["by_type"]["MatMul"] == 2
