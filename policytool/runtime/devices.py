@@ -1,0 +1,210 @@
+"""The devices that TensorFlow computes on: how they are set up, what they are, and which of them a check runs on."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import platform
+import re
+from typing import TYPE_CHECKING
+
+from .library import Refused
+
+if TYPE_CHECKING:
+    from typing import Any, Iterator, Mapping, Sequence
+
+DRIVER = "/proc/driver/nvidia/version"
+PROCESSOR = "/proc/cpuinfo"
+CUDA = "libcuda.so.1"
+"""NVIDIA's driver library: it is there wherever TensorFlow sees a GPU of theirs, and counts devices as TensorFlow does."""
+
+FIRST_TF32 = (8, 0)
+"""The compute capability from which on GPUs multiply float32 matrices in TF32 (Ampere)."""
+
+
+def configured(tf: Any, wanted: Mapping[str, Any]) -> None:
+    """
+    Set the devices up for a check; to be called right after TensorFlow's import, before its first op.
+
+    GPUs take memory as it is needed, so that checks can run side by side. TF32 is off, and so is soft placement: an op stays where it was put, or fails.
+    ``wanted["deterministic"]`` makes every op give the same result twice, and seeds the random ones, which have to be seeded then.
+    ``wanted["logical"]`` is how many CPU devices this machine is divided into, for tests; None leaves it as it is. Another job in the same process may ask
+    for the same again, and for other determinism; the number of devices was decided by the first.
+    """
+    try:
+        for device in tf.config.list_physical_devices("GPU"):
+            tf.config.experimental.set_memory_growth(device, True)
+        if wanted.get("logical"):
+            _divide(tf, wanted["logical"])
+    except RuntimeError as error:  # the devices are in use, and stay as they are
+        there = len(tf.config.list_logical_devices("CPU"))
+        if wanted.get("logical") not in (None, there):
+            text = "{} CPU devices were asked for, and this process has had {} since its first job"
+            raise Refused("devices", text.format(wanted["logical"], there)) from error
+    _determined(tf, bool(wanted.get("deterministic")))
+    tf.config.set_soft_device_placement(False)
+    if hasattr(tf.config.experimental, "enable_tensor_float_32_execution"):  # TF 2.4, the first one built for CUDA 11; earlier ones never use TF32
+        tf.config.experimental.enable_tensor_float_32_execution(False)
+
+
+@contextlib.contextmanager
+def softly(tf: Any) -> Iterator[None]:
+    """Let ops fall to the CPU within the context where the device that they were put on has no kernel for them: tables of strings, for one."""
+    before = tf.config.get_soft_device_placement()
+    tf.config.set_soft_device_placement(True)
+    try:
+        yield
+    finally:
+        tf.config.set_soft_device_placement(before)
+
+
+@contextlib.contextmanager
+def tf32(tf: Any) -> Iterator[None]:
+    """Let float32 matrices be multiplied in TF32 within the context; for a device of which ``without_tf32`` says nothing."""
+    before = tf.config.experimental.tensor_float_32_execution_enabled()
+    tf.config.experimental.enable_tensor_float_32_execution(True)
+    try:
+        yield
+    finally:
+        tf.config.experimental.enable_tensor_float_32_execution(before)
+
+
+def without_tf32(tf: Any, device: Mapping[str, Any]) -> str | None:
+    """Return why TF32 cannot be measured on a device of ``listed``, as a sentence; None where it can."""
+    capability = device["compute_capability"]
+    if device["kind"] != "gpu":
+        return "{} has no TF32: it is a format of NVIDIA GPUs of compute capability 8.0 or higher".format(device["name"])
+    if capability is None:
+        return "{} does not say which compute capability it has, so whether it has TF32 is not known".format(device["name"])
+    if tuple(int(part) for part in capability.split(".")) < FIRST_TF32:
+        return "{} has no TF32: its compute capability is {}, and 8.0 is the first with it".format(device["name"], capability)
+    if not hasattr(tf.config.experimental, "enable_tensor_float_32_execution"):
+        return "TensorFlow {} never uses TF32; 2.4 is the first that does".format(tf.__version__)
+    return None
+
+
+def listed(tf: Any) -> list[dict[str, Any]]:
+    """
+    Return the devices that there are, CPUs first.
+
+    ``name`` is ``cpu:0`` or ``gpu:0``; ``memory`` is all that the device has, in bytes; ``driver``, ``cuda`` and ``cudnn`` are versions, the last two those
+    that TensorFlow was built for. What is not known is None.
+    """
+    cpu = {"kind": "cpu", "model": _processor(), "compute_capability": None, "memory": _memory(), "driver": None, "cuda": None, "cudnn": None}
+    found = [{"name": short(device.name), **cpu} for device in tf.config.list_logical_devices("CPU")]
+    physical = tf.config.get_visible_devices("GPU")
+    for place, device in enumerate(tf.config.list_logical_devices("GPU")):
+        details = _details(tf, physical[place]) if place < len(physical) else {}
+        capability = details.get("compute_capability")
+        found.append(
+            {
+                "name": short(device.name),
+                "kind": "gpu",
+                "model": details.get("device_name"),
+                "compute_capability": ".".join(str(part) for part in capability) if capability else None,
+                "memory": _device_memory(place),
+                "driver": _driver(),
+                **_built_for(tf),
+            }
+        )
+    return found
+
+
+def chosen(tf: Any, wanted: str) -> list[str]:
+    """
+    Return TensorFlow's names of the devices that are meant: ``["/device:GPU:0"]``.
+
+    ``auto`` is the first GPU, or the CPU where there is none; ``cpu``, ``gpu``, ``cpu:N`` and ``gpu:N`` are one device; ``all`` is every GPU, or every CPU
+    device where there is no GPU.
+
+    :raises Refused: with what there is, where a device is not there.
+    """
+    there = {kind: [device.name for device in tf.config.list_logical_devices(kind)] for kind in ("CPU", "GPU")}
+    best = there["GPU"] or there["CPU"]
+    if wanted in ("auto", "all"):
+        return best if wanted == "all" else best[:1]
+    kind, _, number = wanted.partition(":")
+    names = {short(name): name for name in there["CPU"] + there["GPU"]}
+    name = "{}:{}".format(kind.lower(), number or 0)
+    if name not in names:
+        text = "there is no device {}; TensorFlow {} sees {}{}"
+        raise Refused("no-device", text.format(wanted, tf.__version__, ", ".join(names), "" if there["GPU"] or kind.lower() != "gpu" else _why_no_gpu(tf)))
+    return [names[name]]
+
+
+def short(name: str) -> str:
+    """Return what users call a device: ``gpu:0`` for ``/device:GPU:0`` and for the longer names that tensors give."""
+    return ":".join(name.split(":")[-2:]).lower()
+
+
+def _divide(tf: Any, count: int) -> None:
+    make = getattr(tf.config, "LogicalDeviceConfiguration", None) or tf.config.experimental.VirtualDeviceConfiguration
+    divide = getattr(tf.config, "set_logical_device_configuration", None) or tf.config.experimental.set_virtual_device_configuration
+    divide(tf.config.list_physical_devices("CPU")[0], [make()] * count)
+
+
+def _determined(tf: Any, wanted: bool) -> None:  # noqa: FBT001 - a setting, as TensorFlow has it
+    has = hasattr(tf.config.experimental, "enable_op_determinism")
+    if wanted and not has:
+        raise Refused("deterministic", "TensorFlow {} cannot be made deterministic; 2.8 and later can".format(tf.__version__))
+    if wanted:
+        tf.random.set_seed(1)
+        tf.config.experimental.enable_op_determinism()
+    elif has:
+        from tensorflow.python.framework import config  # the way back is not public
+
+        config.disable_op_determinism()
+
+
+def _why_no_gpu(tf: Any) -> str:
+    if not tf.test.is_built_with_gpu_support():
+        return ", because it was built without support for GPUs; pip install 'tensorflow[and-cuda]' has it"
+    return "; it was built for GPUs, so either none is visible or its libraries were not found"
+
+
+def _built_for(tf: Any) -> dict[str, Any]:
+    info = tf.sysconfig.get_build_info() if hasattr(tf.sysconfig, "get_build_info") else {}  # TF 2.3
+    return {"cuda": info.get("cuda_version"), "cudnn": info.get("cudnn_version")}
+
+
+def _details(tf: Any, device: Any) -> Mapping[str, Any]:
+    reads = getattr(tf.config.experimental, "get_device_details", None)  # TF 2.3
+    return reads(device) or {} if reads is not None else {}
+
+
+def _lines(path: str) -> Sequence[str]:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as stream:
+            return stream.read(1 << 20).splitlines()
+    except OSError:  # not a Linux, or no such driver
+        return ()
+
+
+def _driver() -> str | None:
+    """Return the version of NVIDIA's kernel module: ``Kernel Module  535.104.05`` or ``Open Kernel Module for x86_64  545.23.08``."""
+    found = [re.search(r"Kernel Module(?: for \S+)?\s+(\d[\d.]*)", line) for line in _lines(DRIVER)]
+    return next((match.group(1) for match in found if match), None)
+
+
+def _processor() -> str | None:
+    named = [line.partition(":")[2].strip() for line in _lines(PROCESSOR) if line.startswith("model name")]
+    return next(iter(named), None) or platform.processor() or platform.machine() or None
+
+
+def _memory() -> int | None:
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):  # not a POSIX system, or one that does not tell
+        return None
+
+
+def _device_memory(number: int) -> int | None:
+    """Return the memory of a GPU as NVIDIA's driver counts it; TensorFlow tells only what it took itself."""
+    try:
+        cuda = ctypes.CDLL(CUDA)
+    except OSError:  # a GPU of another maker
+        return None
+    device, size = ctypes.c_int(), ctypes.c_size_t()
+    done = cuda.cuInit(0) == 0 and cuda.cuDeviceGet(ctypes.byref(device), number) == 0 and cuda.cuDeviceTotalMem_v2(ctypes.byref(size), device) == 0
+    return size.value if done else None
