@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from policytool.measurement.devices import Device, Fallback, Missing, Timing
+    from policytool.measurement.devices import Device, Missing, Timing
     from policytool.measurement.gradients import Gradients
     from policytool.measurement.graphs import Rewrite
     from policytool.measurement.inputs import Inputs
@@ -56,7 +56,9 @@ class Run:
     rewrite: Rewrite | None = None
     """What TensorFlow's own automatic mixed precision changed, where the model could only be run as a graph."""
 
-    fallbacks: tuple[Fallback, ...] = ()
+    fallbacks: tuple[Missing, ...] = ()
+    """Ops that run on the CPU instead, for want of a kernel on the device."""
+
     missing: tuple[Missing, ...] = ()
     """Ops of the candidate that have no kernel in their dtype; where there are any nothing was run."""
 

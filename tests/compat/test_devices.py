@@ -1,0 +1,162 @@
+"""What a check does with devices, under a real TensorFlow: logical CPU devices stand for several, and the registry's word is held against what runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+import policytool
+from policytool.errors import PolicytoolError
+from policytool.kernels import missing
+from policytool.measurement import devices
+from tests.compat.asking import ENVIRONMENT
+from tests.test_truth import CASES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytestmark = pytest.mark.compat
+
+CHILD: Final = Path(__file__).with_name("devicing.py")
+SECONDS: Final = 300
+POLICIES: Final = ("mixed_float16", "mixed_bfloat16", "float64")
+FAMILIES: Final = {"keras2": ("tf2.15", "h5"), "keras3": ("keras3.15", "keras")}
+"""Which fixtures stand for a family: a release and a format that its newest library loads."""
+
+
+@pytest.fixture(scope="session")
+def tried(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Any], Any]:
+    """Return a function that does a task in a child of its own, once."""
+    scratch = tmp_path_factory.mktemp("devices")
+
+    @cache
+    def run(task: str, arguments: str) -> Any:
+        result = scratch / f"{task}-{abs(hash(arguments))}.json"
+        done = subprocess.run(
+            [compat_python, CHILD, task, arguments, result],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=SECONDS,
+            env={**os.environ, **ENVIRONMENT, "KERAS_HOME": str(scratch)},
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        return json.loads(result.read_text(encoding="utf-8"))
+
+    return lambda task, arguments: run(task, json.dumps(arguments))
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_devices_work_side_by_side(tried: Callable[[str, Any], Any], count: int) -> None:
+    """Each model computes with its variables on its own device, all of them at the same time."""
+    ran = tried("logical", count)["ran"]
+    for number, one in enumerate(ran):
+        place = f"/job:localhost/replica:0/task:0/device:CPU:{number}"
+        assert one["made"] == place
+        assert one["variables"] == [place]
+    assert max(one["start"] for one in ran) < min(one["end"] for one in ran)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_devices_are_listed_and_chosen(tried: Callable[[str, Any], Any], count: int) -> None:
+    """The list names every device as it is asked for; what is not there is refused with what is."""
+    found = tried("logical", count)
+    names = [f"/device:CPU:{number}" for number in range(count)]
+    assert [devices.device(one).name for one in found["listed"]] == [f"cpu:{number}" for number in range(count)]
+    assert all(one["kind"] == "cpu" and one["model"] and one["memory"] > 2**30 and one["compute_capability"] is None for one in found["listed"])
+    assert found["all"] == names
+    assert found["chosen"] == {"auto": names[:1], "cpu": names[:1], "cpu:1": names[1:2], "CPU:0": names[:1]}
+    code, sentence = found["none"]
+    assert code == "no-device"
+    assert f"sees {', '.join(one['name'] for one in found['listed'])}" in sentence
+
+
+def test_devices_are_set_up_once(tried: Callable[[str, Any], Any]) -> None:
+    """Another job may ask for the same devices again, not for others; nothing is placed softly, and TF32 is off."""
+    found = tried("logical", 2)
+    assert found["again"] == []
+    assert found["other"] == ["devices", "3 CPU devices were asked for, and this process has had 2 since its first job"]
+    assert (found["soft"], found["tf32"]) == (False, False)
+
+
+def test_a_failure_beside_others_names_its_device(tried: Callable[[str, Any], Any]) -> None:
+    """The others end first; of several failures the first device's is told."""
+    found = tried("logical", 3)
+    assert found["failed"] == ["failed", "cpu:1: ValueError: /device:CPU:1"]
+    assert found["ended"] == ["/device:CPU:0"]
+
+
+def test_memory_is_what_tensors_take(tried: Callable[[str, Any], Any]) -> None:
+    """Two matrices are there at once besides the input, on whichever device; the weights and the input do not count."""
+    sizes = [512, 1024]
+    *found, slow, took = tried("timed", sizes)
+    timings = [devices.timing(one) for one in found]
+    assert [one.peak_memory for one in timings] == [2 * 4 * size * size for size in sizes for _ in range(2)]
+    assert all(one.how == "device" and one.spread[0] <= one.latency <= one.spread[1] for one in timings)
+    assert [round(one.throughput * one.latency) for one in timings] == [size for size in sizes for _ in range(2)]
+    assert slow["latency"] == pytest.approx(0.3, abs=0.1)
+    assert slow["throughput"] == pytest.approx(6 / slow["latency"])
+    assert took < 4
+
+
+def test_ops_are_deterministic_on_request(tried: Callable[[str, Any], Any]) -> None:
+    """Determinism is turned on for a job, which can still initialise its layers, and off for the next."""
+    assert tried("determined", None) == {"first": True, "then": False}
+
+
+def test_a_missing_kernel_is_found_wherever_it_stands(tried: Callable[[str, Any], Any]) -> None:
+    """Unused, in a branch that is not taken, in a loop that does not turn: TensorFlow wants the kernel; not for what XLA compiles."""
+    found = tried("graphs", None)
+    assert {name for name, one in found.items() if one["none"]} == {name for name, one in found.items() if one["told"]}
+    assert {name for name, one in found.items() if not one["told"]} == {"compiled", "wide"}
+    assert all(one["error"] is None for name, one in found.items() if not one["told"])
+    for told in (devices.missing(told) for one in found.values() for told in one["told"]):
+        assert (told.type, told.dtype, told.elsewhere, told.in_float32) == ("MaxPool3D", "float16", False, True)
+        assert told.layer == f"at {told.op.partition('/')[0]}"
+    assert len(found["nested"]["told"]) == 2
+
+
+def test_the_registry_says_what_runs(tried: Callable[[str, Any], Any]) -> None:
+    """Of every stateless op that can be traced, in four dtypes, TensorFlow places those that are not told, and no other."""
+    found = tried("registry", None)
+    assert not found["differing"]
+    assert found["counts"]["both"] > 50
+    assert found["counts"]["neither"] > 1000
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_pooling_layers_run_where_nothing_is_told(tried: Callable[[str, Any], Any], family: str) -> None:
+    """What is told of a live layer is what happens, and what this package's own table of kernels says."""
+    library = "tf_keras2.21" if family == "keras2" else "keras3.15"
+    for name, policy, answer in tried("pools", family):
+        types = tuple(one["type"] for one in answer["told"])
+        assert bool(types) == answer["none"], (name, policy, answer)
+        assert types == missing(library, name, None, policy, "cpu")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_models_run_where_nothing_is_told(tried: Callable[[str, Any], Any], family: str, tmp_path: Path) -> None:
+    """Fixtures under other policies: no model is said to lack a kernel that it does not lack."""
+    release, kind = FAMILIES[family]
+    paths = []
+    for case in CASES:
+        if (case.release, case.format) != (release, kind) or case.name == "lambda":
+            continue
+        for policy in POLICIES:
+            target = tmp_path / f"{case.name}.{policy}.{kind}"
+            try:
+                policytool.migrate(case.path, to=policy, output=target)
+            except PolicytoolError:
+                continue  # the plan's own refusals are tested elsewhere
+            paths += [str(target)] if target.exists() else []
+    found = tried("models", [family, paths])
+    asked = [one for one in found if "untraced" not in one]
+    assert len(asked) > 60
+    wrong = [one for one in asked if bool(one["told"]) != one["none"] or (one["error"] and not one["none"])]
+    assert not wrong, wrong
