@@ -11,13 +11,17 @@ from .library import Refused, sentence
 if TYPE_CHECKING:
     from typing import Any, Callable, Sequence
 
+TRACING = threading.RLock()
+"""To be held by whoever has Keras trace, or build, anything while other threads run: its scopes are those of the whole process."""
+
 
 def side_by_side(devices: Sequence[str], prepare: Callable[[str], Any], measure: Callable[[str, Any], Any]) -> list[Any]:
     """
     Return what ``measure`` made of each device, in their order.
 
     ``prepare`` is called with one device after the other: Keras cannot trace in two threads at once. ``measure`` then gets a device and what was prepared for
-    it, in a thread for each device, all at the same time: TensorFlow holds no lock of Python's while it computes.
+    it, in a thread for each device, all at the same time: TensorFlow holds no lock of Python's while it computes. What is set for the whole process (soft
+    placement, TF32) is set around all of it, never in ``measure``; what that still has to trace it traces holding ``TRACING``.
 
     :raises Refused: when all have ended, for the first device on which one failed, which is named.
     """

@@ -50,7 +50,11 @@ def configured(tf: Any, wanted: Mapping[str, Any]) -> None:
 
 @contextlib.contextmanager
 def softly(tf: Any) -> Iterator[None]:
-    """Let ops fall to the CPU within the context where the device that they were put on has no kernel for them: tables of strings, for one."""
+    """
+    Let ops fall to the CPU within the context where the device that they were put on has no kernel for them: tables of strings, for one.
+
+    It holds for the whole process, so it goes around threads, not into them.
+    """
     before = tf.config.get_soft_device_placement()
     tf.config.set_soft_device_placement(True)
     try:
@@ -61,7 +65,11 @@ def softly(tf: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def tf32(tf: Any) -> Iterator[None]:
-    """Let float32 matrices be multiplied in TF32 within the context; for a device of which ``without_tf32`` says nothing."""
+    """
+    Let float32 matrices be multiplied in TF32 within the context; for devices of which ``without_tf32`` says nothing.
+
+    It holds for the whole process: in one of several threads it would reach what the others run.
+    """
     before = tf.config.experimental.tensor_float_32_execution_enabled()
     tf.config.experimental.enable_tensor_float_32_execution(True)
     try:

@@ -7,6 +7,7 @@ import statistics
 import time
 from typing import TYPE_CHECKING
 
+from .aside import TRACING
 from .devices import short
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ def timed(library: Library, function: Callable[[Any], Any], batch: Any, device: 
     """
     tf = library.tf
     with tf.device(device):
-        _wait(tf, function(batch))
+        with TRACING:
+            _wait(tf, function(batch))
         seconds: list[float] = []
         end = time.perf_counter() + SECONDS
         while not seconds or (len(seconds) < repeats and time.perf_counter() < end):

@@ -64,7 +64,9 @@ def logical(count: int) -> dict[str, Any]:
         with tf.device(device):
             made = again(tf.ones((LIMIT, LIMIT)), tf.constant(12))
             made[0, 0].numpy()
-        return {"variables": [variable.value.device for variable in model.variables], "made": made.device, "start": start, "end": time.time()}
+        end = time.time()
+        timed = runtime("timing").timed(library, tf.function(model), tf.ones((5, LIMIT)), device, 3)
+        return {"variables": [variable.value.device for variable in model.variables], "made": made.device, "start": start, "end": end, "timed": timed}
 
     def fail(device: str, _: Any) -> None:
         if device != names[0]:
@@ -190,15 +192,15 @@ def registry(_: None) -> dict[str, Any]:
 def _op(tf: Any, definition: Any, dtype: Any) -> Any:
     """Return a function in which an op stands that nothing needs, and arguments for it; None for an op that takes no such dtype or cannot be traced so."""
     types, given = {}, {}
-    simple = {"int": 1, "bool": False, "float": 0.5, "shape": [1], "list(int)": [1, 1, 1, 1, 1] if "3D" in definition.name else [1, 1, 1, 1]}
+    simple = {"int": 1, "bool": False, "float": 0.5, "shape": [1], "list(int)": [1, 1, 1, 1, 1] if "3D" in definition.name else [1, 1, 1, 1], "string": "x"}
     for attr in definition.attr:
         allowed = list(attr.allowed_values.list.type)
         if attr.type == "type":
             free = not allowed or dtype.as_datatype_enum in allowed
             types[attr.name] = dtype if free else tf.as_dtype(attr.default_value.type or allowed[0])
         elif not attr.HasField("default_value"):
-            given[attr.name] = attr.allowed_values.list.s[0].decode() if attr.allowed_values.list.s else simple.get(attr.type, "x")
-    if dtype not in types.values() or any(one.is_ref or one.type_list_attr or one.number_attr for one in definition.input_arg):
+            given[attr.name] = attr.allowed_values.list.s[0].decode() if attr.allowed_values.list.s else simple.get(attr.type)
+    if None in given.values() or dtype not in types.values() or any(one.is_ref or one.type_list_attr or one.number_attr for one in definition.input_arg):
         return None
     specs = [tf.as_dtype(one.type) if one.type else types[one.type_attr] for one in definition.input_arg]
     if any(one in (tf.resource, tf.variant) or one.is_quantized for one in specs):
@@ -211,7 +213,7 @@ def _op(tf: Any, definition: Any, dtype: Any) -> Any:
 
     try:
         concrete = tf.function(function, autograph=False).get_concrete_function(tf.TensorSpec([], tf.float32), *[tf.TensorSpec(None, one) for one in specs])
-    except (TypeError, ValueError):  # shapes or attributes that do not fit
+    except (NotImplementedError, TypeError, ValueError):  # an op that is no more, or shapes and attributes that do not fit
         return None
     texts = {tf.string: "x", tf.bool: True}
     return concrete, [tf.constant(1.0), *(tf.constant(texts[one]) if one in texts else tf.cast(tf.constant(1), one) for one in specs)]
@@ -243,12 +245,12 @@ def models(arguments: list[Any]) -> list[Any]:
 
 
 def pools(family: str) -> list[Any]:
-    """Ask about the pooling layers of three dimensions under every policy."""
+    """Ask about layers of three dimensions under every policy; in float64 the op of MaxPooling3D does not exist, so that it cannot even be traced."""
     library = opened(family)
     tf, layers = library.tf, library.keras.layers
     found = []
     for name in ("MaxPooling3D", "AveragePooling3D", "Conv3D"):
-        for policy in ("float32", "float16", "float64", "mixed_float16", "mixed_bfloat16"):
+        for policy in ("float32", "float16", "bfloat16", "mixed_float16", "mixed_bfloat16", *(["float64"] if name != "MaxPooling3D" else [])):
             layer = getattr(layers, name)(*([2, 1] if name == "Conv3D" else [2]), dtype=policy)
             batch = tf.ones((1, 4, 4, 4, 2))
             traced = tf.function(lambda x, layer=layer: layer(x))
