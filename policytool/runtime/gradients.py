@@ -1,0 +1,147 @@
+"""The variables that training changes, and how far a candidate's gradients of them are from the reference's, reduced on the device to a few numbers each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .library import KERAS2, KERAS3, paths
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .library import Library
+
+FIELDS = (
+    "elements",
+    "undefined",
+    "nonzero",
+    "underflow",
+    "overflow",
+    "subnormal",
+    "squared_error",
+    "squared_reference",
+    "squared_lost",
+    "largest",
+    "largest_reference",
+)
+"""
+What stands where in the vector of one variable.
+
+``undefined`` elements have a reference that is not finite, and are in none of the counts after it. ``nonzero`` are those with a reference that is not
+zero; ``underflow`` are those of them that the candidate has as zero when it is unscaled, and ``squared_lost`` is what the reference has in them, squared.
+``overflow`` elements are not finite before they are unscaled. ``subnormal`` and ``largest`` (of what is finite) are of the scaled gradient too, and
+subnormal in the dtype in which it flowed. Squares are summed over what is finite in both.
+"""
+
+_PASSING = ("ExpandDims", "Identity", "Reshape", "Squeeze", "Transpose")
+"""Ops that leave the values of a gradient as they are."""
+
+
+class Variable:
+    """One trainable variable of a model."""
+
+    def __init__(self, layer: str, held: Any, raw: Any) -> None:
+        self.layer = layer
+        self.name = str(held.name).rpartition("/")[2].partition(":")[0]
+        self.raw = raw
+        """TensorFlow's own variable."""
+        self.flow: str | None = None
+        """The dtype that its gradient came in before it was cast to the variable's; None until a step was traced, and where there is no gradient."""
+
+    def told(self) -> dict[str, Any]:
+        """Return what it is."""
+        shape, dtype = [int(size) for size in self.raw.shape], str(self.raw.dtype.base_dtype.name)
+        return {"layer": self.layer, "variable": self.name, "shape": shape, "dtype": dtype, "flow": self.flow}
+
+
+def trainable(library: Library, model: Any) -> list[Variable]:
+    """Return the variables that training changes, each once, in the model's order, with the path of the innermost layer that has it."""
+    owners: dict[int, str] = {}
+    for path, layer in paths(model):
+        for held in layer.trainable_variables:
+            here = owners.get(id(held))
+            if here is None or path.startswith(here + "/"):
+                owners[id(held)] = path
+    once = {id(held): held for held in model.trainable_variables}
+    return [Variable(owners.get(key, str(model.name)), held, held.value if library.family == KERAS3 else held) for key, held in once.items()]
+
+
+def flow(gradient: Any) -> str:
+    """Return the dtype in which a symbolic gradient was computed: what comes out of a cast from 16 bits has the range of 16 bits."""
+    tensor = getattr(gradient, "values", gradient)  # of an embedding there are slices
+    while tensor.op.type in _PASSING:
+        tensor = tensor.op.inputs[0]
+    dtype = tensor.op.inputs[0].dtype if tensor.op.type == "Cast" else tensor.dtype
+    return str((dtype if dtype.is_floating else tensor.dtype).name)
+
+
+def unscaled(library: Library, gradient: Any, scale: Any) -> Any:
+    """
+    Return a gradient as the optimizer gets it.
+
+    Keras 2 multiplies with the reciprocal of the scale in the gradient's own dtype, where it may underflow again (``get_unscaled_gradients``); Keras 3
+    divides by a float32, which makes the result one (``LossScaleOptimizer``).
+    """
+    tf = library.tf
+    if library.family == KERAS2:
+        return gradient * tf.cast(1.0 / scale, gradient.dtype)
+    return tf.cast(gradient, tf.float32) / scale if gradient.dtype.size < tf.float32.size else gradient / tf.cast(scale, gradient.dtype)
+
+
+def reduced(tf: Any, reference: Any, scaled: Any, given: Any, kind: str) -> Any:
+    """
+    Return the reductions over one variable, as a float64 vector in the order of FIELDS.
+
+    ``scaled`` is the candidate's gradient before it is unscaled and ``given`` after that, ``kind`` the dtype in which it flowed. Squares are of values
+    relative to the largest reference: gradients are small, and in float32 the squares of what is below 1e-19 are zero.
+    """
+    wide, got = tf.cast(scaled, reference.dtype), tf.cast(given, reference.dtype)
+    defined = tf.math.is_finite(reference)
+    nonzero = tf.logical_and(defined, tf.not_equal(reference, 0))
+    lost = tf.logical_and(nonzero, tf.equal(given, 0))
+    finite = tf.math.is_finite(wide)
+    both = tf.logical_and(defined, tf.logical_and(finite, tf.math.is_finite(got)))
+    size = tf.where(finite, tf.abs(wide), tf.zeros_like(wide))
+    true = tf.where(defined, reference, tf.zeros_like(reference))
+    largest = _largest(tf, tf.abs(true))
+    unit = tf.where(largest > 0, largest, tf.ones_like(largest))
+
+    def squares(values: Any, where: Any) -> Any:
+        chosen = tf.where(where, values / unit, tf.zeros_like(values))
+        return tf.cast(2 * tf.nn.l2_loss(chosen), tf.float64) * tf.cast(unit, tf.float64) ** 2
+
+    found = (
+        tf.size(reference),
+        _count(tf, tf.logical_not(defined)),
+        _count(tf, nonzero),
+        _count(tf, lost),
+        _count(tf, tf.logical_and(defined, tf.logical_not(finite))),
+        _count(tf, tf.logical_and(defined, tf.logical_and(size > 0, size < _normal(kind)))),
+        squares(true - got, both),
+        squares(true, both),
+        squares(true, lost),
+        _largest(tf, size),
+        largest,
+    )
+    return tf.stack([tf.cast(one, tf.float64) for one in found])
+
+
+def merged(one: Any, other: Any) -> Any:
+    """Return the reductions over the elements of two batches; the variables are the rows."""
+    largest = [name.startswith("largest") for name in FIELDS]
+    return np.where(largest, np.maximum(one, other), one + other)
+
+
+def _count(tf: Any, true: Any) -> Any:
+    return tf.math.count_nonzero(true)
+
+
+def _largest(tf: Any, values: Any) -> Any:
+    return tf.reduce_max(tf.concat([tf.reshape(values, [-1]), tf.zeros([1], values.dtype)], 0))  # an empty variable has none
+
+
+def _normal(dtype: str) -> float:
+    """Return the smallest normal number of a float dtype."""
+    return 2.0**-14 if dtype == "float16" else float(np.finfo("float64" if dtype == "float64" else "float32").tiny)  # bfloat16 has float32's range

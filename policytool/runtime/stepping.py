@@ -1,0 +1,139 @@
+"""
+What one step of training does up to the optimizer: a model is called, its library computes the loss, and a tape differentiates it.
+
+The call is one in training because batch normalisation is another function there, with other gradients. Layers that draw numbers run as in inference all
+the same: tf_keras 2.21 and Keras 3.15 draw in the compute dtype, so that under one seed the masks of a Dropout in float32 and in float16 were measured
+to differ in half of their elements.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from typing import TYPE_CHECKING
+
+from . import losses
+from .gradients import FIELDS, flow, reduced, unscaled
+from .library import KERAS2, paths
+
+if TYPE_CHECKING:
+    from typing import Any, Callable, Iterator, Sequence
+
+    from .gradients import Variable
+    from .library import Library
+
+_RATES = ("rate", "stddev", "dropout", "recurrent_dropout")
+_GENERATORS = ("seed_generator", "_random_generator")
+
+
+class Step:
+    """The loss of a model and its gradients, traced once for all scales."""
+
+    def __init__(self, library: Library, model: Any, variables: Sequence[Variable]) -> None:
+        self.library = library
+        self.model = model
+        self.variables = variables
+        autograph = library.family == KERAS2  # as in ``fit``: classes of Keras 2 may branch on tensors, and Keras 3 converts nothing
+        self.forward = library.tf.function(self._outputs, autograph=autograph)
+        self.plain = library.tf.function(self._plain, autograph=autograph)
+        self.compared = library.tf.function(self._compared, autograph=autograph)
+
+    def run(self, traced: Any, *arguments: Any) -> Any:
+        """Return what a traced function makes of the arguments, and put back what it changed."""
+        own = {id(getattr(variable.raw, "_variable", variable.raw)) for variable in self.variables}
+        graph = traced.get_concrete_function(*arguments).graph
+        kept = [(variable, self.library.tf.identity(variable)) for variable in graph.variables if id(variable) not in own]
+        try:
+            return traced(*arguments)
+        finally:
+            for variable, value in kept:
+                variable.assign(value)
+
+    def drawing(self, *arguments: Any) -> list[str]:
+        """Return the ops that draw numbers for a plain step."""
+        return _drawing(self.plain.get_concrete_function(*arguments).graph)
+
+    def _outputs(self, inputs: Any) -> Any:
+        expects = getattr(self.model, "_expects_training_arg", True)
+        return self.model(inputs, training=True) if expects else self.model(inputs)
+
+    def _differentiated(self, scale: Any, inputs: Any, targets: Any) -> tuple[Any, list[Any]]:
+        tf = self.library.tf
+        with tf.GradientTape() as tape:
+            loss = losses.total(self.library, self.model, inputs, targets, self._outputs(inputs))
+            scaled = loss * tf.cast(scale, loss.dtype)  # as ``get_scaled_loss`` and ``scale_loss`` have it: a loss in float16 overflows here
+        found = tape.gradient(scaled, [variable.raw for variable in self.variables])
+        for variable, gradient in zip(self.variables, found):
+            variable.flow = None if gradient is None else flow(gradient)
+        return tf.reduce_mean(tf.cast(loss, tf.float32)), [None if one is None else tf.convert_to_tensor(one) for one in found]
+
+    def _plain(self, inputs: Any, targets: Any) -> tuple[Any, list[Any]]:
+        return self._differentiated(1.0, inputs, targets)
+
+    def _compared(self, scale: Any, inputs: Any, targets: Any, references: Sequence[Any]) -> tuple[Any, Any]:
+        tf = self.library.tf
+        loss, found = self._differentiated(scale, inputs, targets)
+        rows = []
+        for variable, true, scaled in zip(self.variables, references, found):
+            if true is not None and scaled is not None:
+                rows.append(reduced(tf, true, scaled, unscaled(self.library, scaled, scale), str(variable.flow)))
+        return loss, tf.stack(rows) if rows else tf.zeros([0, len(FIELDS)], tf.float64)
+
+
+@contextlib.contextmanager
+def quiet(model: Any) -> Iterator[list[str]]:
+    """Let the layers that draw numbers run as in inference within the context, and yield their paths."""
+    found = [(path, layer) for path, layer in paths(model) if layer is not model and _draws(layer) and "training" in inspect.signature(layer.call).parameters]
+    had = [vars(layer).get("call") for _, layer in found]
+    for _, layer in found:
+        object.__setattr__(layer, "call", _inferring(layer.call))  # past the tracking of attributes
+    try:
+        yield [path for path, _ in found]
+    finally:
+        for (_, layer), own in zip(found, had):
+            if own is None:
+                object.__delattr__(layer, "call")
+            else:
+                object.__setattr__(layer, "call", own)
+
+
+def _draws(layer: Any) -> bool:
+    """Return whether a layer draws numbers in training: one of Keras' own with a rate, or of its random ones; any other that has a generator."""
+    kind = type(layer)
+    if kind.__module__.partition(".")[0] in ("keras", "tensorflow", "tf_keras"):
+        rates = [getattr(layer, name, None) for name in _RATES]
+        return kind.__name__.startswith("Random") or any(isinstance(rate, (int, float)) and rate > 0 for rate in rates)
+    return any(getattr(layer, name, None) is not None for name in _GENERATORS)
+
+
+def _inferring(call: Callable[..., Any]) -> Callable[..., Any]:
+    signature = inspect.signature(call)
+
+    def inferring(*arguments: Any, **options: Any) -> Any:
+        bound = signature.bind(*arguments, **options)
+        bound.arguments["training"] = False
+        return call(*bound.args, **bound.kwargs)
+
+    return inferring
+
+
+def _drawing(graph: Any) -> list[str]:
+    """Return the kinds of ops that draw what a graph's outputs depend on; a layer of Keras 3 draws masks that it then leaves unused."""
+    definition = graph.as_graph_def()
+    bodies = {function.signature.name: function for function in definition.library.function}
+    nodes = {node.name: node for node in definition.node}
+    pending = [nodes[tensor.op.name] for tensor in graph.outputs]
+    seen: set[int] = set()
+    kinds: set[str] = set()
+    while pending:
+        node = pending.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        kinds.add(node.op)
+        sources = [name.partition(":")[0] for name in node.input if not name.startswith("^")]
+        pending += [nodes[name] for name in sources if node is nodes.get(node.name)]
+        called = [value.func.name for value in node.attr.values() if value.HasField("func")]
+        called += [one.name for value in node.attr.values() for one in value.list.func]
+        pending += [inner for name in called if name in bodies for inner in bodies[name].node_def]
+    return sorted(kind for kind in kinds if "Random" in kind or kind == "Multinomial")
