@@ -98,18 +98,22 @@ def decision(found: Gradients) -> Decision:
     none = found.at(1.0)
     if none is None:
         return Decision(need=Need.NOTHING_TO_TRAIN, matters=False, suggested=None, sentences=("the model has no trainable variables: no loss is scaled",))
-    total = none.total
-    best = found.at(found.highest)
-    if best is None:
+    best = found.at(found.workable[1]) if found.workable is not None else None
+    if best is None or found.workable is None:
         reason = _not_finite(found, none)
         return Decision(need=Need.NOT_FINITE, matters=False, suggested=None, sentences=(reason, *_circumstances(found)))
     losing = _losing(found, none, best)
-    need = Need.SCALE if losing or total.overflow else Need.NONE
-    suggested = _suggested(found) if need is Need.SCALE else None
+    suggested = _suggested(*found.workable) if losing or none.total.overflow else None
     recorded = found.at(found.recorded_scale)
     matters = recorded is not None and bool(_losing(found, none, recorded))
-    sentences = (_about_recorded(found, none), _about_need(none, best, losing, suggested), _about_dynamic(found), *_circumstances(found))
-    return Decision(need=need, matters=matters, suggested=suggested, losing=tuple(loss.path for loss in losing if loss.path), sentences=sentences)
+    needed = _about_no_need(none, best) if suggested is None else _about_need(none, best, found.workable, suggested)
+    return Decision(
+        need=Need.NONE if suggested is None else Need.SCALE,
+        matters=matters,
+        suggested=suggested,
+        losing=tuple(loss.path for loss in losing if loss.path),
+        sentences=(_about_recorded(found, none), needed + ("" if matters else _worst(losing)), _about_dynamic(found), *_circumstances(found)),
+    )
 
 
 def _losing(found: Gradients, none: Trial, scaled: Trial) -> tuple[Loss, ...]:
@@ -125,11 +129,9 @@ def _losing(found: Gradients, none: Trial, scaled: Trial) -> tuple[Loss, ...]:
     return (every, *worst) if every.matters else tuple(worst)
 
 
-def _suggested(found: Gradients) -> float | None:
-    """Return the usual scale where it is in the range, and the nearest that is where it is not."""
-    if found.lowest is None or found.highest is None:
-        return None
-    return min(max(USUAL, found.lowest), max(found.highest / MARGIN, found.lowest))
+def _suggested(lowest: float, highest: float) -> float:
+    """Return the usual scale where it is in the range, well below overflow, and the nearest that is where it is not."""
+    return min(max(USUAL, lowest), max(highest / MARGIN, lowest))
 
 
 def _not_finite(found: Gradients, none: Trial) -> str:
@@ -169,18 +171,21 @@ def _worst(losing: tuple[Loss, ...]) -> str:
     return f"; worst without: {some(named)}" if named else ""
 
 
-def _about_need(none: Trial, best: Trial, losing: tuple[Loss, ...], suggested: float | None) -> str:
-    """Return whether any loss scale is needed, and which would do."""
-    without, scaled = none.total, best.total
+def _about_need(none: Trial, best: Trial, workable: tuple[float, float], suggested: float) -> str:
+    """Return which loss scales would do, where one is needed."""
+    without, scaled, (lowest, highest) = none.total, best.total, workable
     if without.overflow:
-        return f"{_share(without.overflow, without.elements)} of the gradient elements overflow without a loss scale; {_number(suggested)} would do"
-    if not losing:
-        return (
-            f"no loss scale is needed: {_share(without.underflow, without.nonzero)} of the gradient elements underflow without one, "
-            f"and {_share(scaled.underflow, scaled.nonzero)} under the highest without overflow ({_number(best.scale)})"
-        )
-    shares = f"{_share(without.underflow, without.nonzero)} of the gradient elements underflow without one, {_share(scaled.underflow, scaled.nonzero)} at best"
-    return f"a loss scale is needed: {shares}{_worst(losing)}; {_number(suggested)} would do"
+        told = f"{_share(without.overflow, without.elements)} of the gradient elements overflow without a loss scale"
+    else:
+        told = f"{_share(without.underflow, without.nonzero)} of the gradient elements underflow without a loss scale"
+    at_best = f"{_share(scaled.underflow, scaled.nonzero)} underflow under {_number(highest)}"
+    return f"{told}, and {at_best}: {_number(suggested)} would do, and any from {_number(lowest)} to {_number(highest)} does here"
+
+
+def _about_no_need(none: Trial, best: Trial) -> str:
+    without, scaled = none.total, best.total
+    told = f"{_share(without.underflow, without.nonzero)} of the gradient elements underflow without one"
+    return f"no loss scale is needed: {told}, {_share(scaled.underflow, scaled.nonzero)} under {_number(best.scale)}, the highest without overflow"
 
 
 def _about_dynamic(found: Gradients) -> str:
@@ -209,11 +214,11 @@ def _circumstances(found: Gradients) -> Iterator[str]:
         if output.source == "substitute":
             yield f"{output.loss} on synthetic targets stands in for the loss of {output.output}: {output.why}"
     if found.quiet:
-        yield f"{len(found.quiet)} layers that draw numbers in training ran as in inference ({some(found.quiet)})"
+        yield f"layers that draw numbers in training ran as in inference: {some(found.quiet)}"
     if found.random:
         yield f"{some(found.random)} drew numbers that may differ between the two models, and with them their gradients"
     if found.unconnected:
-        yield f"the loss does not depend on {len(found.unconnected)} trainable variables ({some(found.unconnected)})"
+        yield f"the loss does not depend on these trainable variables: {some(found.unconnected)}"
 
 
 def _share(part: int, whole: int) -> str:
@@ -222,8 +227,6 @@ def _share(part: int, whole: int) -> str:
     return "none" if not part else f"{share:.1%}" if share >= LEAST_SHOWN else f"less than {LEAST_SHOWN:.1%}"
 
 
-def _number(scale: float | None) -> str:
-    """Return a scale as people write it; powers of two are whole numbers, or one over one."""
-    if scale is None:
-        return "none that was tried"
+def _number(scale: float) -> str:
+    """Return a scale as people write it: whole, or one over a whole number, where it is a power of two."""
     return f"{scale:.0f}" if scale >= 1 and scale.is_integer() else f"1/{1 / scale:.0f}" if scale < 1 else f"{scale:g}"

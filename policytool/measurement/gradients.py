@@ -161,11 +161,11 @@ class Gradients:
     """By scale, the lowest first; none where there is nothing to train."""
 
     dynamic: DynamicScale
-    lowest: float | None
-    """The lowest power of two under which nothing overflows and hardly more underflows than under any other."""
-
-    highest: float | None
-    """The highest power of two under which nothing overflows; 2**24 is the highest that is tried. None where no scale was found."""
+    workable: tuple[float, float] | None
+    """
+    The lowest and the highest power of two that do: nothing overflows, and underflow is within 1 % of the elements of the least there is. Nothing above 2**24
+    is tried. None where gradients are not finite under any.
+    """
 
     quiet: tuple[str, ...]
     """Paths of layers that ran as in inference, because they draw numbers."""
@@ -198,8 +198,7 @@ def decoded(found: Mapping[str, Any]) -> Gradients:
             Trial(scale=trial["scale"], loss=trial["loss"], variables=tuple(_reductions(names, row) for row in trial["values"])) for trial in found["trials"]
         ),
         dynamic=DynamicScale(**found["dynamic"]),
-        lowest=found["search"]["lowest"],
-        highest=found["search"]["highest"],
+        workable=None if found["search"]["highest"] is None else (found["search"]["lowest"], found["search"]["highest"]),
         quiet=tuple(found["quiet"]),
         random=tuple(found["random"]),
         unconnected=tuple(found["unconnected"]),

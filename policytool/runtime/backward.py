@@ -7,6 +7,7 @@ No optimizer is asked, and whatever a call in training changes (moving statistic
 from __future__ import annotations
 
 import contextlib
+import re
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from .library import Library
 
+_RAISED = re.compile(r" +[\w.]+(?:Error|Exception|Warning)?: ")
 _UNDEFINED, _NONZERO, _UNDERFLOW, _OVERFLOW = (FIELDS.index(name) for name in ("undefined", "nonzero", "underflow", "overflow"))
 
 
@@ -57,7 +59,7 @@ def gradients(  # noqa: PLR0917  # two models, what goes in, what is asked, and 
             raise
         except Exception as error:  # gradients that nobody has written, kernels that are missing, and whatever the code of a class raises
             text = "TensorFlow cannot compute the gradients of {}: {}"
-            raise Refused("no-gradients", text.format(candidate.name, sentence(error))) from error
+            raise Refused("no-gradients", text.format(candidate.name, _said(error))) from error
     found.update(trials.told())
     return found
 
@@ -70,8 +72,9 @@ class _Trials:
         self.step = step
         self.done: dict[float, tuple[float, Any]] = {}
         """Scale to the candidate's loss and the reductions, a row for each variable that has a gradient."""
-        self.plain, self.scaled = (Step(library, model, variables) for model, variables in sides)
-        outputs = [self.plain.run(self.plain.forward, batch) for batch in batches]
+        self.sides = sides
+        forward = Step(library, *sides[0])
+        outputs = [forward.run(forward.forward, batch) for batch in batches]
         self.parts = _parts(library, sides[0][0], outputs[0], wanted)
         self.batches = self._prepared(batches, outputs, wanted["seed"])
 
@@ -125,11 +128,12 @@ class _Trials:
             if not recorded:
                 raise
             for part in recorded:
-                losses.substitute(self.library, part, "{} does not take it: {}".format(part.name, sentence(error)))
+                losses.substitute(self.library, part, "the recorded loss cannot be computed: {}".format(_said(error)[:160]))
             return self._differentiated(batches, outputs, seed)
 
     def _differentiated(self, batches: Sequence[Any], outputs: Sequence[Any], seed: int) -> list[tuple[Any, Any, Any]]:
         nest = self.library.tf.nest
+        self.plain, self.scaled = (Step(self.library, model, variables) for model, variables in self.sides)  # a function that failed once is of no more use
         for side in (self.plain, self.scaled):
             losses.compiled(self.library, side.model, outputs[0], self.parts)
         prepared, values = [], []
@@ -156,6 +160,12 @@ def _scaled(trials: _Trials, recorded: Any, rule: dict[str, Any]) -> dict[str, A
     lowest, highest = scaling.ranged(trials.finite, trials.lost)
     scale, skipped = scaling.settled(trials.finite, rule) if highest is not None else (None, 0)
     return {"dynamic": {**rule, "scale": scale, "skipped": skipped}, "search": {"lowest": lowest, "highest": highest}}
+
+
+def _said(error: BaseException) -> str:
+    """Return the class and the first line of an error; AutoGraph puts both at the end of what it says, behind the lines of code."""
+    found = [line.strip() for line in str(error).splitlines() if _RAISED.match(line)] if "in user code" in str(error) else []
+    return found[-1][:300] if found else sentence(error)
 
 
 def _parts(library: Library, model: Any, outputs: Any, wanted: Mapping[str, Any]) -> list[Any]:

@@ -16,8 +16,8 @@ HIGHEST = 24
 """The search ends at 2**24, which lifts the smallest number of float16 to 1."""
 
 LOWEST = -24
-_NEARLY = 0.001
-"""Share of the gradient's elements by which underflow may be above the least that any scale has, for a scale to do as well."""
+_NEARLY = 0.01
+"""Share of the elements that are not zero by which underflow may be above the least, for a scale to do as well; less does not matter to a verdict either."""
 
 
 def dynamic(family: str, recorded: Any) -> dict[str, Any]:

@@ -1,9 +1,10 @@
 """
 What one step of training does up to the optimizer: a model is called, its library computes the loss, and a tape differentiates it.
 
-The call is one in training because batch normalisation is another function there, with other gradients. Layers that draw numbers run as in inference all
-the same: tf_keras 2.21 and Keras 3.15 draw in the compute dtype, so that under one seed the masks of a Dropout in float32 and in float16 were measured
-to differ in half of their elements.
+The call is one in training because batch normalisation is another function there, with other gradients: of a MobileNetV2 with random weights, 0.06 % of the
+gradient elements were measured to be below 2**-25 in training, and 76 % with ``training=False``, in tf_keras 2.21 and Keras 3.15 alike. Layers that draw
+numbers run as in inference all the same: both libraries draw in the compute dtype, so that under one seed the masks of a Dropout in float32 and in float16
+were measured to differ in half of their elements.
 """
 
 from __future__ import annotations

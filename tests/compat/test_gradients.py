@@ -1,0 +1,309 @@
+"""Gradients under loss scales, of small live models of both libraries and of files that record a loss scale."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pytest
+
+from policytool import discovery, reading, recognition, training
+from policytool.checking import loss_scales, recorded
+from policytool.checking.loss_scales import Need
+from policytool.measurement import gradients
+from policytool.operations.destinations import Destination
+from policytool.operations.migration import Migration, migrate_all
+from policytool.planning.options import Options
+from tests.compat.asking import ENVIRONMENT, SECONDS
+from tests.conftest import FIXTURES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from policytool.measurement.gradients import Gradients
+
+pytestmark = pytest.mark.compat
+
+CHILD: Final = Path(__file__).with_name("backward.py")
+FAMILIES: Final = ("keras2", "keras3")
+Job = dict[str, Any]
+
+
+def wanted(loss: object = "sparse_categorical_crossentropy", recorded: object = None, weights: object = None) -> Job:
+    """Return what ``gradients`` is asked for."""
+    return {"loss": loss, "loss_weights": weights, "recorded": recorded, "seed": 5}
+
+
+def fixed(value: float) -> Job:
+    """Return a fixed loss scale as files record it."""
+    return {"kind": "fixed", "value": value}
+
+
+def dynamic(initial: float) -> Job:
+    """Return a dynamic loss scale as files record it."""
+    return {"kind": "dynamic", "initial": initial, "growth_steps": 2000, "multiplier": 2.0}
+
+
+AWKWARD: Final = [0.0, -0.0, 1e-3, -1e-3, 1e-9, -1e-9, 2.0**-24, 2.0**-25, 3e-6, -3e-6, 6.2e-5, 1.0, 70000.0, math.inf, math.nan, -math.inf, 5.0, 7.0]
+MET: Final = [0.0, 1e-9, 1e-3, -2e-3, 0.0, -1e-9, 2.0**-24, 2.0**-25, 3e-6, -3e-6, 6.2e-5, 1.0, 70000.0, 1.0, 2.0, math.nan, math.nan, -math.inf]
+CROSSENTROPY: Final = {"class_name": "CategoricalCrossentropy", "config": {"reduction": "sum_over_batch_size", "name": "x", "label_smoothing": 0.1}}
+
+JOBS: Final[dict[str, Job]] = {
+    "awkward": {"reference": AWKWARD, "scaled": [4 * value for value in MET], "scale": 4.0},
+    "float32": {"model": "dropping", "policy": "float32", "wanted": wanted(recorded=fixed(128.0))},
+    "bfloat16": {"model": "dropping", "policy": "mixed_bfloat16", "wanted": wanted(recorded=fixed(128.0))},
+    "plain": {"model": "dropping", "policy": "mixed_float16", "wanted": wanted(recorded=fixed(128.0))},
+    "tiny": {"model": "dense", "policy": "mixed_float16", "wanted": wanted(CROSSENTROPY, dynamic(2.0**15), [1e-6])},
+    "large": {"model": "dense", "policy": "mixed_float16", "wanted": wanted(recorded=fixed(2.0**24))},
+    "settling": {"model": "dense", "policy": "mixed_float16", "wanted": wanted(recorded=dynamic(2.0**24)), "train": 24},
+    "two": {
+        "model": "two",
+        "policy": "mixed_float16",
+        "wanted": wanted({"a": "mse", "b": {"class_name": "BinaryCrossentropy", "config": {}}}, weights={"a": 0.5, "b": 2.0}),
+    },
+    "subclassed": {"model": "subclassed", "policy": "mixed_float16", "wanted": wanted({"score": "mae"})},
+    "custom": {"model": "dense", "policy": "mixed_float16", "wanted": wanted({"class_name": "function", "config": "theirs"})},
+    "code": {"model": "dense", "policy": "mixed_float16", "wanted": wanted({"class_name": "Huber", "config": {"delta": {"class_name": "__lambda__"}}})},
+    "unfit": {"model": "two", "policy": "mixed_float16", "wanted": wanted(["mse", {"class_name": "CategoricalCrossentropy", "config": {"axis": 7}}])},
+    "frozen": {"model": "frozen", "policy": "mixed_float16", "wanted": wanted(recorded=fixed(128.0))},
+    "hue": {"model": "hue", "policy": "mixed_float16", "wanted": wanted(None)},
+    "huge": {"model": "huge", "policy": "mixed_float16", "wanted": wanted(None, fixed(128.0))},
+}
+
+
+@pytest.fixture(scope="module")
+def asked(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, Any]]:
+    """Return a function that gives a library's answers to all jobs, asking it the first time."""
+
+    @cache
+    def answers(family: str) -> dict[str, Any]:
+        return dict(zip(JOBS, ask(compat_python, family, list(JOBS.values()), tmp_path_factory.mktemp(family)), strict=True))
+
+    return answers
+
+
+def ask(python: Path, family: str, jobs: list[Job], scratch: Path) -> list[Any]:
+    """Return what a library makes of jobs."""
+    listed, results = scratch / "jobs.json", scratch / "results.json"
+    listed.write_text(json.dumps(jobs), encoding="utf-8")
+    done = subprocess.run(
+        [python, CHILD, family, listed, results], capture_output=True, text=True, check=False, timeout=SECONDS, env={**os.environ, **ENVIRONMENT}
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found: list[Any] = json.loads(results.read_text(encoding="utf-8"))
+    return found
+
+
+@pytest.fixture(params=FAMILIES)
+def answers(request: pytest.FixtureRequest, asked: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
+    """Return the answers of each library in turn."""
+    return asked(request.param)
+
+
+def measured(answers: dict[str, Any], name: str) -> Gradients:
+    """Return what was measured in a job."""
+    assert "result" in answers[name], answers[name]
+    return gradients.decoded(answers[name]["result"])
+
+
+def test_reductions_are_numpys(answers: dict[str, Any]) -> None:
+    """Zeros of both signs, subnormal numbers of float16, NaN and infinities on either side are counted as NumPy counts them."""
+    found = dict(zip(answers["awkward"]["fields"], answers["awkward"]["values"], strict=True))
+    reference = np.array(AWKWARD, dtype="float32")
+    with np.errstate(over="ignore"):
+        scaled = (4 * np.array(MET)).astype("float16").astype("float32")
+    given, defined = scaled / 4, np.isfinite(reference)
+    both, lost = defined & np.isfinite(scaled), defined & (reference != 0) & (given == 0)
+    expected = {
+        "elements": reference.size,
+        "undefined": (~defined).sum(),
+        "nonzero": (defined & (reference != 0)).sum(),
+        "underflow": lost.sum(),
+        "overflow": (defined & ~np.isfinite(scaled)).sum(),
+        "subnormal": (defined & (scaled != 0) & (np.abs(scaled) < np.finfo("float16").tiny)).sum(),
+        "squared_error": ((reference[both].astype("float64") - given[both]) ** 2).sum(),
+        "squared_reference": (reference[both].astype("float64") ** 2).sum(),
+        "squared_lost": (reference[lost].astype("float64") ** 2).sum(),
+        "largest": np.abs(scaled[np.isfinite(scaled)]).max(),
+        "largest_reference": np.abs(reference[defined]).max(),
+    }
+    assert found == pytest.approx({name: float(value) for name, value in expected.items()}, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", [name for name in JOBS if name != "awkward"])
+def test_no_variable_changes_and_no_scale_costs_a_trace(answers: dict[str, Any], name: str) -> None:
+    """Weights, moving statistics and states are what they were; each model is traced once, however many scales are tried."""
+    assert answers[name]["kept"]
+    several = {"two": 4, "subclassed": 4, "unfit": 5}  # Keras 2 makes a metric for each of several losses as it is traced, for which tf.function traces twice
+    assert answers[name]["traces"] <= several.get(name, 2)
+
+
+def test_float32_is_the_reference_exactly(answers: dict[str, Any]) -> None:
+    """The same numbers under every power of two, with a Dropout in the model; nothing is lost, and no scale is needed."""
+    found = measured(answers, "float32")
+    assert found.quiet
+    assert not found.random
+    for trial in found.trials:
+        assert trial.total.squared_error == 0
+        assert trial.total.underflow == trial.total.overflow == trial.total.subnormal == 0
+        assert trial.loss == found.reference_loss
+    decision = loss_scales.decision(found)
+    assert decision.need is Need.NONE
+    assert not decision.matters
+    assert decision.suggested is None
+
+
+def test_bfloat16_needs_none_by_its_numbers(answers: dict[str, Any]) -> None:
+    """It rounds, and a scale wins nothing back."""
+    found = measured(answers, "bfloat16")
+    one, other = found.trials[0].total, found.trials[-1].total
+    assert 2.0**-10 < one.relative_error < 0.05
+    assert one.underflow == other.underflow
+    assert loss_scales.decision(found).need is Need.NONE
+
+
+def test_small_gradients_underflow_without_a_scale_and_not_with_the_usual_one(answers: dict[str, Any]) -> None:
+    """A loss weight of 1e-6 brings gradients below float16; dynamic scaling from 2**15 brings them back at once."""
+    found = measured(answers, "tiny")
+    none, usual = found.at(1.0), found.at(2.0**15)
+    assert none is not None
+    assert usual is not None
+    assert none.total.underflow_share > 0.2
+    assert none.total.subnormal_share > 0.2
+    assert usual.total.underflow_share < 0.01
+    assert usual.total.overflow == 0
+    assert found.dynamic.scale == 2.0**15
+    decision = loss_scales.decision(found)
+    assert decision.matters
+    assert decision.need is Need.SCALE
+    assert decision.suggested == 2.0**15
+    assert decision.losing
+    assert "dense" in decision.losing[0]
+    assert found.outputs[0].weight == 1e-6
+
+
+def test_a_scale_that_is_too_high_overflows(answers: dict[str, Any]) -> None:
+    """2**24 leaves hardly a finite gradient, and a search finds the highest that does."""
+    found = measured(answers, "large")
+    large = found.at(2.0**24)
+    assert large is not None
+    assert large.total.overflow_share > 0.5
+    assert found.workable is not None
+    highest, above = (found.at(scale * found.workable[1]) for scale in (1.0, 2.0))
+    assert highest is not None
+    assert above is not None
+    assert highest.total.overflow == 0
+    assert above.total.overflow > 0
+    assert not loss_scales.decision(found).matters
+
+
+def test_a_dynamic_scale_settles_where_the_librarys_own_does(answers: dict[str, Any]) -> None:
+    """Training with a LossScaleOptimizer comes to the same scale."""
+    found = measured(answers, "settling")
+    assert found.dynamic.skipped > 2
+    assert found.dynamic.scale == answers["settling"]["trained"]
+
+
+def test_several_outputs_have_their_own_losses_and_targets(answers: dict[str, Any]) -> None:
+    """Each by its name; the gradient of an embedding is dense; layers with dropout are told."""
+    found = measured(answers, "two")
+    assert [(output.output, output.source, output.targets, output.weight) for output in found.outputs] == [
+        ("a", "recorded", "normal", 0.5),
+        ("b", "recorded", "binary", 2.0),
+    ]
+    embedding = next(variable for variable in found.variables if variable.name == "embeddings")
+    assert embedding.flow == "float16"
+    assert embedding.dtype == "float32"
+    assert all("lstm" in path for path in found.quiet)
+    assert not found.random
+
+
+def test_a_subclassed_model_with_a_dictionary(answers: dict[str, Any]) -> None:
+    """Outputs go by their keys; one that the loss leaves out has none, and a variable that nothing depends on is told."""
+    found = measured(answers, "subclassed")
+    assert [(output.output, output.loss, output.source) for output in found.outputs] == [
+        ("hidden", None, "none"),
+        ("score", "mean_absolute_error", "recorded"),
+    ]
+    assert {path.rpartition("/")[2] for path in found.unconnected} == {"kernel", "bias"}
+    assert {variable.layer.rpartition("/")[2] for variable in found.variables} == {"first", "second"}
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("custom", "has no loss theirs"), ("code", "more than plain values"), ("unfit", "the recorded loss cannot be computed")],
+)
+def test_mean_squared_error_stands_in_and_why_is_told(answers: dict[str, Any], name: str, told: str) -> None:
+    """A loss that is not at hand, one whose config holds code, and one that does not take the outputs."""
+    output = measured(answers, name).outputs[-1]
+    assert output.source == "substitute"
+    assert output.loss == "MeanSquaredError"
+    assert output.why is not None
+    assert told in output.why
+
+
+def test_a_frozen_model_has_nothing_to_scale(answers: dict[str, Any]) -> None:
+    """It is said, and nothing ran."""
+    found = measured(answers, "frozen")
+    assert not found.variables
+    assert loss_scales.decision(found).need is Need.NOTHING_TO_TRAIN
+
+
+def test_a_missing_gradient_is_a_sentence(answers: dict[str, Any]) -> None:
+    """The op is named, and the code is stable."""
+    code, message = answers["hue"]["refused"]
+    assert code == "no-gradients"
+    assert "AdjustHue" in message
+
+
+def test_a_loss_that_is_not_finite_is_beyond_scaling(answers: dict[str, Any]) -> None:
+    """The forward pass overflows: no scale is searched for."""
+    found = measured(answers, "huge")
+    decision = loss_scales.decision(found)
+    assert decision.need is Need.NOT_FINITE
+    assert "loss" in decision.sentences[0]
+    assert found.workable is None
+
+
+REAL: Final = (
+    ("keras2", "tf2.3/exp_mf16_fixed128.h5", 128.0),
+    ("keras2", "tf2.3/lso_exp_customdyn.h5", None),
+    ("keras2", "tf2.4/exp_mf16_fixed128.h5", 128.0),
+    ("keras3", "keras3.15/lso_custom_1024_50.keras", None),
+    ("keras3", "keras3.15/loss_scale_factor128.keras", 128.0),
+)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_files_that_record_a_loss_scale(compat_python: Path, tmp_path: Path, family: str) -> None:
+    """Each is measured under its own, with its own loss, against itself in float32."""
+    chosen = [(name, value) for one, name, value in REAL if one == family]
+    jobs = []
+    for number, (name, _) in enumerate(chosen):
+        files = []
+        for options in (Options(to="float32"), Options(to="mixed_float16")):
+            target = tmp_path / f"{number}-{options.to}{Path(name).suffix}"
+            (result,) = migrate_all(list(discovery.inputs([str(FIXTURES / name)])), options, Destination(output=target))
+            assert isinstance(result, Migration), result
+            files.append(str(target if target.exists() else FIXTURES / name))
+        analysis = reading.analysed(recognition.document(FIXTURES / name, name))
+        compiled = training.configuration(analysis.document)
+        assert isinstance(compiled, dict)
+        jobs.append({"files": files, "wanted": {**recorded.training(analysis), "loss": compiled["loss"], "loss_weights": compiled["loss_weights"], "seed": 5}})
+    for (name, value), answer in zip(chosen, ask(compat_python, family, jobs, tmp_path), strict=True):
+        assert answer["kept"], name
+        found = measured({name: answer}, name)
+        assert [output.source for output in found.outputs] == ["recorded"], name
+        decision = loss_scales.decision(found)
+        scale = found.recorded_scale
+        assert value is None or scale == value, name
+        trial = found.at(scale)
+        assert trial is not None, name
+        assert trial.total.overflow == 0, name
+        assert decision.sentences[0].startswith("dropping the recorded loss scale"), decision
