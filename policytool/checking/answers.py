@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from policytool.checking import judging
-from policytool.measurement import devices, gradients, inputs, metrics
+from policytool.measurement import agreement, devices, gradients, inputs, metrics
 from policytool.measurement.checks import Run
 from policytool.measurement.layers import Call, Output
 
@@ -62,10 +62,10 @@ def _output(found: Mapping[str, Any]) -> Output:
         accumulated=_metrics(found["accumulated"], dtype),
         isolated=_metrics(found["isolated"], dtype),
         name=found.get("name"),
-        top_1=found.get("top_1"),
+        top_1=agreement.decoded(found["top_1"]).share if found.get("top_1") is not None else None,
         tf32=_metrics(found["tf32"], found["dtype_reference"]),
     )
 
 
 def _metrics(found: Mapping[str, Any] | None, dtype: str) -> metrics.Metrics | None:
-    return None if found is None else metrics.derived(metrics.decoded(found), dtype)
+    return None if found is None else metrics.metrics(metrics.decoded(found), dtype)

@@ -48,7 +48,7 @@ def _layers(calls: Sequence[Call], first: Call | None, wanted: Tolerances) -> It
 
 def _judgement(about: About, path: str, found: Sequence[Metrics], given: float | None, default: float) -> Judgement:
     tolerance = default if given is None else given
-    errors = [one.relative_l2 for one in found if one.relative_l2 is not None]
+    errors = [one.relative for one in found if one.relative is not None]
     error = max(errors, default=None)
     ruling = Ruling.PASSED
     if any(_spoils(one) for one in found):
@@ -60,4 +60,4 @@ def _judgement(about: About, path: str, found: Sequence[Metrics], given: float |
 
 def _spoils(metrics: Metrics | None) -> bool:
     """Return whether the candidate has NaN or infinity where the reference has a number."""
-    return metrics is not None and metrics.overflowed > 0
+    return metrics is not None and bool(metrics.overflow)

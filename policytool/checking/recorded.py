@@ -12,19 +12,21 @@ if TYPE_CHECKING:
 
 
 def training(analysis: Analysis) -> dict[str, Any]:
-    """Return the loss and the loss scale of a file; the optimizer's scale wins over the model's policy, as it does in training."""
+    """Return the losses and the loss scale of a file; the optimizer's scale wins over the model's policy, as it does in training."""
     model = analysis.model
     scale = model.optimizer.loss_scale if model.optimizer is not None else None
-    return {"loss": _loss(analysis), "recorded": _told(scale if scale is not None else model.layers[0].loss_scale)}
+    config = _config(analysis)
+    losses = {name: config.get(name) if isinstance(config, dict) else None for name in ("loss", "loss_weights")}
+    return {**losses, "recorded": _told(scale if scale is not None else model.layers[0].loss_scale)}
 
 
-def _loss(analysis: Analysis) -> Json:
+def _config(analysis: Analysis) -> Json:
     document = analysis.document
     config = document.training
     if config is None and document.format == "savedmodel":
         metadata = document.parts.get(document.config_part or "")
-        config = metadata.get("training_config") if isinstance(metadata, dict) else None
-    return config.get("loss") if isinstance(config, dict) else None
+        return metadata.get("training_config") if isinstance(metadata, dict) else None
+    return config
 
 
 def _told(scale: Dynamic | Fixed | None) -> dict[str, Any] | None:

@@ -58,7 +58,7 @@ class Tolerances:
 
     def of(self, name: str) -> float | None:
         """
-        Return the tolerance that was given for an output's name or a layer's path: the exact one, else the one pattern that matches it in full, else the number.
+        Return the tolerance given for an output's name or a layer's path: by the exact name, else by the one pattern that matches in full, else for all.
 
         :raises UsageError: where several patterns match it.
         """
@@ -90,7 +90,7 @@ class Tolerances:
 
 
 def of_layer(call: Call) -> float:
-    """Return how large the relative error of one call may be: ``4 u sqrt(1 + depth / 4)``, with the largest unit roundoff of what it takes, computes and gives."""
+    """Return how large the relative error of one call may be: ``4 u sqrt(1 + depth / 4)``, u the largest unit roundoff of what it takes, computes and gives."""
     return _SLACK * _roundoff(call) * math.sqrt(1 + _SHARE * call.depth)
 
 

@@ -18,6 +18,7 @@ COMMANDS: Final = {
     "inspect": ("policytool.cli.inspect_command", "Report what each layer of saved models computes in, stores in, and why."),
     "audit": ("policytool.cli.audit_command", "Find what will not load, will not train as before, or will compute wrongly."),
     "migrate": ("policytool.cli.migrate_command", "Rewrite the policies of saved models into current ones, or into others."),
+    "check": ("policytool.cli.check_command", "Run a model under a policy and compare it with float32, layer by layer."),
     "diff": ("policytool.cli.diff_command", "Show what changed between two saved models, across formats and generations."),
     "policies": ("policytool.cli.policies_command", "Explain dtype policies and how each generation of Keras spells them."),
     "rules": ("policytool.cli.rules_command", "Explain the rules of audit: what each looks for, why, and where that is from."),

@@ -14,18 +14,18 @@ from policytool.checking import answers, recorded
 from policytool.checking.tolerances import Tolerances
 from policytool.errors import ModelFileError, UsageError, WorkerError
 from policytool.measurement.checks import Check, Note, Side
+from policytool.measurement.devices import Device, device
 from policytool.operations import prepared
 from policytool.planning.options import Options, Outputs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from policytool.discovery import Input
     from policytool.operations.prepared import Prepared
     from policytool.reading import Analysis
     from policytool.workers import Worker
 
 FLOAT32: Final = "float32"
+FLOAT64: Final = "float64"
 
 _NO_CODE: Final = frozenset({"no-class", "not-loadable", "not-buildable", "not-restored", "no-config"})
 """Why a SavedModel cannot be built anew; as a graph it still runs."""
@@ -53,7 +53,7 @@ class Wanted:
     tf32: bool = False
     deterministic: bool = False
     device: str = "auto"
-    tolerances: Tolerances = Tolerances()
+    tolerances: Tolerances = field(default_factory=Tolerances)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,8 +83,9 @@ def check(model: Input, other: Input | None, wanted: Wanted, tools: Tools) -> Ch
     second = prepared.read(other, trust=tools.trust) if other is not None else first
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="policytool-", ignore_cleanup_errors=True)))
+        reference = _reference(first, wanted, two=other is not None)
         sides = [
-            prepared.prepared(model, first, _reference(first, wanted, two=other is not None), _below(scratch, "reference"), wanted.weights),
+            prepared.prepared(model, first, reference, _below(scratch, "reference"), wanted.weights),
             prepared.prepared(other or model, second, wanted.candidate, _below(scratch, "candidate"), wanted.weights),
         ]
         if other is None:
@@ -92,12 +93,22 @@ def check(model: Input, other: Input | None, wanted: Wanted, tools: Tools) -> Ch
         return _run((model, other or model), (sides[0], sides[1]), second, wanted, tools)
 
 
+def devices(worker: Worker) -> tuple[Device, ...]:
+    """
+    Return what TensorFlow can run on.
+
+    :raises WorkerError: where there is no TensorFlow.
+    """
+    answer = worker.run({"job": "devices", "family": prepared.KERAS2, "path": []})
+    return tuple(device(found) for found in answer["devices"])
+
+
 def _reference(analysis: Analysis, wanted: Wanted, *, two: bool) -> Options:
-    """Return what the reference's policies are to be: one that rounds nothing that the file holds."""
+    """Return what the reference's policies are to be: those asked for, else float32 for every layer, or float64 where the file has that."""
     if two and wanted.reference is None:
         return Options()
-    name = wanted.reference or FLOAT32
-    return Options(to=name, include_exceptions=True, outputs=Outputs.FOLLOW)
+    widest = FLOAT64 if any(layer.compute_dtype == FLOAT64 for layer in analysis.model.layers) else FLOAT32
+    return Options(to=wanted.reference or widest, include_exceptions=True, outputs=Outputs.FOLLOW)
 
 
 def _below(scratch: Path, name: str) -> Path:
@@ -109,7 +120,7 @@ def _below(scratch: Path, name: str) -> Path:
 def _check_differ(model: Input, sides: list[Prepared], wanted: Wanted) -> None:
     """Make sure that there is something to compare."""
     one, other = sides
-    if one.is_graph or one.job != other.job and not _same_policies(one, other):
+    if one.is_graph or not _same_policies(one, other):
         return
     if wanted.candidate.to is None and not wanted.candidate.assignments:
         message = f"{model.shown} computes in {wanted.reference or FLOAT32} as it is, and would be compared with itself; --to POLICY names the candidate"
@@ -122,24 +133,46 @@ def _same_policies(one: Prepared, other: Prepared) -> bool:
 
 def _run(inputs: tuple[Input, Input], sides: tuple[Prepared, Prepared], original: Analysis, wanted: Wanted, tools: Tools) -> Check:
     """Let the child run both sides, as a graph where their code is not at hand, and judge what it measured."""
+    job = _job(sides, original, wanted, tools)
     notes: list[Note] = []
     if any(side.is_graph for side in sides):
-        answer = _graph(inputs, sides, wanted, tools)
+        answer = tools.worker.run({**job, **_graph(inputs, sides, wanted)})
     else:
         try:
-            answer = tools.worker.run(_job(sides, original, wanted, tools))
+            answer = tools.worker.run(job)
         except WorkerError as error:
-            if error.code not in _NO_CODE or not all(side.job["how"] == "rebuilt" for side in sides):
+            if error.code not in _NO_CODE or inputs[0] is not inputs[1] or sides[1].job["how"] != "rebuilt" or wanted.candidate.to is None:
                 raise
             notes.append(Note(code="graph", message=f"the model runs as the graph that the file holds, because {error}"))
-            answer = _graph(inputs, sides, wanted, tools)
+            answer = tools.worker.run({**job, **_graph(inputs, sides, wanted)})
+    notes += [Note(code=note["code"], message=note["message"]) for note in answer["notes"]]
+    runs = tuple(answers.run(found, wanted.tolerances) for found in answer["runs"])
     return Check(
-        reference=_side(inputs[0], sides[0], wanted.reference, answer),
-        candidate=_side(inputs[1], sides[1], wanted.candidate.to, answer),
+        reference=_side(inputs[0], sides[0], answer["libraries"][0]),
+        candidate=_side(inputs[1], sides[1], answer["libraries"][1]),
         versions=answer["versions"],
-        runs=tuple(answers.run(found, wanted.tolerances) for found in answer["runs"]),
+        runs=runs,
         notes=tuple(notes),
     )
+
+
+def _graph(inputs: tuple[Input, Input], sides: tuple[Prepared, Prepared], wanted: Wanted) -> dict[str, Any]:
+    """
+    Return what a job says of a model that runs as a graph: TensorFlow's rewrite of the whole graph makes the candidate.
+
+    :raises ModelFileError: for two files of which one is such a graph.
+    :raises UsageError: without a policy, and for options about layers, which a graph does not have.
+    """
+    if inputs[0] is not inputs[1]:
+        which = inputs[0] if sides[0].is_graph else inputs[1]
+        message = "holds a graph without a Keras model, which is compared with TensorFlow's rewrite of it (--to mixed_bfloat16) and with no other file"
+        raise ModelFileError(which.shown, "graph", message)
+    if wanted.candidate.to is None:
+        raise UsageError(f"{inputs[0].shown} runs as a graph, whose policy is none of the file's; name one with --to mixed_bfloat16 or --to mixed_float16")
+    if wanted.candidate.assignments:
+        raise UsageError(f"{inputs[0].shown} runs as a graph, which TensorFlow rewrites as a whole; --set is for layers")
+    side = {"how": prepared.GRAPH, "path": str(inputs[0].path.resolve()), "family": prepared.KERAS2}
+    return {"reference": side, "candidate": {**side, "policy": wanted.candidate.to}}
 
 
 def _job(sides: tuple[Prepared, Prepared], original: Analysis, wanted: Wanted, tools: Tools) -> dict[str, Any]:
@@ -157,7 +190,7 @@ def _job(sides: tuple[Prepared, Prepared], original: Analysis, wanted: Wanted, t
             "seed": wanted.seed,
         },
         "isolated": wanted.isolated,
-        "gradients": recorded.training(original) if wanted.gradients else None,
+        "gradients": {**recorded.training(original), "seed": wanted.seed} if wanted.gradients else None,
         "timing": wanted.timing,
         "tf32": wanted.tf32,
         "deterministic": wanted.deterministic,
@@ -169,14 +202,14 @@ def _job(sides: tuple[Prepared, Prepared], original: Analysis, wanted: Wanted, t
     }
 
 
-def _side(found: Input, side: Prepared, policy: str | None, versions: Mapping[str, str]) -> Side:
+def _side(found: Input, side: Prepared, library: str) -> Side:
     floating = [layer for layer in side.analysis.model.layers if layer.compute_dtype is None or dtypes.is_float(layer.compute_dtype)]
     plan = side.plan
     return Side(
         path=found.shown,
-        policy=policy,
+        policy=side.policy,
         policies=dict(Counter(layer.policy or "the loader's" for layer in floating)),
         kept={kept.path: kept.reason for kept in plan.kept} if plan is not None else {},
-        library=f"{versions['library']} {versions['keras']}",
-        weights="random" if side.job["how"] == "config" and side.job["weights"] is None else "file",
+        library=library,
+        weights="random" if side.job.get("weights", "") is None else "file",
     )

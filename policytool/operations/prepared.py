@@ -50,7 +50,10 @@ class Prepared:
     """The model as it runs."""
 
     plan: Plan | None
-    """What its policies were changed by; None for a file as it is."""
+    """What its policies were changed by; None for a graph, whose policy TensorFlow changes as a whole."""
+
+    policy: str | None
+    """The policy that its layers were given; None where they have those of the file."""
 
     @property
     def is_graph(self) -> bool:
@@ -85,7 +88,7 @@ def prepared(found: Input, analysis: Analysis, options: Options, scratch: Path, 
     :raises UsageError: for options that contradict the model.
     """
     if analysis.document.config_part is None:
-        return Prepared(job={"how": GRAPH, "path": str(found.path.resolve()), "family": KERAS2}, analysis=analysis, plan=None)
+        return Prepared(job={"how": GRAPH, "path": str(found.path.resolve()), "family": KERAS2}, analysis=analysis, plan=None, policy=options.to)
     plan = planning.plan(analysis, options)
     if plan.refusals:
         raise ModelFileError(found.shown, plan.refusals[0].code, "; ".join(refusal.message for refusal in plan.refusals[:3]))
@@ -93,13 +96,13 @@ def prepared(found: Input, analysis: Analysis, options: Options, scratch: Path, 
     family = KERAS3 if analysis.origins[-1].release.id.startswith("keras3") else KERAS2
     job: dict[str, Any] = {"family": family, "policy": wanted.model.layers[0].policy}
     match analysis.document.format:
-        case "savedmodel":
+        case "savedmodel" if analysis.document.nodes:
             job |= _rebuilt(found.path, analysis, wanted)
         case "json" | "yaml":
             job |= {"how": "config", "config": wanted.document.config, "weights": str(weights.resolve()) if weights is not None else None}
         case _:
             job |= {"how": "saved", "path": str(_copy(found, plan, scratch))}
-    return Prepared(job=job, analysis=wanted, plan=plan)
+    return Prepared(job=job, analysis=wanted, plan=plan, policy=options.to)
 
 
 def _rebuilt(path: Path, before: Analysis, wanted: Analysis) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from .running import Running
 from .sides import Sides
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Mapping
+    from typing import Any, Callable, Mapping, Sequence
 
 
 def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
@@ -19,14 +19,19 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
     tf = sides.library(job["reference"]["family"]).tf
     devices.configured(tf, job)
     there = {device["name"]: device for device in devices.listed(tf)}
+    chosen = devices.chosen(tf, job["device"])
 
     def prepare(device: str) -> Running:
         with tf.device(device):
             return Running(sides, device, step)
 
-    def measure(device: str, prepared: Running) -> dict[str, Any]:
-        with tf.device(device):
-            return {"device": there[devices.short(device)], **prepared.measured(there[devices.short(device)])}
+    with devices.softly(tf):
+        compared = aside.side_by_side(chosen, prepare, lambda _, one: (one, one.compare()))
+        runs = [one.told(found, there[devices.short(one.device)]) for one, found in compared]
+    names = [sides.library(job[name]["family"]).name for name in ("reference", "candidate")]
+    return {"versions": sides.versions(), "libraries": names, "runs": runs, "notes": _notes(runs)}
 
-    runs = aside.side_by_side(devices.chosen(tf, job["device"]), prepare, measure)
-    return {"versions": sides.versions(), "runs": runs}
+
+def _notes(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Return why something that was asked for could not be measured."""
+    return [{"code": "tf32", "message": run["tf32"]} for run in runs if run["tf32"] is not None]

@@ -9,10 +9,10 @@ import platform
 import re
 from typing import TYPE_CHECKING
 
-from .library import Refused
+from .library import Library, Refused
 
 if TYPE_CHECKING:
-    from typing import Any, Iterator, Mapping, Sequence
+    from typing import Any, Callable, Iterator, Mapping, Sequence
 
 DRIVER = "/proc/driver/nvidia/version"
 PROCESSOR = "/proc/cpuinfo"
@@ -21,6 +21,14 @@ CUDA = "libcuda.so.1"
 
 FIRST_TF32 = (8, 0)
 """The compute capability from which on GPUs multiply float32 matrices in TF32 (Ampere)."""
+
+
+def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
+    """Do the job ``devices``: say which there are."""
+    step("importing TensorFlow")
+    tf = Library(job["family"]).tf
+    configured(tf, job)
+    return {"tensorflow": tf.__version__, "devices": listed(tf)}
 
 
 def configured(tf: Any, wanted: Mapping[str, Any]) -> None:

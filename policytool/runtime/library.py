@@ -50,6 +50,11 @@ class Library:
         """What did the work, for the report."""
         return {"tensorflow": self.tf.__version__, "keras": str(getattr(self.keras, "__version__", self.tf.__version__)), "library": self.keras.__name__}
 
+    @property
+    def name(self) -> str:
+        """The library with its release, such as ``tf_keras 2.21.0``."""
+        return "{library} {keras}".format(**self.versions)
+
     def register(self, names: Sequence[str], wanted: Sequence[str]) -> None:
         """
         Make classes known: ``MODULE`` for what a module defines, ``MODULE:NAME`` for one thing in it.

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from . import measuring, serving
+from . import agreeing, measuring, serving
 from .library import Refused
 from .tapping import Tape, named
 
 if TYPE_CHECKING:
-    from typing import Any, Callable
+    from typing import Any, Callable, Sequence
 
     from .library import Library
     from .tapping import Call
@@ -46,6 +46,18 @@ class Row:
 
         self.dtypes: list[tuple[str, str]] = []
         self.shapes: list[list[int | None]] = []
+
+
+class Measured:
+    """The numbers of one run: a row for each comparison, and one for each of the model's outputs that may hold scores of classes."""
+
+    def __init__(self, vectors: Any, agreements: Any) -> None:
+        self.vectors = vectors
+        self.agreements = agreements
+
+    def merged(self, other: Measured) -> Measured:
+        """Return the numbers over the examples of both."""
+        return Measured(np.stack([measuring.merged(*pair) for pair in zip(self.vectors, other.vectors)]), self.agreements + other.agreements)
 
 
 class Pair:
@@ -95,18 +107,20 @@ class Pair:
             self.graph = graph
             if not self._vectors:
                 raise Refused("nothing-compared", "no layer of the two models has an output that could be compared")
-            return self.tf.stack(self._vectors)
+            return self.tf.stack(self._vectors), self._agreements()
 
         function = self.tf.function(both, autograph=False, input_signature=[specs])
         self._function = function.get_concrete_function()
 
-    def measure(self, batches: list[Any], step: Callable[[str], None]) -> Any:
-        """Return the reductions of every comparison over all batches, one row each."""
-        total = None
+    def measure(self, batches: Sequence[Any], step: Callable[[str], None]) -> Measured:
+        """Return the reductions of every comparison over all batches."""
+        total: Measured | None = None
         for number, batch in enumerate(batches):
             step("batch {} of {}".format(number + 1, len(batches)))
-            found = self._function(*self.tf.nest.flatten(batch, expand_composites=True)).numpy()
-            total = found if total is None else np.stack([measuring.merged(one, other) for one, other in zip(total, found)])
+            found = Measured(*(part.numpy() for part in self._function(batch)))
+            total = found if total is None else total.merged(found)
+        if total is None:
+            raise Refused("inputs", "there are no inputs")
         return total
 
     def layer_of(self, name: str) -> str | None:
@@ -147,6 +161,13 @@ class Pair:
         """Return what has to be done before the candidate makes a call."""
         return [self._marks[-AHEAD][1]] if not call.children and len(self._marks) >= AHEAD else []
 
+    def _agreements(self) -> Any:
+        """Return, for each of the model's own outputs, in how many rows both models find the same class; zeros where it holds none."""
+        last = self.rows[-1]
+        pairs = zip(self._tensors(last.reference.outputs), self._tensors(last.candidate.outputs))
+        none = self.tf.zeros([len(agreeing.FIELDS)], self.tf.float64)
+        return self.tf.stack([agreeing.agreement(self.tf, *pair) if all(agreeing.applies(one) for one in pair) else none for pair in pairs])
+
     def _outputs(self, row: Row, made: Any) -> list[int | None]:
         flat = self._tensors(row.reference.outputs), self._tensors(made)
         if len(flat[0]) != len(flat[1]):
@@ -177,7 +198,7 @@ class Pair:
         return cast
 
     def _comparison(self, one: Any, other: Any, *, full: bool) -> int | None:
-        if not one.dtype.is_floating or not other.dtype.is_floating or not one.shape.is_compatible_with(other.shape):
+        if not one.shape.is_compatible_with(other.shape):
             return None
         key = (id(one), id(other), full)
         if key not in self._known:  # a model gives what its last layer gives
@@ -200,7 +221,8 @@ class Pair:
 
 
 def _missing(one: Tape, other: Tape) -> list[str]:
-    return sorted({key[0] for key in one.calls} - {key[0] for key in other.calls})
+    """Return the layers that one model calls and the other does not; not the casts that Keras 3 puts between them."""
+    return sorted({call.path for call in one.calls.values() if id(call.layer) in one.names} - {call.path for call in other.calls.values()})
 
 
 def _is_model(library: Library, layer: Any) -> bool:

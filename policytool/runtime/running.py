@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import backward, coarse, depths, devices, feeding, measuring, placing, serving, timing
+from . import agreeing, backward, coarse, depths, devices, feeding, measuring, placing, serving, timing
 from .library import Refused, sentence
 from .pairing import Pair
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping
 
-    from .pairing import Row
+    from .pairing import Measured, Row
     from .sides import Sides
 
 REPEATS = 20
@@ -45,39 +45,52 @@ class Running:
             raise Refused("not-traceable", "the candidate cannot be traced: {}".format(sentence(error))) from error
         self.missing = placing.missing(self.tf, self.pair.graph.get_operations(), devices.short(device).partition(":")[0], self.pair.layer_of)
 
-    def measured(self, about: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the device's run; ``about`` is the device, as :func:`devices.listed` has it."""
-        lacking = [one for one in self.missing if not one["elsewhere"]]
+    @property
+    def lacking(self) -> list[dict[str, Any]]:
+        """The ops that no device has a kernel for: with them nothing runs."""
+        return [one for one in self.missing if not one["elsewhere"]]
+
+    def compare(self) -> Measured | None:
+        """
+        Run both models and compare them; nothing where a kernel is missing.
+
+        :raises Refused: where the models do not take the inputs.
+        """
+        if self.lacking:
+            return None
+        with self.tf.device(self.device):
+            try:
+                return self.pair.measure(self.fed.batches, self.step)
+            except self.tf.errors.ResourceExhaustedError:
+                raise
+            except self.tf.errors.OpError as error:
+                raise Refused("not-callable", "the models cannot be called with these inputs: {}".format(sentence(error))) from error
+
+    def told(self, found: Measured | None, about: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the device's run, with what is asked for besides; ``about`` is the device, as :func:`devices.listed` has it."""
         told = {
+            "device": about,
             "signature": None,
             "inputs": self.fed.told,
-            "missing": lacking,
+            "missing": self.lacking,
             "fallbacks": [one for one in self.missing if one["elsewhere"]],
             "unmatched": sorted(set(self.pair.only[0]) | set(self.pair.only[1])),
         }
-        if lacking:
-            return {**told, "calls": [], "outputs": []}
-        found = self._compared()
-        finer = self._tf32(about)
-        calls = [self._call(row, found, finer) for row in self.pair.rows]
-        return {
-            **told,
-            "calls": calls,
-            "outputs": self._outputs(calls[-1], found),
-            "gradients": self._gradients(),
-            "timings": self._timings(),
-            "tf32": finer if isinstance(finer, str) else None,
-        }
+        if found is None:
+            return {**told, "calls": [], "outputs": [], "gradients": None, "timings": {}, "tf32": None}
+        with self.tf.device(self.device):
+            finer = self._tf32(about)
+            calls = [self._call(row, found, finer) for row in self.pair.rows]
+            return {
+                **told,
+                "calls": calls,
+                "outputs": self._outputs(calls[-1], found),
+                "gradients": self._gradients(),
+                "timings": self._timings(),
+                "tf32": finer if isinstance(finer, str) else None,
+            }
 
-    def _compared(self) -> Any:
-        try:
-            return self.pair.measure(self.fed.batches, self.step)
-        except self.tf.errors.ResourceExhaustedError:
-            raise
-        except self.tf.errors.OpError as error:
-            raise Refused("not-callable", "the models cannot be called with these inputs: {}".format(sentence(error))) from error
-
-    def _call(self, row: Row, found: Any, finer: Any) -> dict[str, Any]:
+    def _call(self, row: Row, found: Measured, finer: Any) -> dict[str, Any]:
         """Return what was measured of one call of a layer."""
         layer, outputs = row.candidate.layer, []
         for place, (reference, candidate) in enumerate(row.dtypes):
@@ -105,10 +118,11 @@ class Running:
             "outputs": outputs,
         }
 
-    def _outputs(self, call: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def _outputs(self, call: Mapping[str, Any], found: Measured) -> list[dict[str, Any]]:
         """Return the model's own outputs, with their names."""
         names = self.pair.output_names()
-        return [{**output, "name": name, "top_1": top} for output, name, top in zip(call["outputs"], names, self.pair.agreement())]
+        rows = [agreeing.told(vector) for vector in found.agreements]
+        return [{**output, "name": name, "top_1": row if row["rows"] else None} for output, name, row in zip(call["outputs"], names, rows)]
 
     def _tf32(self, about: Mapping[str, Any]) -> Any:
         """Return how far TF32 takes each layer of the reference, or why that cannot be measured; None where nobody asks."""
@@ -138,8 +152,8 @@ class Running:
         return found
 
 
-def _told(found: Any, number: int | None) -> Any:
-    return None if number is None else measuring.told(found[number])
+def _told(found: Measured, number: int | None) -> Any:
+    return None if number is None else measuring.told(found.vectors[number])
 
 
 def _compute(layer: Any) -> Any:
