@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Has the newest TensorFlow, tf_keras and Keras.
+COMPAT := $(VENV)/compat
 FIXTURE := fixtures/tf2.3/exp_mf16_fixed128.h5
 # Where the environments of the TensorFlow and Keras releases are kept.
 VENVS ?= $(HOME)/.cache/policytool/venvs
@@ -29,8 +31,9 @@ demo: $(VENV)/.user  ## Set up without TensorFlow, inspect a real model, audit i
 	$(BIN)/policytool migrate $(FIXTURE) -o build/demo --overwrite
 	$(BIN)/policytool migrate $(FIXTURE) --to mixed_bfloat16 --dry-run
 
-test: $(VENV)/.dev  ## Set up and run the fast tests
-	$(BIN)/python -m pytest
+test: $(VENV)/.dev  ## Set up, TensorFlow too, and run the fast tests
+	$(PYTHON) tests/compat/environment.py $(COMPAT)
+	POLICYTOOL_COMPAT=$(COMPAT)/bin/python $(BIN)/python -m pytest -m 'not compat'
 
 check: $(VENV)/.dev lint types test  ## Lint, types and the fast tests
 
@@ -46,12 +49,12 @@ golden: $(VENV)/.dev  ## Rewrite the golden files; read the difference before co
 	git diff --stat tests/golden
 
 test-compat: $(VENV)/.dev  ## Ask the newest tf_keras and Keras what they load, and compare
-	$(PYTHON) tests/compat/environment.py $(VENV)/compat
-	POLICYTOOL_COMPAT=$(VENV)/compat/bin/python $(BIN)/python -m pytest -m compat tests/compat
+	$(PYTHON) tests/compat/environment.py $(COMPAT)
+	POLICYTOOL_COMPAT=$(COMPAT)/bin/python $(BIN)/python -m pytest -m compat tests/compat
 
 test-compat-all: $(VENV)/.dev  ## The same, with every fixture migrated to every policy
-	$(PYTHON) tests/compat/environment.py $(VENV)/compat
-	POLICYTOOL_COMPAT=$(VENV)/compat/bin/python POLICYTOOL_COMPAT_TARGETS=all $(BIN)/python -m pytest -m compat tests/compat
+	$(PYTHON) tests/compat/environment.py $(COMPAT)
+	POLICYTOOL_COMPAT=$(COMPAT)/bin/python POLICYTOOL_COMPAT_TARGETS=all $(BIN)/python -m pytest -m compat tests/compat
 
 test-min:  ## Run the fast tests with the lowest versions of every dependency
 	$(PYTHON) -m venv --clear $(VENV)-min
@@ -60,8 +63,8 @@ test-min:  ## Run the fast tests with the lowest versions of every dependency
 	$(VENV)-min/bin/python -m pytest
 
 bench: $(VENV)/.dev  ## Measure speed and memory against Keras' own loader
-	$(PYTHON) tests/compat/environment.py $(VENV)/compat
-	$(BIN)/python tests/bench/run.py --keras $(VENV)/compat/bin/python --write docs/benchmarks.md
+	$(PYTHON) tests/compat/environment.py $(COMPAT)
+	$(BIN)/python tests/bench/run.py --keras $(COMPAT)/bin/python --write docs/benchmarks.md
 
 fixtures:  ## Write every fixture again with its own release and compare the recorded truth
 	$(PYTHON) fixtures/generate.py --venvs $(VENVS) --check

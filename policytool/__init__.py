@@ -7,8 +7,9 @@ policytool: audits and converts the dtype policies of saved Keras and TensorFlow
     >>> [(finding.rule, finding.path) for finding in policytool.audit("model.h5").findings]
     >>> policytool.migrate("model.h5", to="mixed_bfloat16").target
     >>> policytool.diff("model.h5", "model.keras").differs
+    >>> policytool.check("model.h5", to="mixed_float16").passed
 
-Nothing here imports TensorFlow or Keras, and nothing from the file is executed.
+Nothing here imports TensorFlow or Keras, and nothing from the file is executed; ``check`` has a process of its own for that.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ if TYPE_CHECKING:
 
     from policytool.comparison import Comparison
     from policytool.finding import Audited
+    from policytool.measurement.checks import Check
     from policytool.model import Model
     from policytool.operations.migration import Migration
 
-__all__ = ["audit", "diff", "inspect", "migrate"]
+__all__ = ["audit", "check", "diff", "inspect", "migrate"]
 
 
 def inspect(path: str | os.PathLike[str]) -> Model:
@@ -113,3 +115,45 @@ def diff(a: str | os.PathLike[str], b: str | os.PathLike[str], *, values: bool =
     from policytool.operations import comparison
 
     return comparison.diff(fspath(a), fspath(b), values=values, layer=layer)
+
+
+def check(
+    model: str | os.PathLike[str],
+    other: str | os.PathLike[str] | None = None,
+    *,
+    to: str | None = None,
+    assignments: Mapping[str, str] | None = None,
+    inputs: str | os.PathLike[str] | None = None,
+    tolerance: float | None = None,
+    gradients: bool = False,
+    trust: bool = False,
+    python: str | None = None,
+) -> Check:
+    """
+    Run a saved model in float32 and under a policy, or two saved models, and return how far every layer is off, as ``policytool check`` shows it.
+
+    :param other: a second file, which is the candidate then; the first is the reference
+    :param to: the candidate's policy; None for the file as it is
+    :param assignments: layer path, or regular expression that matches one in full, to policy
+    :param inputs: a ``.npz`` or ``.npy`` file; None for synthetic inputs
+    :param tolerance: the relative error that outputs and layers may have; None for what their dtypes explain
+    :param gradients: whether to make a backward step too
+    :param trust: whether code that a file holds may run
+    :param python: the interpreter that has TensorFlow; None for this one
+    :raises policytool.errors.ModelFileError: for what cannot be read or run
+    :raises policytool.errors.WorkerError: where TensorFlow is missing, or cannot run the models
+    :raises policytool.errors.UsageError: for policies and patterns that do not exist
+    """
+    from os import fspath
+    from pathlib import Path
+
+    from policytool.checking.tolerances import Given, Tolerances
+    from policytool.operations import checks
+
+    wanted = checks.Wanted(
+        candidate=checks.options(to, assignments or {}),
+        inputs=Path(inputs) if inputs is not None else None,
+        gradients=gradients,
+        tolerances=Tolerances(given=(Given(pattern=None, value=tolerance),) if tolerance is not None else ()),
+    )
+    return checks.checked(fspath(model), fspath(other) if other is not None else None, wanted, python=python, trust=trust)

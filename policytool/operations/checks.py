@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from collections import Counter
 from contextlib import ExitStack
@@ -9,20 +10,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool import dtypes, opaque
+from policytool import discovery, dtypes, opaque
 from policytool.checking import answers, recorded
 from policytool.checking.tolerances import Tolerances
 from policytool.errors import ModelFileError, UsageError, WorkerError
 from policytool.measurement.checks import Check, Note, Side
 from policytool.measurement.devices import Device, device
 from policytool.operations import prepared
-from policytool.planning.options import Options, Outputs
+from policytool.planning.options import Options, Outputs, assignment, checked_policy
+from policytool.workers import Interpreter, Worker
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from policytool.discovery import Input
     from policytool.operations.prepared import Prepared
     from policytool.reading import Analysis
-    from policytool.workers import Worker
 
 FLOAT32: Final = "float32"
 FLOAT64: Final = "float64"
@@ -91,6 +94,22 @@ def check(model: Input, other: Input | None, wanted: Wanted, tools: Tools) -> Ch
         if other is None:
             _check_differ(model, sides, wanted)
         return _run((model, other or model), (sides[0], sides[1]), second, wanted, tools)
+
+
+def options(to: str | None, assignments: Mapping[str, str]) -> Options:
+    """
+    Return what a candidate's policies are to be.
+
+    :raises UsageError: for policies that do not exist.
+    """
+    pairs = tuple(assignment(f"{pattern}={name}") for pattern, name in assignments.items())
+    return Options(to=checked_policy(to, "to") if to is not None else None, assignments=pairs)
+
+
+def checked(model: str, other: str | None, wanted: Wanted, *, python: str | None = None, trust: bool = False) -> Check:
+    """Do the same as :func:`check`, with a child process for this call alone."""
+    with Worker(Interpreter(python=python or sys.executable)) as worker:
+        return check(discovery.one(model), discovery.one(other) if other is not None else None, wanted, Tools(worker=worker, trust=trust))
 
 
 def devices(worker: Worker) -> tuple[Device, ...]:

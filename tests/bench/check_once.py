@@ -9,6 +9,7 @@ the seconds of the two ``predict`` calls and of the check, each measured in turn
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import os
 import resource
