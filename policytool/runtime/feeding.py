@@ -114,6 +114,8 @@ class _Feeder:
             rows = self.batch_size if self.fixed is not None else 1
             try:
                 call(self._packed(self._drawn(recipes, size, 0, rows)))
+            except self.library.tf.errors.ResourceExhaustedError:
+                raise  # a larger size would not help
             except (ValueError, TypeError, self.library.tf.errors.OpError) as error:
                 failed = error
                 continue

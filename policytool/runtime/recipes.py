@@ -8,6 +8,7 @@ import numpy as np
 
 from .library import below, paths
 from .reaching import CHANGED, WHOLE, Reached, ids, is_operation, kinds, takes_ids
+from .slots import are_ids
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Sequence
@@ -58,14 +59,26 @@ def recipe(slot: Slot, reached: Sequence[Reached] | None, model: Any, few: int |
     many ids there are where no layer says it.
     """
     found = _everything(model) if reached is None else reached
-    made = _of_dtype(slot, found, sure=reached is not None, few=few)
+    made = _of_dtype(slot, found, model if reached is None else None, few)
     for one in found if reached is not None else ():
         if one.way == WHOLE and "Masking" in kinds(one.layer):
             made.padding = float(one.layer.mask_value)
         elif one.way == WHOLE and getattr(one.layer, "mask_zero", False):
             made.padding = 0.0
-    if made.padding is not None:
-        made.how += ", and {:g} where a sequence has ended".format(made.padding)
+    return made if made.padding is None else _padded(made, made.padding)
+
+
+def _padded(made: Recipe, padding: float) -> Recipe:
+    """Return a recipe whose values are none that mean the end of a sequence, where there are others."""
+    draw = made.draw
+    other = padding if made.limit is not None and made.limit[0] == 1 else padding + 1
+
+    def kept(random: Any, shape: Sequence[int]) -> Any:
+        values = draw(random, shape)
+        return np.where(values == padding, np.asarray(other, dtype=values.dtype), values)
+
+    made.draw = kept
+    made.how += ", and {:g} where a sequence has ended".format(padding)
     return made
 
 
@@ -73,16 +86,19 @@ def _everything(model: Any) -> list[Reached]:
     return [Reached(layer, CHANGED, ids(layer)) for _, layer in paths(model) if takes_ids(layer) or not below(layer)] if model is not None else []
 
 
-def _of_dtype(slot: Slot, found: Sequence[Reached], *, sure: bool, few: int | None) -> Recipe:
+def _of_dtype(slot: Slot, found: Sequence[Reached], unknown: Any, few: int | None) -> Recipe:
+    """Return how an input of a dtype is drawn; ``unknown`` is a model of which nobody knows what its inputs come to."""
+    sure = unknown is None
     if slot.dtype == "string":
         return _words(found)
     if slot.dtype == "bool":
         return _flags(slot)
     is_integer = "int" in slot.dtype
-    takers = [one for one in found if one.count is not None and (is_integer or (sure and _carries_ids(slot, one)))]
+    may = is_integer or (not sure and slot.shape is not None and are_ids(slot.shape, unknown))
+    takers = [one for one in found if one.count is not None and (may or (sure and _carries_ids(slot, one)))]
     if takers:
         return _ids(slot, takers, sure=sure)
-    if is_integer and "mask" in slot.name.lower():
+    if is_integer and _is_mask(slot):
         return _flags(slot)
     lookup = _first(found, "IntegerLookup")
     if lookup is not None and is_integer:
@@ -130,11 +146,17 @@ def _pixels() -> Recipe:
 
 
 def _flags(slot: Slot) -> Recipe:
-    if "mask" in slot.name.lower() and slot.shape is not None and len(slot.shape) == _SEQUENCE_RANK:
-        made = Recipe("a mask: 1", lambda _, shape: np.ones(shape, dtype="int64"))
+    if not _is_mask(slot):
+        return Recipe("flags", lambda random, shape: random.randint(0, 2, size=shape))
+    made = Recipe("a mask: 1", lambda _, shape: np.ones(shape, dtype="int64"))
+    if slot.shape is not None and len(slot.shape) == _SEQUENCE_RANK:
         made.padding = 0.0
-        return made
-    return Recipe("flags", lambda random, shape: random.randint(0, 2, size=shape))
+    return made
+
+
+def _is_mask(slot: Slot) -> bool:
+    """Return whether an input is called a mask: random bits, or numbers, are none that a model was made for."""
+    return "mask" in slot.name.lower()
 
 
 def _numbers(layer: Any) -> Recipe:

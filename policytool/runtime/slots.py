@@ -92,6 +92,18 @@ def graph(model: Any) -> Any:
     return None
 
 
+def are_ids(shape: Sequence[int | None], model: Any) -> bool:
+    """
+    Return whether an input of a shape may hold ids, for all that a model tells that is no graph.
+
+    It does where an Embedding was built with that shape, or where none tells what it was built with: numbers of ids do no harm in other layers.
+    """
+    tables = [layer for _, layer in paths(model) if any(one.__name__ == "Embedding" for one in type(layer).__mro__)]
+    built = [_built_with(layer) for layer in tables]
+    known = [list(one)[1:] for one in built if isinstance(one, (list, tuple))]
+    return len(shape) <= _IDS_RANK and bool(tables) and (not known or list(shape)[1:] in known)
+
+
 def _declared(model: Any) -> Any:
     one = graph(model)
     if one is None:
@@ -132,18 +144,11 @@ def _shaped(shapes: Any, model: Any) -> Any:
     if hasattr(shapes, "as_list"):
         shapes = shapes.as_list()
     if isinstance(shapes, (list, tuple)) and all(size is None or isinstance(size, int) for size in shapes):
-        dtype = "int32" if len(shapes) <= _IDS_RANK and _are_ids(shapes, model) else str(getattr(model, "variable_dtype", None) or "float32")
+        dtype = "int32" if are_ids(shapes, model) else str(getattr(model, "variable_dtype", None) or "float32")
         return Slot("", [None, *shapes[1:]], dtype)
     if isinstance(shapes, dict):
         return {key: _shaped(one, model) for key, one in shapes.items()}
     return [_shaped(one, model) for one in shapes]
-
-
-def _are_ids(shape: Sequence[int | None], model: Any) -> bool:
-    tables = [layer for _, layer in paths(model) if any(one.__name__ == "Embedding" for one in type(layer).__mro__)]
-    built = [_built_with(layer) for layer in tables]
-    known = [list(one)[1:] for one in built if isinstance(one, (list, tuple))]
-    return bool(tables) and (not known or list(shape)[1:] in known)
 
 
 def _built_with(layer: Any) -> Any:
