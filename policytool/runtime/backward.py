@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from . import losses, scaling
-from .gradients import FIELDS, merged, trainable
+from .gradients import FIELDS, Reducer, merged, trainable
 from .library import Refused, sentence
 from .stepping import Step, quiet
 
@@ -73,13 +73,17 @@ class _Trials:
         self.done: dict[float, tuple[float, Any]] = {}
         """Scale to the candidate's loss and the reductions, a row for each variable that has a gradient."""
         self.sides = sides
+        self.reducer = Reducer(library)
         forward = Step(library, *sides[0])
-        outputs = [forward.run(forward.forward, batch) for batch in batches]
+        outputs = [forward.outputs(batch) for batch in batches]
         self.parts = _parts(library, sides[0][0], outputs[0], wanted)
         self.batches = self._prepared(batches, outputs, wanted["seed"])
 
     def finite(self, scale: float) -> bool:
-        """Return whether every gradient is finite whose reference is."""
+        """Return whether every gradient is finite whose reference is; what overflows under a scale does so under every higher one."""
+        known = {other: not table[:, _OVERFLOW].any() for other, (_, table) in self.done.items()}
+        if any(other <= scale and not fine for other, fine in known.items()):
+            return False
         return not self.at(scale)[1][:, _OVERFLOW].any()
 
     def lost(self, scale: float) -> float:
@@ -92,11 +96,11 @@ class _Trials:
         if scale not in self.done:
             self.step("gradients with loss scale {:g}".format(scale))
             tensor = self.library.tf.constant(scale, self.library.tf.float32)
-            found = [self.scaled.run(self.scaled.compared, tensor, *batch) for batch in self.batches]
-            table = found[0][1].numpy()
+            found = [self._measured(tensor, *batch) for batch in self.batches]
+            table = found[0][1]
             for _, more in found[1:]:
-                table = merged(table, more.numpy())
-            self.done[scale] = float(np.mean([loss.numpy() for loss, _ in found])), table
+                table = merged(table, more)
+            self.done[scale] = float(np.mean([loss for loss, _ in found])), table
         return self.done[scale]
 
     @property
@@ -117,6 +121,15 @@ class _Trials:
             "trials": [{"scale": scale, "loss": self.done[scale][0], "values": self.done[scale][1].tolist()} for scale in sorted(self.done)],
         }
 
+    def _measured(self, scale: Any, inputs: Any, targets: Any, references: Sequence[Any]) -> tuple[float, Any]:
+        """Return the candidate's loss on a batch, and the reductions."""
+        loss, found = self.scaled.gradients(scale, inputs, targets)
+        rows = []
+        for variable, true, one in zip(self.scaled.variables, references, found):
+            if true is not None:
+                rows.append(self.reducer.reduced(true, one, scale, str(variable.flow)).numpy())
+        return loss, np.array(rows).reshape(-1, len(FIELDS))
+
     def _prepared(self, batches: Sequence[Any], outputs: Sequence[Any], seed: int) -> list[tuple[Any, Any, Any]]:
         """Return inputs, targets and the reference's gradients for each batch; with mean squared error where the recorded loss does not take the outputs."""
         try:
@@ -136,17 +149,17 @@ class _Trials:
         self.plain, self.scaled = (Step(self.library, model, variables) for model, variables in self.sides)  # a function that failed once is of no more use
         for side in (self.plain, self.scaled):
             losses.compiled(self.library, side.model, outputs[0], self.parts)
-        prepared, values = [], []
+        prepared, values, one = [], [], self.library.tf.constant(1.0)
         for number, (batch, output) in enumerate(zip(batches, outputs)):
             random = np.random.RandomState(1000 * seed + number)
-            targets = [self.library.tf.constant(losses.drawn(part, one, random)) for part, one in zip(self.parts, nest.flatten(output))]
+            targets = [self.library.tf.constant(losses.drawn(part, tensor, random)) for part, tensor in zip(self.parts, nest.flatten(output))]
             nested = nest.pack_sequence_as(output, targets)
-            loss, found = self.plain.run(self.plain.plain, batch, nested)
-            values.append(float(loss.numpy()))
+            loss, found = self.plain.gradients(one, batch, nested)
+            values.append(loss)
             prepared.append((batch, nested, found))
         self.loss = float(np.mean(values))
         self.connected = [one is not None for one in prepared[0][2]]
-        self.random = self.plain.drawing(*prepared[0][:2])
+        self.random = self.plain.drawing(one, *prepared[0][:2])
         return prepared
 
 
@@ -159,6 +172,8 @@ def _scaled(trials: _Trials, recorded: Any, rule: dict[str, Any]) -> dict[str, A
         return {}  # no scale makes them finite
     lowest, highest = scaling.ranged(trials.finite, trials.lost)
     scale, skipped = scaling.settled(trials.finite, rule) if highest is not None else (None, 0)
+    if scale is not None:
+        trials.at(scale)
     return {"dynamic": {**rule, "scale": scale, "skipped": skipped}, "search": {"lowest": lowest, "highest": highest}}
 
 

@@ -90,13 +90,37 @@ def unscaled(library: Library, gradient: Any, scale: Any) -> Any:
     return tf.cast(gradient, tf.float32) / scale if gradient.dtype.size < tf.float32.size else gradient / tf.cast(scale, gradient.dtype)
 
 
-def reduced(tf: Any, reference: Any, scaled: Any, given: Any, kind: str) -> Any:
+class Reducer:
     """
-    Return the reductions over one variable, as a float64 vector in the order of FIELDS.
+    Reduces gradients on the device, one variable after the other, traced once for each pair of dtypes and for all sizes.
 
-    ``scaled`` is the candidate's gradient before it is unscaled and ``given`` after that, ``kind`` the dtype in which it flowed. Squares are of values
-    relative to the largest reference: gradients are small, and in float32 the squares of what is below 1e-19 are zero.
+    As a part of the step it would be optimised for each of hundreds of variables: for EfficientNetV2-B0 that was measured to take 30 s, and twice the memory.
     """
+
+    def __init__(self, library: Library) -> None:
+        self.library = library
+        self._traced: dict[Any, Any] = {}
+
+    def reduced(self, reference: Any, scaled: Any, scale: Any, kind: str) -> Any:
+        """Return the reductions over one variable, as a float64 vector in the order of FIELDS; ``kind`` is the dtype in which the gradient flowed."""
+        tf, key = self.library.tf, (reference.dtype, scaled.dtype)
+        if key not in self._traced:
+            specs = [tf.TensorSpec([None], dtype) for dtype in key] + [tf.TensorSpec([], tf.float32)] * 2
+            self._traced[key] = tf.function(self._reduced, input_signature=specs, autograph=False)
+        return self._traced[key](reference, scaled, scale, tf.constant(_normal(kind), tf.float32))
+
+    def _reduced(self, reference: Any, scaled: Any, scale: Any, normal: Any) -> Any:
+        return _reduced(self.library.tf, reference, (scaled, unscaled(self.library, scaled, scale)), normal)
+
+
+def _reduced(tf: Any, reference: Any, candidate: tuple[Any, Any], normal: Any) -> Any:
+    """
+    Return the reductions of a candidate's gradient before and after it is unscaled; ``normal`` is the smallest normal number where it flowed.
+
+    Squares are of values relative to the largest reference: gradients are small, and in float32 the squares of what is below 1e-19 are zero.
+    """
+    scaled, given = candidate
+    reference = tf.cast(reference, tf.float32) if reference.dtype.size < tf.float32.size else reference
     wide, got = tf.cast(scaled, reference.dtype), tf.cast(given, reference.dtype)
     defined = tf.math.is_finite(reference)
     nonzero = tf.logical_and(defined, tf.not_equal(reference, 0))
@@ -118,7 +142,7 @@ def reduced(tf: Any, reference: Any, scaled: Any, given: Any, kind: str) -> Any:
         _count(tf, nonzero),
         _count(tf, lost),
         _count(tf, tf.logical_and(defined, tf.logical_not(finite))),
-        _count(tf, tf.logical_and(defined, tf.logical_and(size > 0, size < _normal(kind)))),
+        _count(tf, tf.logical_and(defined, tf.logical_and(size > 0, size < tf.cast(normal, size.dtype)))),
         squares(true - got, both),
         squares(true, both),
         squares(true, lost),
@@ -139,9 +163,9 @@ def _count(tf: Any, true: Any) -> Any:
 
 
 def _largest(tf: Any, values: Any) -> Any:
-    return tf.reduce_max(tf.concat([tf.reshape(values, [-1]), tf.zeros([1], values.dtype)], 0))  # an empty variable has none
+    return tf.maximum(tf.reduce_max(values), 0)  # of an empty variable it is the lowest number there is
 
 
 def _normal(dtype: str) -> float:
     """Return the smallest normal number of a float dtype."""
-    return 2.0**-14 if dtype == "float16" else float(np.finfo("float64" if dtype == "float64" else "float32").tiny)  # bfloat16 has float32's range
+    return 2.0**-14 if dtype == "float16" else float(np.finfo("float32").tiny)  # bfloat16's is the same, and float64 has none to speak of

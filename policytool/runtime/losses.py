@@ -36,7 +36,7 @@ _ALIASES = {
 """Short names that ``compile`` takes, and that not every release has among its losses."""
 
 _TARGETS = {
-    "classes": ("sparse_categorical_crossentropy",),
+    "classes": ("circle", "sparse_categorical_crossentropy"),
     "one-hot": ("categorical_crossentropy", "categorical_focal_crossentropy", "categorical_generalized_cross_entropy", "categorical_hinge"),
     "distribution": ("kl_divergence",),
     "binary": ("binary_crossentropy", "binary_focal_crossentropy", "dice", "hinge", "squared_hinge", "tversky"),
@@ -108,7 +108,7 @@ def parts(library: Library, names: Sequence[str], outputs: Sequence[Any], wanted
             substitute(library, part, why)
         elif spelled is not None:  # an output that the recorded loss leaves out has none
             try:
-                part.take(*_built(library, spelled), "recorded")
+                part.take(*built(library, spelled), "recorded")
             except Unbuildable as error:
                 substitute(library, part, str(error))
     return found
@@ -144,7 +144,7 @@ def compiled(library: Library, model: Any, outputs: Any, found: Sequence[Part]) 
     losses: Any = [part.loss for part in found]
     weights: Any = [1.0 if part.weight is None else part.weight for part in found]
     if len(found) == 1:
-        losses, weights = losses[0], weights[:1] if library.family == KERAS3 else weights[0]
+        losses, weights = losses[0], weights[0]
     elif isinstance(outputs, dict):
         losses, weights = (library.tf.nest.pack_sequence_as(outputs, one) for one in (losses, weights))
     if all(part.weight is None for part in found):
@@ -164,26 +164,12 @@ def total(library: Library, model: Any, inputs: Any, targets: Any, outputs: Any)
     return model.compiled_loss(targets, outputs, None, regularization_losses=model.losses)  # what ``compute_loss`` is from TF 2.9 on
 
 
-def _spread(spelled: Any, names: Sequence[str]) -> list[Any]:
-    """Return what each output has of a recorded loss, or of recorded weights: one for all, one for each, or by name."""
-    if isinstance(spelled, dict) and spelled.get("class_name") == "__tuple__":  # Keras 3's way to write one
-        spelled = spelled.get("items")
-    if isinstance(spelled, dict) and "class_name" not in spelled:
-        unknown = sorted(set(spelled) - set(names))
-        if unknown:
-            text = "the recorded loss names outputs that the model has not: {}"
-            raise Unbuildable(text.format(", ".join(unknown[:5])))
-        return [spelled.get(name) for name in names]
-    if isinstance(spelled, (list, tuple)):
-        if len(spelled) != len(names):
-            text = "the file records {} losses or weights, and the model has {} outputs"
-            raise Unbuildable(text.format(len(spelled), len(names)))
-        return list(spelled)
-    return [spelled] * len(names)
+def built(library: Library, spelled: Any) -> tuple[Any, str]:
+    """
+    Return a recorded loss, a function or an object, and its name.
 
-
-def _built(library: Library, spelled: Any) -> tuple[Any, str]:
-    """Return a recorded loss and its name."""
+    :raises Unbuildable: for what the library does not have, or what is more than a name and plain values.
+    """
     name, config = spelled, None
     if isinstance(spelled, dict):
         name, config = spelled.get("class_name"), spelled.get("config")
@@ -200,6 +186,24 @@ def _built(library: Library, spelled: Any) -> tuple[Any, str]:
         text = "{} has no loss {}; a custom one is named with --custom-objects"
         raise Unbuildable(text.format(library.versions["library"], name[:100]))
     return (_instance(library, found, config or {}), short) if inspect.isclass(found) else (found, short)
+
+
+def _spread(spelled: Any, names: Sequence[str]) -> list[Any]:
+    """Return what each output has of a recorded loss, or of recorded weights: one for all, one for each, or by name."""
+    if isinstance(spelled, dict) and spelled.get("class_name") == "__tuple__":  # Keras 3's way to write one
+        spelled = spelled.get("items")
+    if isinstance(spelled, dict) and "class_name" not in spelled:
+        unknown = sorted(set(spelled) - set(names))
+        if unknown:
+            text = "the recorded loss names outputs that the model has not: {}"
+            raise Unbuildable(text.format(", ".join(unknown[:5])))
+        return [spelled.get(name) for name in names]
+    if isinstance(spelled, (list, tuple)):
+        if len(spelled) != len(names):
+            text = "the file records {} losses or weights, and the model has {} outputs"
+            raise Unbuildable(text.format(len(spelled), len(names)))
+        return list(spelled)
+    return [spelled] * len(names)
 
 
 def _instance(library: Library, found: Any, config: Any) -> Any:

@@ -14,7 +14,7 @@ import inspect
 from typing import TYPE_CHECKING
 
 from . import losses
-from .gradients import FIELDS, flow, reduced, unscaled
+from .gradients import flow
 from .library import KERAS2, paths
 
 if TYPE_CHECKING:
@@ -36,10 +36,24 @@ class Step:
         self.variables = variables
         autograph = library.family == KERAS2  # as in ``fit``: classes of Keras 2 may branch on tensors, and Keras 3 converts nothing
         self.forward = library.tf.function(self._outputs, autograph=autograph)
-        self.plain = library.tf.function(self._plain, autograph=autograph)
-        self.compared = library.tf.function(self._compared, autograph=autograph)
+        self.backward = library.tf.function(self._differentiated, autograph=autograph)
 
-    def run(self, traced: Any, *arguments: Any) -> Any:
+    def outputs(self, inputs: Any) -> Any:
+        """Return what the model makes of a batch in training: tensors, or nothing but their dtypes and shapes where tracing tells them."""
+        found = self.forward.get_concrete_function(inputs).structured_outputs
+        known = all(tensor.shape.is_fully_defined() for tensor in self.library.tf.nest.flatten(found))
+        return found if known else self._run(self.forward, inputs)
+
+    def gradients(self, scale: Any, inputs: Any, targets: Any) -> tuple[float, list[Any]]:
+        """Return the loss, and the gradients of the loss times the scale as vectors; None for what it does not depend on."""
+        loss, found = self._run(self.backward, scale, inputs, targets)
+        return float(loss.numpy()), found
+
+    def drawing(self, *arguments: Any) -> list[str]:
+        """Return the kinds of ops that draw numbers in a step."""
+        return _drawing(self.backward.get_concrete_function(*arguments).graph)
+
+    def _run(self, traced: Any, *arguments: Any) -> Any:
         """Return what a traced function makes of the arguments, and put back what it changed."""
         own = {id(getattr(variable.raw, "_variable", variable.raw)) for variable in self.variables}
         graph = traced.get_concrete_function(*arguments).graph
@@ -49,10 +63,6 @@ class Step:
         finally:
             for variable, value in kept:
                 variable.assign(value)
-
-    def drawing(self, *arguments: Any) -> list[str]:
-        """Return the ops that draw numbers for a plain step."""
-        return _drawing(self.plain.get_concrete_function(*arguments).graph)
 
     def _outputs(self, inputs: Any) -> Any:
         expects = getattr(self.model, "_expects_training_arg", True)
@@ -66,19 +76,8 @@ class Step:
         found = tape.gradient(scaled, [variable.raw for variable in self.variables])
         for variable, gradient in zip(self.variables, found):
             variable.flow = None if gradient is None else flow(gradient)
-        return tf.reduce_mean(tf.cast(loss, tf.float32)), [None if one is None else tf.convert_to_tensor(one) for one in found]
-
-    def _plain(self, inputs: Any, targets: Any) -> tuple[Any, list[Any]]:
-        return self._differentiated(1.0, inputs, targets)
-
-    def _compared(self, scale: Any, inputs: Any, targets: Any, references: Sequence[Any]) -> tuple[Any, Any]:
-        tf = self.library.tf
-        loss, found = self._differentiated(scale, inputs, targets)
-        rows = []
-        for variable, true, scaled in zip(self.variables, references, found):
-            if true is not None and scaled is not None:
-                rows.append(reduced(tf, true, scaled, unscaled(self.library, scaled, scale), str(variable.flow)))
-        return loss, tf.stack(rows) if rows else tf.zeros([0, len(FIELDS)], tf.float64)
+        vectors = [None if one is None else tf.reshape(tf.convert_to_tensor(one), [-1]) for one in found]  # of an embedding there are slices
+        return tf.reduce_mean(tf.cast(loss, tf.float32)), vectors
 
 
 @contextlib.contextmanager

@@ -6,7 +6,8 @@ same weights; ``files`` are the paths of a reference and of a candidate instead;
 its ``result`` or what it was ``refused`` with, whether every variable has ``kept`` its value and every layer its ``call``, and how often a step was traced.
 
 A job with ``train`` also gets the loss scale at which the library's own optimizer arrives in that many steps. One with ``reference`` and ``scaled``, two
-lists of numbers, gets the reductions of one variable alone.
+lists of numbers, gets the reductions of one variable alone. One with ``spelled``, a list of losses as files record them, gets for each what it comes to on
+class probabilities; with none it gets them for every class that the library has.
 """
 
 from __future__ import annotations
@@ -134,8 +135,24 @@ class Live:
     def reduced(self, job: dict[str, Any]) -> list[float]:
         """Return the reductions of a gradient that flowed in float16, under a scale."""
         reference, scaled = self.tf.constant(job["reference"], "float32"), self.tf.cast(self.tf.constant(job["scaled"], "float16"), "float32")
-        given = gradients.unscaled(self.library, scaled, self.tf.constant(job["scale"], "float32"))
-        found: list[float] = gradients.reduced(self.tf, reference, scaled, given, "float16").numpy().tolist()
+        vector = gradients.Reducer(self.library).reduced(reference, scaled, self.tf.constant(job["scale"], "float32"), "float16")
+        found: list[float] = vector.numpy().tolist()
+        return found
+
+    def losses(self, spelled: list[Any]) -> dict[str, Any]:
+        """Return what kind of targets each loss has, and what it comes to; an error where it takes no class probabilities."""
+        outputs = self.tf.nn.softmax(np.random.RandomState(1).standard_normal((SIZE, 4)).astype("float32"))
+        every = [name for name, one in vars(self.keras.losses).items() if isinstance(one, type) and hasattr(one, "get_config") and name != "Loss"]
+        found = {}
+        for one in spelled or [{"class_name": name, "config": getattr(self.keras.losses, name)().get_config()} for name in every]:
+            part = losses.Part("out")
+            part.take(*losses.built(self.library, one), "recorded")
+            try:
+                value = part.loss(losses.drawn(part, outputs, np.random.RandomState(2)), outputs)
+            except (TypeError, ValueError) as error:
+                found[str(part.name)] = [part.targets, str(error)]
+            else:
+                found[str(part.name)] = [part.targets, float(np.mean(value))]
         return found
 
 
@@ -148,6 +165,8 @@ def done(live: Live, job: dict[str, Any]) -> dict[str, Any]:
     """Do one job."""
     if "scaled" in job:
         return {"values": live.reduced(job), "fields": list(gradients.FIELDS)}
+    if "spelled" in job:
+        return {"losses": live.losses(job["spelled"])}
     traced: list[Any] = []
     plain = stepping.Step._differentiated  # noqa: SLF001 - what is traced
 

@@ -56,6 +56,8 @@ CROSSENTROPY: Final = {"class_name": "CategoricalCrossentropy", "config": {"redu
 
 JOBS: Final[dict[str, Job]] = {
     "awkward": {"reference": AWKWARD, "scaled": [4 * value for value in MET], "scale": 4.0},
+    "every loss": {"spelled": []},
+    "short names": {"spelled": ["mse", "MAE", "mape", "msle", "bce", "kld", "logcosh", {"class_name": "function", "config": "hinge"}]},
     "float32": {"model": "dropping", "policy": "float32", "wanted": wanted(recorded=fixed(128.0))},
     "bfloat16": {"model": "dropping", "policy": "mixed_bfloat16", "wanted": wanted(recorded=fixed(128.0))},
     "plain": {"model": "dropping", "policy": "mixed_float16", "wanted": wanted(recorded=fixed(128.0))},
@@ -136,7 +138,7 @@ def test_reductions_are_numpys(answers: dict[str, Any]) -> None:
     assert found == pytest.approx({name: float(value) for name, value in expected.items()}, rel=1e-6)
 
 
-@pytest.mark.parametrize("name", [name for name in JOBS if name != "awkward"])
+@pytest.mark.parametrize("name", [name for name, job in JOBS.items() if "model" in job])
 def test_no_variable_changes_and_no_scale_costs_a_trace(answers: dict[str, Any], name: str) -> None:
     """Weights, moving statistics and states are what they were; each model is traced once, however many scales are tried."""
     assert answers[name]["kept"]
@@ -246,6 +248,17 @@ def test_mean_squared_error_stands_in_and_why_is_told(answers: dict[str, Any], n
     assert output.loss == "MeanSquaredError"
     assert output.why is not None
     assert told in output.why
+
+
+def test_every_loss_of_the_library_has_targets_that_fit(answers: dict[str, Any]) -> None:
+    """Each is built from its own config and is finite on class probabilities; CTC alone takes other outputs."""
+    found = answers["every loss"]["losses"]
+    assert {"MeanSquaredError", "SparseCategoricalCrossentropy", "KLDivergence", "Poisson"} <= set(found)
+    assert [name for name, (_, value) in found.items() if not isinstance(value, float) or not math.isfinite(value)] in ([], ["CTC"])
+    kinds = {kind for kind, _ in found.values()}
+    assert kinds == {"classes", "one-hot", "distribution", "binary", "counts", "positive", "normal"}
+    assert all(math.isfinite(value) for _, value in answers["short names"]["losses"].values())
+    assert {"mean_squared_error", "binary_crossentropy", "log_cosh", "hinge"} <= set(answers["short names"]["losses"])
 
 
 def test_a_frozen_model_has_nothing_to_scale(answers: dict[str, Any]) -> None:
