@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 _RANDOM = ("Random", "Multinomial", "ParameterizedTruncatedNormal", "TruncatedNormal")
 """What the types of ops begin with that give other values at every run: both graphs have to share them."""
 
+AHEAD = 2
+"""How many tensors either graph may run ahead of the comparisons."""
+
+_UNABLE = ("Enter", "Exit", "Merge", "NextIteration", "Switch")
+"""Ops that belong to a loop or branch of TF 1."""
+
 _ROWS = 2
 """The rank of an output with one value for each class."""
 
@@ -139,13 +145,15 @@ class _Pair:
         copied = {name: graph.capture(one) for name, one in self.state.copied.items()}
         self._imported(graph, self.other, {**given, **captured, **copied, **shared}, CANDIDATE)
         watched = scopes.watched(ops, tensors, {REFERENCE + "/" + name for name in self.changes.names}, inner)
-        vectors, counts = [], []
+        vectors, counts, sources = [], [], []
         self.calls, self.outputs = [], []
         for (scope, one), depth in zip(watched, scopes.depth_of(ops, watched)):
             name = scopes.own(one.name)
             other = graph.get_tensor_by_name(CANDIDATE + "/" + self.changes.rounded.get(name, name))
-            self.calls.append(_call(scope, one, other, graph.get_tensor_by_name(CANDIDATE + "/" + name).op, depth))
+            sources.append((one.op, graph.get_tensor_by_name(CANDIDATE + "/" + name).op))
+            self.calls.append(_call(scope, one, other, sources[-1][1], depth))
             vectors.append(self._vector(one, other))
+        _keep_in_step(sources, [vector.op for vector in vectors])
         for name, tensor in entries.outputs(self.signature):
             one, other = (given[tensor.name] if tensor.name in given else graph.get_tensor_by_name(side + "/" + tensor.name) for side in (REFERENCE, CANDIDATE))
             self.outputs.append({"name": name, **_tensor(one, other)})
@@ -169,6 +177,14 @@ class _Pair:
                 return tf.zeros([2], tf.int64)
             one, other = (tf.argmax(side, axis=-1) for side in (one, other))
         return tf.stack([tf.reduce_sum(tf.cast(tf.equal(one, other), tf.int64)), tf.size(one, out_type=tf.int64)])
+
+
+def _keep_in_step(sources: Sequence[tuple[Any, Any]], comparisons: Sequence[Any]) -> None:
+    """Let what is to be compared wait until what stands some places before it was, so that few activations are held; ops of loops cannot wait."""
+    for pair, done in zip(sources[AHEAD:], comparisons):
+        for op in pair:
+            if op.type not in _UNABLE:
+                op._add_control_input(done)  # noqa: SLF001 - both graphs are there before anything is compared
 
 
 def _call(scope: str, one: Any, other: Any, op: Any, depth: int) -> dict[str, Any]:

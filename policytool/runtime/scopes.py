@@ -131,14 +131,17 @@ def depth_of(ops: Sequence[Any], found: Sequence[tuple[str, Any]]) -> list[int]:
     """
     ends = [tensor.op.name for _, tensor in found]
     groups: list[list[Any]] = [[] for _ in found]
+    nearest: dict[str, list[int]] = {"": []}
     after = 0
     for op in ops:
         scope = path(own(op.name))
-        common = [_common(scope, one) for one, _ in found]
-        most = max(common, default=0)
-        if most:
-            nearest = [place for place, number in enumerate(common) if number == most]
-            groups[next((place for place in nearest if place >= after), nearest[-1])].append(op)
+        if scope not in nearest:
+            common = [_common(scope, one) for one, _ in found]
+            most = max(common, default=0)
+            nearest[scope] = [place for place, number in enumerate(common) if number == most > 0]
+        places = nearest[scope]
+        if places:
+            groups[next((place for place in places if place >= after), places[-1])].append(op)
         if after < len(ends) and op.name == ends[after]:
             after += 1
     return [depths.total(group) for group in groups]
@@ -171,8 +174,7 @@ def own(name: str) -> str:
 
 def _common(one: str, other: str) -> int:
     """Return how many names two scopes begin with alike."""
-    pairs = enumerate(zip(one.split("/"), other.split("/")), 1)
-    return max((place for place, _ in itertools.takewhile(lambda pair: pair[1][0] == pair[1][1], pairs)), default=0) if one else 0
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one.split("/"), other.split("/"))))
 
 
 def _nodes(graph_def: Any) -> dict[tuple[str, str], Any]:
