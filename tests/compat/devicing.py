@@ -161,6 +161,15 @@ def graphs(_: None) -> dict[str, Any]:
     return found
 
 
+def texts(_: None) -> list[Any]:
+    """Return which ops of a function that makes texts of numbers have no kernel for GPUs: a constant text is among them."""
+    tf = opened("keras3").tf
+    concrete = tf.function(lambda x: tf.strings.join([tf.strings.as_string(x), "a text"])).get_concrete_function(tf.TensorSpec([2], tf.float32))
+    operations = concrete.graph.get_operations()
+    found: list[Any] = runtime("placing").missing(tf, operations, "gpu", {operation.name: operation.type for operation in operations})
+    return found
+
+
 def registry(_: None) -> dict[str, Any]:
     """
     Ask about every stateless op in every float dtype, and let TensorFlow place it.

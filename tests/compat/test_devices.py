@@ -125,6 +125,14 @@ def test_a_missing_kernel_is_found_wherever_it_stands(tried: Callable[[str, Any]
     assert len(found["nested"]["told"]) == 2
 
 
+def test_what_the_cpu_does_instead_is_told_apart(tried: Callable[[str, Any], Any]) -> None:
+    """Texts are made on the CPU in any dtype; a constant computes nothing, so it falls nowhere."""
+    told = {one.type: one for one in map(devices.missing, tried("texts", None))}
+    assert set(told) == {"AsString", "StringJoin"}
+    assert all(one.elsewhere and not one.in_float32 and one.layer == one.type for one in told.values())
+    assert told["AsString"].dtype == "float32"
+
+
 def test_the_registry_says_what_runs(tried: Callable[[str, Any], Any]) -> None:
     """Of every stateless op that can be traced, in four dtypes, TensorFlow places those that are not told, and no other."""
     found = tried("registry", None)
