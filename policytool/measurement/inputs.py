@@ -1,0 +1,64 @@
+"""What both models were fed with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Kind(StrEnum):
+    """Where inputs are from."""
+
+    GIVEN = "given"
+    """The user's own (``--inputs``)."""
+
+    SYNTHETIC = "synthetic"
+    """Drawn at random, in the range of what the layers that they come to take."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Input:
+    """One input of the model, or of a signature."""
+
+    name: str
+    shape: tuple[int | None, ...] | None
+    """With the batch first; None for a dimension that differs from batch to batch, and in place of all where nothing is known of it."""
+
+    dtype: str
+    how: str
+    """Where its values are from, in a few words: how they were drawn, or what they are called in the user's file."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Inputs:
+    """All of them."""
+
+    kind: Kind
+    seed: int | None
+    """What they were drawn with; None where nothing was drawn."""
+
+    batches: int
+    batch_size: int
+    inputs: tuple[Input, ...]
+    notes: tuple[str, ...] = ()
+    """What is to be said of them: arrays of the file that were passed over, a batch size that the model does not take."""
+
+
+def decoded(told: Mapping[str, Any]) -> Inputs:
+    """Return what the child told of the inputs as a value."""
+    return Inputs(
+        kind=Kind(told["kind"]),
+        seed=told["seed"],
+        batches=told["batches"],
+        batch_size=told["batch_size"],
+        inputs=tuple(_input(one) for one in told["inputs"]),
+        notes=tuple(told.get("notes", ())),
+    )
+
+
+def _input(told: Mapping[str, Any]) -> Input:
+    return Input(name=told["name"], shape=None if told["shape"] is None else tuple(told["shape"]), dtype=told["dtype"], how=told["how"])

@@ -1,0 +1,1 @@
+"""Tests of what was measured, as values."""
