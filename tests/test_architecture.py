@@ -17,7 +17,8 @@ from policytool.formats import Format
 from policytool.generations import Generation
 from policytool.planning import keep
 from policytool.planning.keep import KeepRule
-from policytool.reports import Reporter, differences, findings, plans
+from policytool.reports import Reporter, checks, differences, findings, plans
+from policytool.reports.checks import CheckReporter
 from policytool.reports.differences import DifferenceReporter
 from policytool.reports.findings import FindingReporter
 from policytool.reports.plans import PlanReporter
@@ -198,10 +199,11 @@ def test_nothing_evaluates_text() -> None:
         (plans, "REPORTER", PlanReporter, plans.PLAN_REPORTERS),
         (differences, "REPORTER", DifferenceReporter, differences.DIFFERENCE_REPORTERS),
         (findings, "REPORTER", FindingReporter, findings.FINDING_REPORTERS),
+        (checks, "REPORTER", CheckReporter, checks.CHECK_REPORTERS),
         (writers, "WRITER", Writer, writers.WRITERS),
         (keep, "RULE", KeepRule, keep.KEEP_RULES),
     ],
-    ids=["formats", "generations", "reports", "plan reports", "difference reports", "finding reports", "writers", "keep rules"],
+    ids=["formats", "generations", "reports", "plan reports", "difference reports", "finding reports", "check reports", "writers", "keep rules"],
 )
 def test_packages_list_every_member(package: ModuleType, constant: str, kind: type, listed: tuple[object, ...]) -> None:
     """Every public module of the package declares its constant, and all of them are in the package's tuple, once."""

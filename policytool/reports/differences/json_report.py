@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.comparison import Presence, Verdict
 from policytool.plan import ABSENT
+from policytool.reports._jsonwriting import strict
 from policytool.reports.differences._base import DifferenceReporter
 from policytool.version import version
 
@@ -107,9 +107,9 @@ def _change(change: Change) -> dict[str, Any]:
     """Return a change; ``a`` is missing where A says nothing, and ``b`` where B does."""
     found: dict[str, Any] = {"aspect": change.aspect.value, "key": change.key}
     if change.a is not ABSENT:
-        found["a"] = _strict(change.a)
+        found["a"] = strict(change.a)
     if change.b is not ABSENT:
-        found["b"] = _strict(change.b)
+        found["b"] = strict(change.b)
     return {**found, "spelling": change.spelling}
 
 
@@ -140,23 +140,9 @@ def _values(values: Values) -> dict[str, Any]:
         "rounded": values.rounded.value if values.rounded else None,
         "elements": values.elements,
         "differing": values.differing,
-        "largest": None if values.largest is None else _strict(values.largest),
+        "largest": None if values.largest is None else strict(values.largest),
         "reason": values.reason,
     }
-
-
-def _strict(value: Any) -> Any:  # noqa: ANN401  # whatever a config holds
-    """Return JSON values with the names of numbers that JSON lacks."""
-    match value:
-        case float() if math.isnan(value):
-            return "NaN"
-        case float() if math.isinf(value):
-            return "Infinity" if value > 0 else "-Infinity"
-        case list():
-            return [_strict(item) for item in value]
-        case dict():
-            return {key: _strict(item) for key, item in value.items()}
-    return value
 
 
 REPORTER: Final = DifferenceReporter(name="json", render=render)

@@ -1,0 +1,106 @@
+"""What the device had to say: kernels that it lacks, ops that ran elsewhere, and what the calls took in time and memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.reports._layout import Cell, Column, clean
+from policytool.reports._words import bytes_words
+from policytool.reports.checks._figures import figure, many
+from policytool.reports.checks._section import Section
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from policytool.measurement.checks import Run
+    from policytool.measurement.devices import Missing, Timing
+
+_OPS: Final = 10
+"""How many kinds of ops are shown."""
+
+_STAYS: Final = "where there is a kernel in float32, --set 'LAYER=float32' keeps a layer in it"
+_MS: Final = 1000
+
+
+def kernels(run: Run, *, everything: bool) -> Iterator[Section]:
+    """Yield the ops that no kernel was found for, and those that ran on the CPU instead, by layer."""
+    if run.missing:
+        yield _ops("missing kernels", run.missing, everything=everything)
+    if run.fallbacks:
+        yield _ops("on the CPU instead", run.fallbacks, everything=everything)
+
+
+def _ops(title: str, found: Sequence[Missing], *, everything: bool) -> Section:
+    """Return ops by layer, those alike counted."""
+    counts: dict[tuple[str, str, str, bool], int] = {}
+    for one in found:
+        key = (clean(one.layer) if one.layer is not None else "", clean(one.type), one.dtype or "", one.in_float32)
+        counts[key] = counts.get(key, 0) + 1
+    shown = list(counts.items()) if everything else list(counts.items())[:_OPS]
+    rows = [
+        (
+            Cell(text=layer or "of no layer", style="" if layer else "dim"),
+            Cell(text=op if count == 1 else f"{count:,} {op}"),
+            Cell(text=dtype, style="half"),
+            Cell(text="yes" if in_float32 else "no"),
+        )
+        for (layer, op, dtype, in_float32), count in shown
+    ]
+    more = len(counts) - len(shown)
+    return Section(
+        title=title,
+        columns=(
+            Column(title="layer", minimum=18, middle=True),
+            Column(title="op", minimum=16),
+            Column(title="dtype", minimum=8),
+            Column(title="in float32", minimum=3),
+        ),
+        rows=tuple(rows),
+        sentences=(*([f"and {more:,} more; --all-layers lists them"] if more else []), *([_STAYS] if any(one.in_float32 for one in found) else [])),
+    )
+
+
+def timing(run: Run) -> Iterator[Section]:
+    """Yield what the two models took for a batch, and the candidate's share of what the reference took."""
+    if not run.timings:
+        return
+    rows = [_timed(name, one) for name, one in run.timings.items()]
+    reference, candidate = run.timings.get("reference"), run.timings.get("candidate")
+    if reference is not None and candidate is not None:
+        rows.append(_ratio(reference, candidate))
+    how = {one.how for one in run.timings.values()}
+    counted = "as the device counts it" if how == {"device"} else "of the whole process, so an estimate" if how == {"process"} else "not counted here"
+    batch = f"latency is the median of one batch of {many(run.inputs.batch_size, 'example')}"
+    yield Section(
+        title="timing",
+        columns=tuple(Column(title=title, minimum=len(title)) for title in ("", "latency", "shortest", "longest", "examples/s", "peak memory")),
+        rows=tuple(rows),
+        sentences=(f"{batch}; memory is what one call takes at most, without weights, {counted}",),
+    )
+
+
+def _timed(name: str, found: Timing) -> tuple[Cell, ...]:
+    times = (found.latency, *found.spread)
+    memory = "" if found.peak_memory is None else bytes_words(found.peak_memory)
+    return (Cell(text=name), *(Cell(text=_seconds(one)) for one in times), Cell(text=figure(found.throughput)), Cell(text=memory))
+
+
+def _ratio(reference: Timing, candidate: Timing) -> tuple[Cell, ...]:
+    """Return the candidate's numbers over the reference's."""
+    memory = "" if not reference.peak_memory or candidate.peak_memory is None else f"{figure(candidate.peak_memory / reference.peak_memory)}x"
+    faster = candidate.latency < reference.latency
+    latency = f"{figure(candidate.latency / reference.latency)}x" if reference.latency else ""
+    throughput = f"{figure(candidate.throughput / reference.throughput)}x" if reference.throughput else ""
+    style = "good" if faster else "bad"
+    return (
+        Cell(text="ratio"),
+        Cell(text=latency, style=style),
+        Cell(text=""),
+        Cell(text=""),
+        Cell(text=throughput, style=style),
+        Cell(text=memory),
+    )
+
+
+def _seconds(value: float) -> str:
+    return f"{figure(value)} s" if value >= 1 else f"{figure(_MS * value)} ms"

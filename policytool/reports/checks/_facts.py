@@ -1,0 +1,119 @@
+"""What ran: the two models, on which device, with which inputs; each fact with its label."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from policytool.examples import some
+from policytool.measurement.inputs import Kind
+from policytool.reports._layout import clean
+from policytool.reports._words import bytes_words
+from policytool.reports.checks._figures import many
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.measurement.checks import Check, Run, Side
+    from policytool.measurement.devices import Device
+    from policytool.measurement.graphs import Rewrite
+    from policytool.measurement.inputs import Input, Inputs
+    from policytool.reports._layout import View
+
+_REASONS: Final = 3
+"""How many reasons are told why layers keep their policy, the commonest first."""
+
+_INPUTS: Final = 4
+_TYPES: Final = 4
+
+
+def sides(check: Check, view: View) -> Iterator[tuple[str, str]]:
+    """Yield a label and a text for each of the two models, and for what loaded them."""
+    separator = " · " if view.unicode else " - "
+    both = check.reference, check.candidate
+    libraries = list(dict.fromkeys(side.library for side in both if side.library))
+    for label, side in zip(("reference", "candidate"), both, strict=True):
+        yield label, separator.join([*_side(side), *([clean(side.library)] if len(libraries) > 1 else [])])
+        if side.kept:
+            yield "kept", _kept(side)
+    release = [f"TensorFlow {clean(check.versions['tensorflow'])}"] if "tensorflow" in check.versions else []
+    alike = [clean(library) for library in libraries if len(libraries) == 1 and clean(library).lower() not in [one.lower() for one in release]]
+    yield "versions", separator.join([*release, *alike])
+
+
+def around(run: Run, view: View) -> Iterator[tuple[str, str]]:
+    """Yield a label and a text for the device of a run and for its inputs."""
+    separator = " · " if view.unicode else " - "
+    yield "device", separator.join(device(run.device))
+    yield "inputs", inputs(run.inputs)
+    if run.rewrite is not None:
+        yield "rewrite", rewrite(run.rewrite)
+    if run.unmatched:
+        yield "unmatched", f"{many(len(run.unmatched), 'layer')} that one model calls and the other does not: {some([clean(path) for path in run.unmatched])}"
+
+
+def _side(side: Side) -> Iterator[str]:
+    yield clean(side.path)
+    counts = sorted(side.policies.items(), key=lambda item: (-item[1], item[0]))
+    if counts:
+        (first, count), *others = counts
+        yield ", ".join([f"{many(count, 'layer')} in {clean(first)}", *(f"{number:,} in {clean(policy)}" for policy, number in others)])
+    if side.weights == "random":
+        yield "random weights"
+
+
+def _kept(side: Side) -> str:
+    reasons = Counter(side.kept.values())
+    told = [f"{_because(side, reason)}" for reason, _ in reasons.most_common(_REASONS)]
+    more = sum(count for _, count in reasons.most_common()[_REASONS:])
+    return f"{many(len(side.kept), 'layer')}: {'; '.join(told)}{f'; {more} more for other reasons' if more else ''}"
+
+
+def _because(side: Side, reason: str) -> str:
+    names = [clean(name) for name, said in side.kept.items() if said == reason]
+    return f"{some(names)} ({clean(reason)})"
+
+
+def device(found: Device) -> Iterator[str]:
+    """Yield what a device is."""
+    yield found.name
+    if found.model:
+        yield clean(found.model)
+    if found.compute_capability:
+        yield f"compute capability {found.compute_capability}"
+    if found.memory is not None:
+        yield bytes_words(found.memory)
+    if found.driver:
+        yield f"driver {clean(found.driver)}"
+    yield from (f"{name} {clean(number)}" for name, number in (("CUDA", found.cuda), ("cuDNN", found.cudnn)) if number)
+
+
+def rewrite(found: Rewrite) -> str:
+    """Return what TensorFlow's own automatic mixed precision changed."""
+    if found.unchanged is not None:
+        return f"{clean(found.said)}; {clean(found.unchanged)}"
+    types = sorted(found.by_type.items(), key=lambda item: (-item[1], item[0]))
+    named = some([f"{count:,} {clean(kind)}" for kind, count in types], _TYPES)
+    before = f"; {many(found.narrow_before, 'op')} had 16 bits before, so the plain graph is no float32 reference" if found.narrow_before else ""
+    return f"{clean(found.said)}: {found.ops:,} of {many(found.total, 'op')} now in 16 bits ({named}), {many(found.casts, 'cast')} added{before}"
+
+
+def inputs(found: Inputs) -> str:
+    """Return what both models were fed with."""
+    kind = f"synthetic (seed {found.seed})" if found.kind is Kind.SYNTHETIC else "given"
+    size = f"{many(found.batches, 'batch') if found.batches == 1 else f'{found.batches:,} batches'} of {found.batch_size:,}"
+    shown = [_input(one) for one in found.inputs[:_INPUTS]]
+    left = len(found.inputs) - len(shown)
+    return f"{kind}, {size}: {'; '.join([*shown, *([f'{left} more'] if left else [])])}"
+
+
+def _input(found: Input) -> str:
+    return f"{clean(found.name)} {found.dtype} {shape(found.shape)}, {clean(found.how)}"
+
+
+def shape(sizes: tuple[int | None, ...] | None) -> str:
+    """Return a shape as Python writes it; a question mark for what is not known."""
+    if sizes is None:
+        return "?"
+    inside = ", ".join("None" if size is None else str(size) for size in sizes)
+    return f"({inside},)" if len(sizes) == 1 else f"({inside})"

@@ -1,0 +1,94 @@
+"""What a backward step gave, under each loss scale that people ask about."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.checking import loss_scales
+from policytool.reports._layout import Cell, Column, clean
+from policytool.reports.checks._figures import figure, share
+from policytool.reports.checks._section import Section
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.measurement.gradients import Gradients, Trial
+
+_NUMBER: Final = 10
+_VARIABLES: Final = 5
+"""How many variables are shown, those first that lose most without a loss scale."""
+
+
+def sections(found: Gradients) -> Iterator[Section]:
+    """Yield what all gradients lost under each scale with what follows from it, and the variables that lose most."""
+    scales = _scales(found)
+    titles = ("scale", "underflow", "overflow", "subnormal", "error", "loss")
+    yield Section(
+        title="gradients",
+        columns=(Column(title="loss scaling", minimum=17), *(Column(title=title, minimum=_NUMBER) for title in titles)),
+        rows=tuple(_row(label, trial) for label, trial in scales),
+        sentences=tuple(clean(text) for text in loss_scales.decision(found).sentences),
+    )
+    if scales:
+        yield from _variables(found, scales)
+
+
+def _scales(found: Gradients) -> list[tuple[str, Trial]]:
+    """Return what was tried under no scale, under the recorded one and under a dynamic one, in that order, each scale once."""
+    labels: dict[float, list[str]] = {}
+    for label, scale in (("none", 1.0), ("recorded", found.recorded_scale), ("dynamic", found.dynamic.scale)):
+        if scale is not None:
+            labels.setdefault(scale, []).append(label)
+    tried = [(", ".join(names), found.at(scale)) for scale, names in labels.items()]
+    return [(label, trial) for label, trial in tried if trial is not None]
+
+
+def _number(scale: float) -> str:
+    """Return a scale as people write it: powers of two below 1 as a fraction."""
+    return f"{scale:,.0f}" if scale >= 1 else f"1/{1 / scale:,.0f}"
+
+
+def _row(label: str, trial: Trial) -> tuple[Cell, ...]:
+    total = trial.total
+    lost = "bad" if total.overflow else "mixed" if total.underflow else ""
+    return (
+        Cell(text=label),
+        Cell(text=_number(trial.scale)),
+        Cell(text=share(total.underflow_share), style=lost if total.underflow else ""),
+        Cell(text=share(total.overflow_share), style=lost if total.overflow else ""),
+        Cell(text=share(total.subnormal_share)),
+        Cell(text=figure(total.relative_error)),
+        Cell(text=figure(trial.loss)),
+    )
+
+
+def _variables(found: Gradients, scales: list[tuple[str, Trial]]) -> Iterator[Section]:
+    """Yield the variables of which elements are lost, each with the share of its gradient that is under each scale."""
+    first = scales[0][1].variables
+    order = sorted(range(len(first)), key=lambda place: (-(first[place].overflow_share + first[place].underflow_share), place))
+    lossy = [place for place in order if any(trial.variables[place].underflow or trial.variables[place].overflow for _, trial in scales)]
+    if not lossy:
+        return
+    rows = [
+        (
+            Cell(text=clean(found.variables[place].path)),
+            Cell(text=found.variables[place].flow, style="dim"),
+            *(Cell(text=_lost(trial, place)) for _, trial in scales),
+        )
+        for place in lossy[:_VARIABLES]
+    ]
+    more = len(lossy) - len(rows)
+    yield Section(
+        title="lost elements by variable",
+        columns=(Column(title="variable", minimum=18, middle=True), Column(title="dtype", minimum=8), *(Column(title=label, minimum=9) for label, _ in scales)),
+        rows=tuple(rows),
+        sentences=(f"and {more:,} more {'variables' if more > 1 else 'variable'} of which elements are lost",) if more else (),
+    )
+
+
+def _lost(trial: Trial, place: int) -> str:
+    """Return the share of a gradient that underflows, and that which overflows where any does."""
+    found = trial.variables[place]
+    over = f"{share(found.overflow_share)} over" if found.overflow else ""
+    under = share(found.underflow_share) if found.underflow or not over else ""
+    return ", ".join(part for part in (under, over) if part)

@@ -1,0 +1,103 @@
+"""What there is to see of two tensors besides how far apart they are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.reports._layout import Cell, clean
+from policytool.reports.checks._figures import decibels, figure, share
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.measurement.layers import Output
+    from policytool.measurement.metrics import Metrics
+    from policytool.measurement.verdicts import Judgement
+    from policytool.reports._layout import View
+
+WIDE: Final = 120
+"""From this width on each thing that is told of a layer has a column; below, the last ones stand beneath its row."""
+
+NUMBER: Final = 11
+"""Columns that no number needs more of."""
+
+MISSED: Final = "! "
+"""What stands before what misses its tolerance."""
+
+_FINE: Final = "  "
+_HEADROOM: Final = 16.0
+"""Where a value so many times as large would overflow it is told: other inputs may have one."""
+
+_LEAST: Final = 0.001
+"""Shares of lost values from which on they are told."""
+
+_HALF: Final = frozenset({"float16", "bfloat16"})
+
+
+def remarks(output: Output, view: View, *, far: bool) -> Iterator[str]:
+    """
+    Yield what else shows in one output of a call, measured by itself where that was done, and from end to end otherwise.
+
+    :param far: whether the two values that are farthest apart are told.
+    """
+    alone, along = output.isolated, output.accumulated
+    found = [one for one in (alone, along) if one is not None]
+    yield from next(([*_not_finite(one)] for one in found if one.overflow), ())
+    pair = next((one.pair for one in found if one.pair is not None), None)
+    ends = [figure(value) for value in pair] if far and pair is not None else []
+    if len(set(ends)) > 1:
+        yield arrow(view).join(ends)
+    for word, shares in (("subnormal", [one.subnormal for one in found]), ("flushed", [one.flushed for one in found])):
+        lost = next((one for one in shares if one is not None), 0.0)
+        if lost >= _LEAST:
+            yield f"{share(lost)} {word}"
+    headroom = next((one.headroom for one in found if one.headroom is not None), _HEADROOM)
+    if headroom < _HEADROOM:
+        yield f"headroom {figure(headroom)}x"
+    differing = next((one.differing for one in found if one.differing is not None), 0)
+    if differing:
+        yield f"{differing:,} of {found[0].elements:,} values differ"
+
+
+def _not_finite(found: Metrics) -> Iterator[str]:
+    for word, counts in (("NaN", found.nan), ("Inf", found.infinite)):
+        if counts is not None and counts[1] > counts[0]:
+            yield f"{counts[1] - counts[0]:,} {word}"
+    yield f"{share(found.overflow)} not finite"
+
+
+def arrow(view: View) -> str:
+    """Return what stands between the reference's and the candidate's."""
+    return " → " if view.unicode else " -> "
+
+
+def marked(name: str, *, missed: bool) -> Cell:
+    """Return a name from the file, with a mark where it misses its tolerance."""
+    return Cell(text=clean(name), style="bad" if missed else "", before=MISSED if missed else _FINE)
+
+
+def error(found: Metrics | None, *, missed: bool = False) -> Cell:
+    """Return how far apart two tensors are; nothing where that was not measured."""
+    if found is None:
+        return Cell(text="")
+    return Cell(text="NaN/Inf", style="bad") if found.overflow else Cell(text=figure(found.relative), style="bad" if missed else "")
+
+
+def ratio(found: Metrics | None) -> Cell:
+    """Return the signal-to-noise ratio of two tensors."""
+    return Cell(text="" if found is None or found.overflow else decibels(found.snr_db))
+
+
+def allowed(judgement: Judgement | None) -> Cell:
+    """Return the tolerance; nothing where nothing was held against it."""
+    if judgement is None or (judgement.error is None and not judgement.is_missed):
+        return Cell(text="")
+    return Cell(text=figure(judgement.tolerance), style="" if judgement.is_missed else "dim")
+
+
+def dtype(reference: str | None, candidate: str | None, view: View) -> Cell:
+    """Return the candidate's dtype; in wide views the reference's before it, where they differ."""
+    shown = clean(candidate or "")
+    if view.width >= WIDE and reference is not None and reference != candidate:
+        shown = f"{clean(reference)}{arrow(view).strip()}{shown}"
+    return Cell(text=shown, style="half" if candidate in _HALF else "")

@@ -1,0 +1,131 @@
+"""What a check comes to, in one sentence with its numbers, and what stands between the reader and taking it for more than it is."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from policytool.examples import some
+from policytool.measurement.inputs import Kind
+from policytool.measurement.verdicts import About, Ruling, excess
+from policytool.reports._layout import clean
+from policytool.reports.checks._figures import figure, many, upward
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.measurement.checks import Check, Run
+    from policytool.measurement.verdicts import Judgement, Verdict
+
+
+def passes(run: Run) -> bool:
+    """Return whether a run was made and nothing in it fails the check."""
+    return run.verdict.passed and not run.missing
+
+
+def verdict(check: Check, run: Run) -> str:
+    """Return what one run comes to, in a sentence that can stand alone."""
+    word, *said = outcome(run)
+    return "; ".join([f"{word}: {_subject(check)}", *said, *reservations(check, run)])
+
+
+def outcome(run: Run) -> list[str]:
+    """Return in a word what one run comes to, and then what shows it."""
+    if run.missing:
+        return ["not run", *_missing(run)]
+    return ["passed", *_passed(run.verdict)] if run.verdict.passed else ["failed", *_failed(run.verdict)]
+
+
+def overall(check: Check) -> str:
+    """Return what several runs come to together, with what all of them leave open."""
+    if not check.runs:
+        return f"not run: {_subject(check)}; there is nothing that could be compared"
+    failed = sum(not passes(run) for run in check.runs)
+    what = f"{failed} of {many(len(check.runs), 'run')} did not pass" if failed else f"all {many(len(check.runs), 'run')} passed"
+    return "; ".join([f"{'failed' if failed else 'passed'}: {_subject(check)}", what, *shared(check)])
+
+
+def own(check: Check, run: Run) -> str:
+    """Return what one of several runs comes to, with what it alone leaves open."""
+    word, *said = outcome(run)
+    return f"{word}: {'; '.join([*said, *(text for text in reservations(check, run) if text not in shared(check))])}"
+
+
+def shared(check: Check) -> list[str]:
+    """Return what every run leaves open."""
+    found = [list(reservations(check, run)) for run in check.runs]
+    return [text for text in found[0] if all(text in other for other in found)] if found else []
+
+
+def place(run: Run) -> str:
+    """Return on which device a run was, and of which signature."""
+    return run.device.name if run.signature is None else f"{run.device.name}, signature {clean(run.signature)}"
+
+
+def _subject(check: Check) -> str:
+    reference, candidate = check.reference, check.candidate
+    if reference.path == candidate.path:
+        policies = [side.policy or "its own policies" for side in (candidate, reference)]
+        return f"{clean(candidate.path)} under {policies[0]} against {policies[1]}"
+    sides = [f"{clean(side.path)}{f' under {side.policy}' if side.policy else ''}" for side in (candidate, reference)]
+    return f"{sides[0]} against {sides[1]}"
+
+
+def _missing(run: Run) -> Iterator[str]:
+    """Yield what has no kernel; the rest is listed below."""
+    ops = list(dict.fromkeys(clean(one.type) + (f" in {one.dtype}" if one.dtype else "") for one in run.missing))
+    yield f"{many(len(run.missing), 'op')} {'has' if len(run.missing) == 1 else 'have'} no kernel on {run.device.name}: {some(ops)}"
+
+
+def _passed(found: Verdict) -> Iterator[str]:
+    outputs, layers = ([one for one in _about(found, about) if one.error is not None] for about in (About.OUTPUT, About.LAYER))
+    if outputs:
+        worst = max(outputs, key=excess)
+        yield f"{_name(worst) if len(outputs) == 1 else f'the worst of {len(outputs)} outputs, {clean(worst.path)},'} {_error(worst)}"
+    if layers:
+        yield f"all {many(len(layers), 'call')} of layers are within their tolerances" if len(layers) > 1 else "its one layer is within its tolerance"
+    if not outputs and not layers:
+        yield "there is no float that could be compared"
+
+
+def _failed(found: Verdict) -> Iterator[str]:
+    for about, several in ((About.OUTPUT, "outputs"), (About.LAYER, "calls of layers")):
+        missed = [one for one in found.missed if one.about is about]
+        if len(missed) > 1:
+            yield f"{len(missed):,} of {len(_about(found, about)):,} {several} miss their tolerance, the worst: {clean(missed[0].path)} {_error(missed[0])}"
+        elif missed and missed[0].path != found.first_not_finite:
+            yield f"{_name(missed[0])} {_error(missed[0])}"
+    if found.first_not_finite is not None:
+        yield f"NaN or infinity appears first in layer {clean(found.first_not_finite)}"
+    enough = found.would_pass
+    if enough is not None and math.isfinite(enough) and any(one.about is About.OUTPUT for one in found.missed):
+        yield f"the outputs would pass with a tolerance of {upward(enough)}"
+
+
+def _about(found: Verdict, about: About) -> list[Judgement]:
+    return [one for one in found.judgements if one.about is about]
+
+
+def _name(judgement: Judgement) -> str:
+    return f"{judgement.about.value} {clean(judgement.path)}"
+
+
+def _error(judgement: Judgement) -> str:
+    if judgement.ruling is Ruling.NOT_FINITE:
+        return "holds NaN or infinity where the reference does not"
+    if judgement.error is None:
+        return "holds nothing that could be compared"
+    by = " by --tolerance" if judgement.given else ""
+    return f"has a relative error of {figure(judgement.error)} where {figure(judgement.tolerance)} is allowed{by}"
+
+
+def reservations(check: Check, run: Run) -> Iterator[str]:
+    """Yield what a run leaves open, so that nobody takes it for more than it is."""
+    if run.rewrite is not None and run.rewrite.unchanged is not None:
+        yield "the rewrite changed nothing, so this shows nothing of the policy"
+    if not run.missing and run.inputs.kind is Kind.SYNTHETIC:
+        yield f"the inputs are synthetic (seed {run.inputs.seed}), and real ones may fare otherwise"
+    if any(side.weights == "random" for side in (check.reference, check.candidate)):
+        yield "the weights are random, for the file holds none"
+    if not run.missing and run.device.kind == "cpu":
+        yield "this is a CPU, and the kernels of GPUs accumulate differently"

@@ -1,0 +1,282 @@
+"""The reports of check: golden files, the schema, and what has to be in them."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from functools import cache
+from importlib import resources
+from typing import Any, Final
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policytool.measurement.verdicts import About, Ruling
+from policytool.reports import View
+from policytool.reports.checks import CHECK_REPORTERS, Checks
+from policytool.reports.checks._figures import decibels, figure, share, upward
+from tests.contracts.reporter_contract import compared
+from tests.reports.checked import CASES, CPU, HOSTILE, call, check, output, run
+
+SHOWN: Final = sorted(set(CASES) - {"failure"})
+
+
+def rendered(reporter: str, found: Checks, view: View | None = None) -> str:
+    """Return a check as a reporter shows it."""
+    return next(one for one in CHECK_REPORTERS if one.name == reporter).render(found, view or View())
+
+
+def report(found: Checks) -> Any:
+    """Return the report for programs, which has to be strict JSON of the schema."""
+    values = json.loads(rendered("json", found), parse_constant=lambda constant: pytest.fail(f"{constant} is no JSON"))
+    validator().validate(values)
+    return values
+
+
+@cache
+def validator() -> jsonschema.Draft202012Validator:
+    """Return the validator of the shipped schema."""
+    schema = json.loads(resources.files("policytool.data").joinpath("check.schema.json").read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+@pytest.mark.parametrize("width", [80, 160])
+@pytest.mark.parametrize("name", CASES)
+def test_tables_are_the_golden_ones_and_fit(name: str, width: int) -> None:
+    """The table at 80 and 160 columns, within them."""
+    text = rendered("table", CASES[name], View(width=width))
+    compared(text, f"check-{name}.{width}.txt")
+    assert max((len(line) for line in text.splitlines()), default=0) <= width
+    assert not text or (text.endswith("\n") and not text.endswith("\n\n"))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_json_is_the_golden_one_and_of_the_schema(name: str) -> None:
+    """The report for programs; those of many layers are long and say nothing more."""
+    if name not in {"failing", "all-layers", "devices"}:
+        compared(rendered("json", CASES[name]), f"check-{name}.json")
+    report(CASES[name])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_markdown_is_the_golden_one(name: str) -> None:
+    """The report for pull requests says what the table says."""
+    text = rendered("markdown", CASES[name])
+    compared(text, f"check-{name}.md")
+    tables = re.findall(r"(?:^\|.*\|\n)+", text, re.MULTILINE)
+    assert all(len({line.count("|") for line in table.splitlines()}) == 1 for table in tables)
+    assert not text or (text.endswith("\n") and not text.endswith("\n\n"))
+
+
+def lines(name: str, width: int = 80) -> list[str]:
+    """Return the lines of a case's table."""
+    return rendered("table", CASES[name], View(width=width)).splitlines()
+
+
+def sentence(name: str) -> str:
+    """Return the verdict of a case with one run."""
+    (one,) = report(CASES[name])["check"]["runs"]
+    return str(one["verdict"]["sentence"])
+
+
+def test_the_verdict_comes_first_with_its_numbers() -> None:
+    """What misses, by how much, what is allowed, and what would pass."""
+    said = sentence("failing")
+    text = " ".join(rendered("table", CASES["failing"]).split())
+    assert text.startswith(said)
+    assert said.startswith("failed: models/mlp.h5 under mixed_float16 against float32; output probabilities has a relative error of 0.0723 where 0.0476 ")
+    assert "15 of 36 calls of layers miss their tolerance, the worst: net/encoder/global_average_pooling2d has a relative error of 0.8" in said
+    assert "the outputs would pass with a tolerance of 0.0724" in said
+
+
+def test_the_verdict_says_what_it_leaves_open() -> None:
+    """Inputs that nobody ever had, weights that nobody trained, a device that adds up otherwise; and nothing of it where none of it holds."""
+    assert "the inputs are synthetic (seed 1)" in sentence("passing")
+    assert "the kernels of GPUs accumulate differently" in sentence("passing")
+    assert "the weights are random" in sentence("kernels")
+    assert "GPU" not in sentence("training")
+    assert "synthetic" not in sentence("given")
+
+
+def test_the_pair_of_a_bad_element_is_told() -> None:
+    """Ten where the candidate made two."""
+    assert "GlobalAveragePooling2D; 10 → 2" in rendered("table", CASES["failing"])
+    assert rendered("table", CASES["failing"], View(width=200)).count("10 → 2") == 1
+
+
+def test_the_first_layer_that_is_not_finite_is_named_and_stands_first() -> None:
+    """In the verdict, and at the top of the layers."""
+    assert "NaN or infinity appears first in layer net/exponential" in sentence("not-finite")
+    shown = lines("not-finite")
+    assert shown[shown.index("layers, the worst first") + 3].startswith("  ! net/exponential ")
+
+
+def test_ten_layers_are_shown_and_the_others_counted() -> None:
+    """``--all-layers`` shows every call, the model's own too; the report for programs has them either way."""
+    text = rendered("table", CASES["failing"])
+    assert "and 26 further calls, 5 of them above their tolerance; --all-layers shows" in text
+    everything = lines("all-layers", 200)
+    layers = everything[everything.index("layers, the worst first") + 3 :]
+    calls = report(CASES["failing"])["check"]["runs"][0]["calls"]
+    assert len(layers) == len(calls) == 37
+    assert report(CASES["failing"]) == report(CASES["all-layers"])
+
+
+def test_calls_are_in_the_order_in_which_they_were_made() -> None:
+    """A later page draws them so; each with what it was judged by."""
+    (one,) = report(CASES["passing"])["check"]["runs"]
+    check_ = CASES["passing"].check
+    assert check_ is not None
+    assert [made["path"] for made in one["calls"]] == [made.path for made in check_.runs[0].calls]
+    assert [made["judgement"] is None for made in one["calls"]] == [made.is_model for made in check_.runs[0].calls]
+
+
+def test_several_runs_stand_one_after_the_other_with_a_line_each() -> None:
+    """What all of them leave open is said once."""
+    text = rendered("table", CASES["devices"], View(width=160))
+    assert "1 of 2 runs did not pass" in text.splitlines()[0]
+    assert [line for line in text.splitlines() if line.startswith(("  gpu:0: passed", "  gpu:1: failed"))]
+    assert text.count("the inputs are synthetic") == 1
+    assert [line for line in text.splitlines() if line in {"gpu:0", "gpu:1"}] == ["gpu:0", "gpu:1"]
+
+
+def test_a_rewrite_that_changed_nothing_proves_nothing() -> None:
+    """It passes, and the verdict says what that is worth."""
+    first, second = report(CASES["graph"])["check"]["runs"]
+    assert "shows nothing of the policy" not in first["verdict"]["sentence"]
+    assert "the rewrite changed nothing, so this shows nothing of the policy" in second["verdict"]["sentence"]
+    assert all(output_["isolated"] is None for made in first["calls"] for output_ in made["outputs"])
+
+
+def test_missing_kernels_are_no_pass() -> None:
+    """Nothing was run, so nothing was judged."""
+    found = report(CASES["kernels"])["check"]
+    assert found["passed"] is False
+    assert found["runs"][0]["verdict"]["passed"] is False
+    assert sentence("kernels").startswith("not run: net.json under mixed_float16 against float32; 13 ops have no kernel on cpu:0: MaxPool3D in float16, Svd")
+
+
+def test_nothing_to_compare_is_said() -> None:
+    """A check without runs, and a run without floats."""
+    nothing = CASES["passing"].check
+    assert nothing is not None
+    assert "there is nothing that could be compared" in rendered("table", Checks(check=replace(nothing, runs=())), View(width=200))
+    assert "there is no float that could be compared" in rendered("table", check(run()), View(width=200))
+
+
+def test_two_files_are_named_both() -> None:
+    """The candidate against the reference; a tolerance of the user's is said to be one."""
+    assert sentence("given").startswith(
+        "failed: after.keras against before.keras; output ends has a relative error of 0.0045 where 0.004 is allowed by --tolerance;"
+    )
+    assert rendered("markdown", CASES["given"]).startswith("### `before.keras` → `after.keras`\n")
+
+
+def test_failures_alone_show_nothing_here() -> None:
+    """They are told on stderr, and to programs."""
+    assert rendered("table", CASES["failure"]) == rendered("markdown", CASES["failure"]) == ""
+    assert report(CASES["failure"])["check"] is None
+    assert report(CASES["failure"])["failures"] == [{"path": "gone.h5", "code": "not-found", "message": "is not there"}]
+
+
+@pytest.mark.parametrize("reporter", ["table", "markdown"])
+def test_no_name_moves_the_cursor_or_makes_markup(reporter: str) -> None:
+    """Names of layers, classes, inputs, devices, signatures and files are a stranger's."""
+    text = rendered(reporter, CASES["hostile"], View(width=100))
+    assert all(line.isprintable() for line in text.splitlines())
+    assert text.encode("utf-8")
+    if reporter == "markdown":
+        bare = re.sub(r"`[^`]*`|<code>[^<]*</code>", "", text)
+        assert not re.search(r"[<>@]|::|\]\(", bare)
+
+
+def test_a_hostile_name_is_whole_in_the_json() -> None:
+    """As the file has it."""
+    (one, _) = report(CASES["hostile"])["check"]["runs"]
+    assert one["calls"][0]["path"] == HOSTILE
+
+
+def test_colour_changes_nothing_but_colour() -> None:
+    """Without its escapes the text is the plain one."""
+    for name in SHOWN:
+        coloured = rendered("table", CASES[name], View(width=100, colour=True))
+        assert re.sub(r"\x1b\[\d*m", "", coloured) == rendered("table", CASES[name], View(width=100))
+    assert rendered("table", CASES["failing"], View(colour=True)).startswith("\x1b[31mfailed")
+    assert rendered("table", CASES["passing"], View(colour=True)).startswith("\x1b[32mpassed")
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_a_terminal_without_boxes_gets_ascii(name: str) -> None:
+    """What this report adds of its own needs no more."""
+    assert rendered("table", CASES[name], View(width=100, unicode=False)).isascii()
+
+
+NAMES: Final = st.text(st.characters(exclude_categories=()), min_size=1, max_size=120)
+ERRORS: Final = st.one_of(st.floats(0, 1e30), st.just(float("inf")))
+
+
+@given(name=NAMES, class_name=NAMES, error=ERRORS, width=st.integers(80, 240), everything=st.booleans(), coarse=st.booleans())
+def test_no_line_is_wider_than_the_view(name: str, class_name: str, error: float, width: int, *, everything: bool, coarse: bool) -> None:
+    """Whatever names a file has, and however far off a layer is."""
+    from rich.cells import cell_len
+
+    tf32 = error if coarse else None
+    wild = call(name, error, error, class_name=class_name, compute="bfloat16", tf32=tf32, number=1, along={"overflowed": 3, "subnormal": 500, "flushed": 2})
+    found = check(run(wild, outputs=(output(name, error, top_1=0.99999, tf32=tf32),), device=replace(CPU, model=name)), everything=everything)
+    for line in rendered("table", found, View(width=width)).splitlines():
+        assert cell_len(line) <= width
+        assert line.isprintable()
+    report(found)
+
+
+@given(value=st.floats(1e-300, 1e300))
+def test_the_tolerance_that_is_told_would_pass(value: float) -> None:
+    """It is rounded up, by less than a hundredth, and read back by the option."""
+    assert value <= float(upward(value)) <= value * 1.01
+
+
+@given(fraction=st.floats(0, 1))
+def test_only_nothing_is_none_and_only_all_is_all(fraction: float) -> None:
+    """A share that is neither is never rounded to either."""
+    assert (share(fraction) == "0%") == (fraction == 0)
+    assert (share(fraction) == "100%") == (fraction == 1)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (None, ""),
+        (0.0, "0"),
+        (0.000412345, "0.000412"),
+        (0.00001234, "1.23e-5"),
+        (10.0, "10"),
+        (65504.0, "65,500"),
+        (999_500.0, "1e6"),
+        (-2.5, "-2.5"),
+        (float("inf"), "inf"),
+        (float("-inf"), "-inf"),
+        (float("nan"), "NaN"),
+    ],
+)
+def test_numbers_have_three_digits(value: float | None, words: str) -> None:
+    """And no exponent where people need none."""
+    assert figure(value) == words
+
+
+def test_decibels() -> None:
+    """No noise is said so."""
+    assert [decibels(value) for value in (None, 53.84, float("inf"), float("-inf"), float("nan"))] == ["", "53.8 dB", "exact", "-inf dB", ""]
+
+
+@pytest.mark.parametrize("ruling", Ruling)
+@pytest.mark.parametrize("about", About)
+def test_every_ruling_has_words(about: About, ruling: Ruling) -> None:
+    """In a verdict of its own."""
+    found = run(call("net/dense", 1e-4), outputs=(output("y", 1e-4),))
+    judged = tuple(replace(one, ruling=ruling if one.about is about else one.ruling) for one in found.verdict.judgements)
+    said = rendered("table", check(replace(found, verdict=replace(found.verdict, judgements=judged))))
+    assert said.startswith("passed" if ruling is Ruling.PASSED else "failed")
