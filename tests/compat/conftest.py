@@ -7,6 +7,7 @@ Compatibility tests run where ``POLICYTOOL_COMPAT`` names the interpreter of an 
 from __future__ import annotations
 
 import os
+import subprocess
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -14,11 +15,14 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.compat.asking import ask
+from policytool.operations.checks import Tools
+from policytool.workers import Interpreter, Worker
+from tests.compat.asking import ENVIRONMENT, SECONDS, ask
 from tests.compat.cases import CASES, OTHER, job, under_another_policy
+from tests.conftest import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from tests.compat.asking import Answers
 
@@ -72,6 +76,23 @@ def answers(compat_python: Path) -> Callable[[str], Answers]:
         return ask(compat_python, library, [*map(job, CASES), *(job(case, OTHER) for case in under_another_policy(library))])
 
     return asked
+
+
+@pytest.fixture(scope="session")
+def models(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the directory of the models that ``check_models.py`` writes."""
+    base = tmp_path_factory.mktemp("models")
+    command = [compat_python, "-m", "tests.compat.check_models", base]
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, check=False, timeout=SECONDS)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return base
+
+
+@pytest.fixture(scope="session")
+def tools(compat_python: Path) -> Iterator[Tools]:
+    """Return one child for all that is checked, in which both Kerases are imported once."""
+    with Worker(Interpreter(python=str(compat_python), timeout=300)) as worker:
+        yield Tools(worker=worker)
 
 
 @pytest.fixture

@@ -1,0 +1,251 @@
+"""
+``check`` finds and names layers whose errors under 16-bit policies were measured, and says of them what the library itself says.
+
+The models and the numbers are those of ``check_models.py``: each case's layer was called by itself, in float32 and under the policy, and NumPy compared
+what came out in float64.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from policytool import discovery
+from policytool.measurement.verdicts import About, Ruling
+from policytool.operations import checks
+from policytool.operations.checks import Tools, Wanted
+from policytool.planning.options import Assignment, Options
+from policytool.workers import Interpreter, Worker
+from tests.compat.check_cases import CASES, INPUT, LAYER, MODEL, Measured
+from tests.conftest import run_process
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from policytool.measurement.checks import Check
+    from policytool.measurement.layers import Call
+
+    Checked = Callable[..., Check]
+
+pytestmark = pytest.mark.compat
+
+LIBRARIES: Final = ("tf_keras", "keras")
+SUFFIXES: Final = {"tf_keras": ".h5", "keras": ".keras"}
+PATH: Final = f"{MODEL}/{LAYER}"
+NO_KERNEL: Final = "no kernel"
+PASSED, MISSED, NOT_FINITE = Ruling.PASSED, Ruling.MISSED, Ruling.NOT_FINITE
+
+FOUND: Final[Mapping[str, tuple[str, str]]] = {
+    "average-2d": (MISSED, PASSED),
+    "average-1d": (MISSED, PASSED),
+    "average-window": (MISSED, MISSED),
+    "unit-zeros": (NOT_FINITE, NOT_FINITE),
+    "unit-small": (NOT_FINITE, NOT_FINITE),
+    "unit-large": (MISSED, MISSED),
+    "layer-norm": (PASSED, PASSED),
+    "layer-norm-pure": (MISSED, PASSED),
+    "layer-norm-epsilon": (NOT_FINITE, PASSED),
+    "group-norm": (MISSED, PASSED),
+    "batch-norm": (PASSED, PASSED),
+    "dense-deep": (PASSED, PASSED),
+    "dense-overflow": (NOT_FINITE, NOT_FINITE),
+    "softmax": (PASSED, PASSED),
+    "exponential": (NOT_FINITE, NOT_FINITE),
+    "gelu": (PASSED, PASSED),
+    "elu": (MISSED, MISSED),
+    "normalization-mean": (NOT_FINITE, NOT_FINITE),
+    "normalization-variance": (MISSED, MISSED),
+    "lstm": (PASSED, PASSED),
+    "gru": (PASSED, PASSED),
+    "attention": (PASSED, PASSED),
+    "max-3d": (NO_KERNEL, NO_KERNEL),
+}
+"""What becomes of the layer, in tf_keras and in Keras 3, which computes means and most normalisations in float32 whatever the policy."""
+
+NOT_KEPT: Final = ("dense-overflow",)
+"""What the plan cannot know to fail: no layer is to blame but what it is fed."""
+
+
+@pytest.fixture(scope="module")
+def truth(models: Path) -> dict[str, Any]:
+    """Return what the libraries say."""
+    found: dict[str, Any] = json.loads((models / "truth.json").read_text(encoding="utf-8"))
+    return found
+
+
+@pytest.fixture(scope="module")
+def checked(models: Path, tools: Tools) -> Checked:
+    """Return a function that checks one of the models on its inputs, once."""
+
+    @cache
+    def check(library: str, name: str, suffix: str | None = None, **options: Any) -> Check:
+        path = models / library / (name + (SUFFIXES[library] if suffix is None else suffix))
+        (found,) = discovery.inputs([str(path)])
+        reference = options.pop("reference", None)
+        return checks.check(found, None, Wanted(candidate=Options(**options), reference=reference, inputs=models / library / f"{name}.npz"), tools)
+
+    return check
+
+
+def measured(check: Check) -> Call:
+    """Return the call that a case is about."""
+    (run,) = check.runs
+    (call,) = (call for call in run.calls if call.path == PATH)
+    return call
+
+
+def ruling(check: Check) -> str:
+    """Return what became of the case's layer."""
+    (run,) = check.runs
+    if run.missing:
+        return NO_KERNEL
+    (found,) = (one for one in run.verdict.judgements if one.about is About.LAYER and one.path == PATH)
+    return found.ruling
+
+
+def cases(*, kernel: bool = True, without: tuple[str, ...] = ()) -> Any:
+    """Return each case with each library."""
+    listed = [(library, case) for library in LIBRARIES for case in CASES if case.name not in without and (FOUND[case.name][0] != NO_KERNEL or not kernel)]
+    return pytest.mark.parametrize(("library", "case"), listed, ids=[f"{library}-{case.name}" for library, case in listed])
+
+
+def expected(library: str, case: Measured) -> str:
+    """Return what is to become of a case's layer."""
+    return FOUND[case.name][LIBRARIES.index(library)]
+
+
+@cases(kernel=False)
+def test_the_layer_is_found_and_named(checked: Checked, library: str, case: Measured) -> None:
+    """The verdict fails for it and for what it spoils, and for nothing before it; the first layer with NaN or infinity has its name."""
+    found, wanted = checked(library, case.name), expected(library, case)
+    assert ruling(found) == wanted
+    assert found.passed is (wanted == PASSED)
+    (run,) = found.runs
+    assert run.verdict.first_not_finite == (PATH if wanted == NOT_FINITE else None)
+    layers = [one.path for one in run.verdict.missed if one.about is About.LAYER]
+    assert layers[:1] == ([PATH] if wanted in {MISSED, NOT_FINITE} else [])
+    assert f"{MODEL}/before" not in layers
+
+
+@cases()
+def test_errors_are_those_of_the_library_itself(checked: Checked, truth: dict[str, Any], library: str, case: Measured) -> None:
+    """Isolated errors, what is not finite, the worst pair and the model's outputs equal what NumPy makes of the library's own calls."""
+    (output,) = measured(checked(library, case.name)).outputs
+    alone, end = truth[library][case.name]["isolated"], truth[library][case.name]["outputs"]
+    assert output.isolated is not None
+    assert output.accumulated is not None
+    for found in (output.isolated, output.accumulated):
+        assert found.relative == (None if alone["relative_l2"] is None else pytest.approx(alone["relative_l2"], rel=1e-5))
+        assert found.overflow == alone["overflowed"] / alone["elements"]
+        assert found.nan is not None
+        assert found.infinite is not None
+        assert (found.nan[1], found.infinite[1]) == (alone["nan_candidate"], alone["infinite_candidate"])
+    if alone["largest_error"]:
+        assert output.accumulated.pair == pytest.approx(tuple(alone["worst"]), rel=1e-6)
+        assert output.accumulated.max_abs == pytest.approx(alone["largest_error"], rel=1e-5)
+    (last,) = checked(library, case.name).runs[0].outputs
+    assert last.name == "probabilities"
+    assert last.accumulated is not None
+    assert last.accumulated.relative == (None if end["relative_l2"] is None else pytest.approx(end["relative_l2"], rel=1e-3, abs=1e-9))
+    assert last.accumulated.nan is not None
+    assert last.accumulated.nan[1] == end["nan_candidate"]
+
+
+def test_ten_becomes_two(checked: Checked) -> None:
+    """The mean of 16384 tens, summed in float16, which no NaN tells of."""
+    (output,) = measured(checked("tf_keras", "average-2d")).outputs
+    assert output.accumulated is not None
+    assert output.accumulated.pair == (10.0, 2.0)
+    assert output.accumulated.overflow == 0
+
+
+@cases(kernel=False)
+def test_a_float32_file_fails_the_same_under_assigned_policies(checked: Checked, library: str, case: Measured) -> None:
+    """``--to POLICY --set LAYER=POLICY`` on a file in float32 measures what the file under that policy measures."""
+    saved = checked(library, case.name)
+    assigned = checked(library, case.name, ".float32.keras", to=case.policy, assignments=(Assignment(pattern=PATH, policy=case.policy),))
+    assert ruling(assigned) == ruling(saved) == expected(library, case)
+    if not saved.runs[0].missing:
+        assert measured(assigned).outputs == measured(saved).outputs
+
+
+@cases(kernel=False, without=NOT_KEPT)
+def test_with_the_plan_alone_the_model_passes(checked: Checked, library: str, case: Measured) -> None:
+    """What is known to fail under a policy is kept in float32 by the plan, and only that."""
+    found = checked(library, case.name, ".float32.keras", to=case.policy)
+    assert found.passed, found.runs[0].verdict.missed
+    assert (PATH in found.candidate.kept) is (expected(library, case) != PASSED)
+
+
+@cases()
+def test_float64_against_float64_is_exactly_the_same(checked: Checked, library: str, case: Measured) -> None:
+    """Every isolated and accumulated error is zero, not small."""
+    if case.name == "attention" and library == "keras":
+        pytest.skip("to be looked at")
+    found = checked(library, case.name, ".float32.keras", to="float64", reference="float64")
+    (run,) = found.runs
+    pairs = [metrics for call in run.calls for output in call.outputs for metrics in (output.isolated, output.accumulated) if metrics is not None]
+    assert len(pairs) > len(run.calls)
+    assert all(metrics.relative == 0 for metrics in pairs)
+    assert {output.accumulated.max_abs for call in run.calls for output in call.outputs if output.accumulated is not None} == {0.0}
+    assert found.passed
+
+
+@pytest.mark.parametrize("name", ["average-2d", "dense-overflow"])
+def test_a_saved_model_fails_as_the_file_does(checked: Checked, name: str) -> None:
+    """The formats of one library hold the same model."""
+    assert measured(checked("tf_keras", name, "")).outputs == measured(checked("tf_keras", name)).outputs
+
+
+class Divided(Worker):
+    """A child that divides this machine's CPU into two devices."""
+
+    def run(self, job: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return what the child made of a job."""
+        return super().run({**job, "logical": 2})
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_two_devices_measure_the_same_side_by_side(checked: Checked, models: Path, compat_python: Path, library: str) -> None:
+    """``--device all`` gives a run for each device, with the numbers that one device gives."""
+    path = models / library / f"average-window{SUFFIXES[library]}"
+    (found,) = discovery.inputs([str(path)])
+    with Divided(Interpreter(python=str(compat_python), timeout=300)) as worker:
+        both = checks.check(found, None, Wanted(inputs=path.parent / "average-window.npz", device="all"), Tools(worker=worker))
+    assert [run.device.name for run in both.runs] == ["cpu:0", "cpu:1"]
+    (alone,) = checked(library, "average-window").runs
+    for run in both.runs:
+        assert run.calls == alone.calls
+        assert run.verdict == alone.verdict
+        assert not run.fallbacks
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        ("average-2d.h5 --inputs average-2d.npz", 1, "10 → 2"),
+        ("average-2d.float32.keras --inputs average-2d.npz --to mixed_float16", 0, ""),
+        ("max-3d.h5 --inputs max-3d.npz", 1, "MaxPool3D"),
+        ("average-2d.float32.keras", 2, "--to POLICY"),
+        ("average-2d.h5 --inputs missing.npz", 3, "missing.npz"),
+    ],
+    ids=["missed", "passed", "no kernel", "usage", "no inputs"],
+)
+def test_exit_codes(models: Path, compat_python: Path, arguments: str, code: int, told: str) -> None:
+    """0 passed, 1 a tolerance or a kernel is missing, 2 wrong usage, 3 what cannot be read."""
+    ended = run_process("check", *arguments.split(), "--python", compat_python, cwd=models / "tf_keras")
+    assert ended.code == code, ended.err
+    assert told in ended.out + ended.err
+
+
+def test_the_report_names_the_layer(models: Path, compat_python: Path) -> None:
+    """The JSON of a process says what the values say."""
+    path = models / "tf_keras/unit-zeros.h5"
+    ended = run_process("check", path, "--inputs", path.with_suffix(".npz"), "--python", compat_python, "--format", "json")
+    assert ended.code == 1, ended.err
+    assert INPUT in ended.out
+    assert PATH in ended.out
