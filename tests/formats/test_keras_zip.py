@@ -60,6 +60,16 @@ def test_member_with_extra_fields_is_found(tmp_path: Path) -> None:
     assert policytool.inspect(path).summary.parameters == 14
 
 
+@pytest.mark.parametrize("offset", [512, 1024, 2048])
+def test_weights_where_an_hdf5_file_could_begin_make_no_hdf5_file(offset: int, tmp_path: Path) -> None:
+    """They are stored as they are, and HDF5 allows a block of someone else's before its signature."""
+    members = keras_members()
+    missing = offset - keras_zip(tmp_path / "model.keras").read_bytes().index(b"\x89HDF")
+    path = keras_zip(tmp_path / "model.keras", {**members, "config.json": members["config.json"] + b" " * missing})
+    assert path.read_bytes()[offset:].startswith(b"\x89HDF")
+    assert policytool.inspect(path).summary.parameters == 14
+
+
 def test_archive_behind_other_bytes_is_read(tmp_path: Path) -> None:
     """A comment at the end is allowed."""
     path = keras_zip(tmp_path / "comment.keras")
