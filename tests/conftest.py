@@ -37,6 +37,9 @@ UNPACKED: Final = FIXTURES / "keras3.15/unpacked.keras.d"
 hypothesis.settings.register_profile("unhurried", deadline=None)  # a first call imports what later ones have
 hypothesis.settings.load_profile("unhurried")
 
+COMPAT: Final = os.environ.get("POLICYTOOL_COMPAT")
+"""The interpreter that has TensorFlow; read before the tests, whose own environment has no variable of policytool's."""
+
 _SETTING_VARIABLES: Final = ("NO_COLOR", "COLUMNS", "TERM", "PYTHONIOENCODING", "PYTHONPATH")
 
 
@@ -89,3 +92,10 @@ def run_process(*arguments: str | Path, stdin: bytes = b"", cwd: Path | None = N
         timeout=60,
     )
     return Ended(code=done.returncode, out=done.stdout.decode("utf-8"), err=done.stderr.decode("utf-8"))
+
+
+def tensorflow() -> str:
+    """Return the interpreter that has TensorFlow, as `make test` makes one; without it the test is skipped."""
+    if COMPAT is None:
+        pytest.skip("POLICYTOOL_COMPAT names no interpreter with TensorFlow; `make test` makes one")
+    return str(Path(COMPAT).absolute())  # not resolved, because a virtual environment's is a link out of it
