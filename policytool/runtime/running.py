@@ -34,7 +34,8 @@ class Running:
         if sides.made_up:
             self.candidate.set_weights(self.reference.get_weights())
         step("making inputs")
-        self.fed = feeding.fed(first, self.reference, self.job["inputs"])
+        with first.under(sides.policies[0]):  # a class may make its layers in its first call
+            self.fed = feeding.fed(first, self.reference, self.job["inputs"])
         step("tracing both")
         self.pair = Pair(self.libraries, (self.reference, self.candidate), sides.policies, isolated=self.job["isolated"])
         try:
