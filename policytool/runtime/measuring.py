@@ -7,7 +7,6 @@ Everything is summed and counted over pairs of elements; what that means (relati
 from __future__ import annotations
 
 import functools
-import inspect
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -44,12 +43,12 @@ def compared(tf: Any, reference: Any, candidate: Any, *, full: bool = True) -> A
     """
     Return the reductions of two tensors of one shape, as a float64 vector in the order of FIELDS; within a ``tf.function``.
 
-    What is not float is compared for equality alone. Without ``full``, floats have their sums and what is not finite, and nothing more.
+    What is no float of 16 to 64 bits is compared for equality alone. Without ``full``, floats have their sums and what is not finite, and nothing more.
 
     :raises ValueError: for shapes of which it is known that they differ.
     """
     reference.shape.assert_is_compatible_with(candidate.shape)
-    if not (reference.dtype.is_floating and candidate.dtype.is_floating):
+    if not {reference.dtype.name, candidate.dtype.name} <= set(reducing.BITS):
         return _differing(tf, reference, candidate)
     first, second = tf.stop_gradient(reference), tf.stop_gradient(candidate)  # else a tape around this asks for gradients of every reduction
     run = _function(tf, reference.dtype, candidate.dtype, full)
@@ -87,22 +86,27 @@ def _function(tf: Any, first: Any, second: Any, full: bool) -> Any:  # noqa: FBT
     Return the reductions of a pair of dtypes as a function of its own, which is called where it stands.
 
     It is traced once, not for each of hundreds of comparisons. Were it inlined, Grappler would take minutes over a model's graph: 40 s for 270 comparisons,
-    2 s as calls (measured with TensorFlow 2.21). That releases before ``experimental_attributes`` inline it costs time alone.
+    3 s as calls (measured with TensorFlow 2.21). Where a release cannot be told, that is what it costs: time.
     """
     pair = [tf.TensorSpec([None, None], first), tf.TensorSpec([None, None], second)]
-    traced = functools.partial(tf.function, autograph=False)
-    branches = [tf.TensorSpec([len(FIELDS)], tf.float64), *pair]
-    keep = traced(lambda vector, *_: tf.identity(vector), input_signature=branches).get_concrete_function()
-    exact = traced(lambda _, *tensors: reducing.exact(tf, *tensors, full=full), input_signature=branches).get_concrete_function()
+    called = functools.partial(tf.function, input_signature=pair, autograph=False, **_called(tf))
+    exact = called(lambda *tensors: reducing.exact(tf, *tensors, full=full))
 
     def reductions(reference: Any, candidate: Any) -> Any:
         found, right = reducing.quick(tf, reference, candidate, full=full)
-        # As an operation that calls one of two functions; tf.cond's becomes a part of the graph, whose operations cost where they are not run, too.
-        return tf.raw_ops.If(cond=right, input=[found, reference, candidate], Tout=[tf.float64], then_branch=keep, else_branch=exact)[0]
+        return tf.cond(right, lambda: found, lambda: exact(reference, candidate))
 
-    known = inspect.signature(tf.function).parameters
-    called = {"experimental_attributes": {"_noinline": True}} if "experimental_attributes" in known else {}
-    return traced(reductions, input_signature=pair, **called)
+    return called(reductions)
+
+
+def _called(tf: Any) -> dict[str, Any]:
+    """Return the arguments by which a ``tf.function`` is not inlined; TF 2.9 has no such argument yet, and 2.12 not this attribute."""
+    arguments = {"experimental_attributes": {"_noinline": True}}
+    try:
+        tf.function(lambda: None, **arguments)
+    except (TypeError, ValueError):
+        return {}
+    return arguments
 
 
 def _rows(tf: Any, tensor: Any) -> Any:
