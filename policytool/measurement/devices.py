@@ -74,7 +74,11 @@ class Timing:
     """Examples in a second, at the median."""
 
     peak_memory: int | None
-    """Bytes that tensors took at most during a call, beyond those there before it; None where the device's allocator does not count."""
+    """
+    Bytes that tensors took at most during a call, beyond those there before it; None where the device's allocator does not count.
+
+    That of a CPU leaves out tensors of less than 256 KiB.
+    """
 
     how: str | None
     """``device`` where its allocator counted them."""

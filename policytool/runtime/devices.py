@@ -168,9 +168,9 @@ def _determined(tf: Any, wanted: bool) -> None:  # noqa: FBT001 - a setting, as 
         tf.random.set_seed(1)
         tf.config.experimental.enable_op_determinism()
     elif has:
-        from tensorflow.python.framework import config  # the way back is not public
+        from tensorflow.python.framework import config
 
-        config.disable_op_determinism()
+        getattr(config, "disable_op_determinism", int)()  # not public, so it may be gone
 
 
 def _why_no_gpu(tf: Any) -> str:

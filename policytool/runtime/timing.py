@@ -25,7 +25,8 @@ def timed(library: Library, function: Callable[[Any], Any], batch: Any, device: 
 
     ``latency`` is the median of the seconds of one call, ``spread`` the shortest and the longest, ``throughput`` the examples in a second at that latency;
     the batch's first dimension counts the examples. ``peak_memory`` is the most bytes that tensors took during a call beyond those that were there before
-    it, so without weights; ``how`` is ``device``, whose allocator counted them. Both are None where none counts: before TF 2.6, and on CPUs without oneDNN.
+    it, so without weights; ``how`` is ``device``, whose allocator counted them. Both are None where none counts: before TF 2.6, on CPUs without oneDNN, and
+    of tensors of less than 256 KiB on CPUs.
 
     ``device`` is TensorFlow's name. The first call, which traces and chooses kernels, is not counted. At most ``repeats`` calls are, in about two seconds.
     """
@@ -66,7 +67,8 @@ def _peak(tf: Any, call: Callable[[], None], device: str) -> int | None:
     """
     Return how many bytes a call needs at once beyond those that are in use before it.
 
-    The device's allocator counts them, and that of the CPU too where it is oneDNN's. What the process has says little: allocators keep what was freed.
+    The device's allocator counts them, and that of the CPU too where it is oneDNN's, but for tensors of less than 256 KiB, which it leaves to another; None
+    where there was nothing to count. What the process has says little: allocators keep what was freed.
     """
     counts, name = tf.config.experimental, short(device).upper()
     if not hasattr(counts, "reset_memory_stats"):  # before TF 2.6 a peak is that of the process' whole life
@@ -78,4 +80,4 @@ def _peak(tf: Any, call: Callable[[], None], device: str) -> int | None:
         return None
     before = counts.get_memory_info(name)["current"]
     call()
-    return int(max(0, counts.get_memory_info(name)["peak"] - before))
+    return int(counts.get_memory_info(name)["peak"] - before) or None

@@ -103,6 +103,7 @@ def test_memory_is_what_tensors_take(tried: Callable[[str, Any], Any]) -> None:
     assert [round(one.throughput * one.latency) for one in timings] == [size for size in sizes for _ in range(2)]
     assert slow["latency"] == pytest.approx(0.3, abs=0.1)
     assert slow["throughput"] == pytest.approx(6 / slow["latency"])
+    assert (slow["peak_memory"], slow["how"]) == (None, None)
     assert took < 4
 
 
