@@ -2,7 +2,8 @@
 The ops of a graph for which a device has no kernel, found before the graph runs.
 
 TensorFlow looks for a kernel for each op of a function, and of every function called from there, when the function first runs: for ops that nothing needs
-and for branches that are never taken too, but not for what XLA compiles. An op without a kernel anywhere ends the run. One that only the CPU has a
+and for branches that are never taken too, but not for what XLA compiles. (TF 2.2 leaves out ops that nothing
+needs; 2.9 and 2.21 do not.) An op without a kernel anywhere ends the run. One that only the CPU has a
 kernel for runs there, whichever device its function was called under: soft placement decides about ops that name a device themselves, and those of a
 function do not unless its own code says so (``tensorflow/core/common_runtime/placer.cc``).
 """
