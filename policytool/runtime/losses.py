@@ -36,8 +36,8 @@ _ALIASES = {
 """Short names that ``compile`` takes, and that not every release has among its losses."""
 
 _TARGETS = {
-    "classes": ("circle", "sparse_categorical_crossentropy"),
-    "one-hot": ("categorical_crossentropy", "categorical_focal_crossentropy", "categorical_generalized_cross_entropy", "categorical_hinge"),
+    "classes": ("categorical_generalized_cross_entropy", "circle", "sparse_categorical_crossentropy"),
+    "one-hot": ("categorical_crossentropy", "categorical_focal_crossentropy", "categorical_hinge"),
     "distribution": ("kl_divergence",),
     "binary": ("binary_crossentropy", "binary_focal_crossentropy", "dice", "hinge", "squared_hinge", "tversky"),
     "counts": ("poisson",),

@@ -149,7 +149,7 @@ class Live:
             part.take(*losses.built(self.library, one), "recorded")
             try:
                 value = part.loss(losses.drawn(part, outputs, np.random.RandomState(2)), outputs)
-            except (TypeError, ValueError) as error:
+            except (TypeError, ValueError, self.tf.errors.OpError) as error:
                 found[str(part.name)] = [part.targets, str(error)]
             else:
                 found[str(part.name)] = [part.targets, float(np.mean(value))]
