@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from policytool.policy import Dynamic, Fixed
+from policytool.training import configuration
 
 if TYPE_CHECKING:
-    from policytool.jsontext import Json
     from policytool.reading import Analysis
 
 
@@ -15,18 +15,9 @@ def training(analysis: Analysis) -> dict[str, Any]:
     """Return the losses and the loss scale of a file; the optimizer's scale wins over the model's policy, as it does in training."""
     model = analysis.model
     scale = model.optimizer.loss_scale if model.optimizer is not None else None
-    config = _config(analysis)
+    config = configuration(analysis.document)
     losses = {name: config.get(name) if isinstance(config, dict) else None for name in ("loss", "loss_weights")}
     return {**losses, "recorded": _told(scale if scale is not None else model.layers[0].loss_scale)}
-
-
-def _config(analysis: Analysis) -> Json:
-    document = analysis.document
-    config = document.training
-    if config is None and document.format == "savedmodel":
-        metadata = document.parts.get(document.config_part or "")
-        return metadata.get("training_config") if isinstance(metadata, dict) else None
-    return config
 
 
 def _told(scale: Dynamic | Fixed | None) -> dict[str, Any] | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pytest
 
-from policytool import discovery, reading, recognition, training
+from policytool import discovery, reading, recognition
 from policytool.checking import loss_scales, recorded
 from policytool.checking.loss_scales import Need
 from policytool.measurement import gradients
@@ -305,10 +305,8 @@ def test_files_that_record_a_loss_scale(compat_python: Path, tmp_path: Path, fam
             (result,) = migrate_all(list(discovery.inputs([str(FIXTURES / name)])), options, Destination(output=target))
             assert isinstance(result, Migration), result
             files.append(str(target if target.exists() else FIXTURES / name))
-        analysis = reading.analysed(recognition.document(FIXTURES / name, name))
-        compiled = training.configuration(analysis.document)
-        assert isinstance(compiled, dict)
-        jobs.append({"files": files, "wanted": {**recorded.training(analysis), "loss": compiled["loss"], "loss_weights": compiled["loss_weights"], "seed": 5}})
+        asked = recorded.training(reading.analysed(recognition.document(FIXTURES / name, name)))
+        jobs.append({"files": files, "wanted": {**asked, "seed": 5}})
     for (name, value), answer in zip(chosen, ask(compat_python, family, jobs, tmp_path), strict=True):
         assert answer["kept"], name
         found = measured({name: answer}, name)
