@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import grappler, seeded
+from . import grappler
 from .library import Refused, sentence
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Iterable
-
-SEEDS = (1, 2)
+    from typing import Any
 
 _INTERNAL = "__saved_model_"
 """What the names of ops for initialisation and training begin with, which TF 1 puts among the signatures."""
@@ -30,7 +28,7 @@ def loaded(tf: Any, path: str, tags: Any) -> Any:
         raise Refused("not-loadable", "TensorFlow {} cannot load the graph: {}".format(tf.__version__, sentence(error))) from error
 
 
-def named(root: Any) -> dict[str, Any]:
+def named(tf: Any, root: Any) -> dict[str, Any]:
     """
     Return the signatures by name; where there are none, the functions of the root object, each as it was first traced without training.
 
@@ -40,11 +38,26 @@ def named(root: Any) -> dict[str, Any]:
     for name, value in () if found else sorted(vars(root).items()):
         traced = [one for one in getattr(value, "concrete_functions", ()) if True not in one.structured_input_signature[0]]
         if traced and inputs(traced[0]):
-            found[name] = traced[0]
+            found[name] = _by_keywords(tf, traced[0])
     if not found:
         text = "the file holds no graph that could be run: it was saved without signatures and traces (save_traces=False), and only its classes can call it"
         raise Refused("no-signature", text)
     return found
+
+
+def _by_keywords(tf: Any, function: Any) -> Any:
+    """Return a function that takes tensors among other values as one that takes them by name, as signatures do."""
+    structure = function.structured_input_signature
+    flat = tf.nest.flatten(structure)
+    specs = {"{}".format(one.name or place): one for place, one in enumerate(flat) if isinstance(one, tf.TensorSpec)}
+
+    def called(**given: Any) -> Any:
+        tensors = iter(given[name] for name in specs)
+        arguments, keywords = tf.nest.pack_sequence_as(structure, [next(tensors) if isinstance(one, tf.TensorSpec) else one for one in flat])
+        return function(*arguments, **keywords)
+
+    wanted = {name: tf.TensorSpec(one.shape, one.dtype, name=name) for name, one in specs.items()}
+    return tf.function(called, autograph=False).get_concrete_function(**wanted)
 
 
 def inputs(signature: Any) -> list[tuple[str, Any]]:
@@ -62,27 +75,6 @@ def outputs(signature: Any) -> list[tuple[str, Any]]:
     tensors = list(signature.outputs)
     names = sorted(signature.structured_outputs) if isinstance(signature.structured_outputs, dict) else []
     return list(zip(names if len(names) == len(tensors) else ["output_{}".format(place) for place in range(len(tensors))], tensors))
-
-
-def drawn(library: Any) -> Callable[[Any], list[dict[str, Any]]]:
-    """Return a function that gives a signature seeded inputs, of the first size that it can be called with."""
-
-    def batches(signature: Any) -> list[dict[str, Any]]:
-        known = inputs(signature)
-        specs = seeded.specs_of([library.tf.TensorSpec(tensor.shape, tensor.dtype, name=name) for name, tensor in known])
-        failed: BaseException | None = None
-        for size in seeded.sizes(specs):
-            made = [dict(zip([name for name, _ in known], seeded.drawn(library, None, specs, seed, size))) for seed in SEEDS]
-            try:
-                _call(library.tf, signature, made[0].values())
-            except (ValueError, library.tf.errors.OpError) as error:
-                failed = error
-                continue
-            return made
-        text = "it cannot be called with inputs of its own shapes: {}"
-        raise Refused("not-callable", text.format(sentence(failed) if failed is not None else "")) from failed
-
-    return batches
 
 
 class State:
@@ -106,12 +98,3 @@ class State:
         for name, pair in self._pairs.items():
             for variable in pair:
                 variable.assign(self._first[name])
-
-
-def _call(tf: Any, signature: Any, tensors: Iterable[Any]) -> None:
-    """Run a signature, or a function that takes tensors among other values, on tensors in the order of its inputs."""
-    given = iter(tensors)
-    structure = signature.structured_input_signature
-    flat = [next(given) if isinstance(one, tf.TensorSpec) else one for one in tf.nest.flatten(structure)]
-    arguments, keywords = tf.nest.pack_sequence_as(structure, flat)
-    signature(*arguments, **keywords)

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from . import entries, grappler, measuring, rewriting, scopes
+from . import agreeing, entries, grappler, measuring, placing, rewriting, scopes
 from .library import Refused, sentence
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping, Sequence
+
+    from .feeding import Fed
 
 _RANDOM = ("Random", "Multinomial", "ParameterizedTruncatedNormal", "TruncatedNormal")
 """What the types of ops begin with that give other values at every run: both graphs have to share them."""
@@ -26,55 +26,66 @@ AHEAD = 2
 _UNABLE = ("Enter", "Exit", "Merge", "NextIteration", "Switch")
 """Ops that belong to a loop or branch of TF 1."""
 
-_ROWS = 2
-"""The rank of an output with one value for each class."""
-
 REFERENCE = "reference"
 CANDIDATE = "candidate"
 
 
-def measured(library_or_tf: Any, path: str, wanted: Mapping[str, Any], inputs_for: Callable[[Any], Sequence[Mapping[str, Any]]], step: Any) -> dict[str, Any]:
+def measured(library_or_tf: Any, path: str, wanted: Mapping[str, Any], inputs_for: Callable[[Any, Any], Fed], step: Callable[[str], None]) -> dict[str, Any]:
     """
     Return, for each signature of a SavedModel, what the rewrite changed and how far its tensors and outputs then are from the plain graph's.
 
+    A signature has the keys of a run (:mod:`.running`) but its device, with scopes of the graph as calls, ``rewrite``, and ``refused`` where it cannot run.
+
     :param wanted: ``policy``, ``device`` (``cpu``, ``gpu:0``), and as far as they are chosen ``signatures`` (names) and ``tags``.
-    :param inputs_for: signature (a concrete function) to its batches, tensors by keyword; :func:`entries.drawn` makes one.
-    :raises Refused: where nothing can be measured at all; what one signature cannot do stands with it.
+    :param inputs_for: signature (a concrete function) and root object to its inputs, tensors by keyword, as :func:`.feeding.fed_signature` makes them.
+    :raises Refused: where nothing can be measured at all.
     """
     tf = getattr(library_or_tf, "tf", library_or_tf)
     ignored = rewriting.undisturbed()
     rewrites = rewriting.chosen(tf, wanted["policy"], wanted["device"])
-    kind, _, number = wanted["device"].upper().partition(":")
-    with tf.device("/device:{}:{}".format(kind, number or 0)):
+    kind, _, number = wanted["device"].partition(":")
+    with tf.device("/device:{}:{}".format(kind.upper(), number or 0)):
         step("loading the graph")
         root = entries.loaded(tf, path, wanted.get("tags"))
-        found = entries.named(root)
+        found = entries.named(tf, root)
         names = sorted(found) if wanted.get("signatures") is None else list(wanted["signatures"])
         missing = [name for name in names if name not in found]
         if missing:
             raise Refused("no-signature", "the file has no signature {}; it has: {}".format(", ".join(missing), ", ".join(sorted(found))))
-        calls = []
+        runs = []
         for name in names:
             step("signature {}".format(name))
-            calls.append({"signature": name, **_told(tf, found[name], rewrites, inputs_for)})
-    return {"ignored": ignored, "signatures": calls}
+            state = entries.State(tf, found[name])
+            runs.append({"signature": name, **_told(tf, found[name], state, (rewrites, kind), lambda one: inputs_for(one, root))})
+    return {"ignored": ignored, "signatures": runs}
 
 
-def _told(tf: Any, signature: Any, rewrites: Sequence[Any], inputs_for: Any) -> dict[str, Any]:
+def _told(tf: Any, signature: Any, state: Any, how: tuple[Sequence[Any], str], inputs_for: Callable[[Any], Fed]) -> dict[str, Any]:
     """Return what there is to say of one signature; what it cannot do is ``refused``."""
-    state = entries.State(tf, signature)
+    rewrites, kind = how
     try:
-        batches = inputs_for(signature)
+        fed = inputs_for(signature)
         state.reset()  # a signature may have been tried with them
         pair = _Pair(tf, signature, rewrites, state)
-        found = pair.compared(batches)
+        missing = pair.missing(kind)
+        lacking = [one for one in missing if not one["elsewhere"]]
+        found = pair.compared(fed.batches) if not lacking else {"calls": [], "outputs": []}
     except Refused as error:
         return {"refused": {"code": error.code, "message": str(error)}}
+    except tf.errors.ResourceExhaustedError:
+        raise
     except (ValueError, TypeError, tf.errors.OpError) as error:
         return {"refused": {"code": "not-runnable", "message": "its graph cannot run here: {}".format(sentence(error))}}
-    specs = [{"name": name, "shape": list(np.shape(batches[0][name])), "dtype": tensor.dtype.name} for name, tensor in entries.inputs(signature)]
     rewrite = {"option": pair.rewrite.option, "said": pair.rewrite.said, **pair.changes.told()}
-    return {"refused": None, "rewrite": rewrite, **found, "inputs": {"batches": len(batches), "specs": specs}}
+    told: dict[str, Any] = {
+        "missing": lacking,
+        "fallbacks": [one for one in missing if one["elsewhere"]],
+        "unmatched": [],
+        "gradients": None,
+        "timings": {},
+        "tf32": None,
+    }
+    return {"refused": None, "rewrite": rewrite, "inputs": fed.told, **told, **found}
 
 
 def _both(signature: Any, rewrites: Sequence[Any]) -> tuple[Any, Any, Any]:
@@ -110,31 +121,33 @@ class _Pair:
         self.state = state
         self.calls: list[dict[str, Any]] = []
         self.outputs: list[dict[str, Any]] = []
+        specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for _, tensor in self.inputs]
+        # not tf.function: the order that it gives to what reads variables would lead into loops that are written out
+        self.run = tf.compat.v1.wrap_function(self._traced, specs)
+
+    def missing(self, kind: str) -> list[dict[str, Any]]:
+        """Return the ops that devices of a kind have no kernel for."""
+        operations = [op for op in self.run.graph.get_operations() if op.name.startswith(CANDIDATE + "/")]
+        return placing.missing(self.tf, operations, kind, lambda name: scopes.path(scopes.own(name)) or None)
 
     def compared(self, batches: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return how far layers and outputs are apart, over all batches."""
-        tf = self.tf
-        specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for _, tensor in self.inputs]
-        # not tf.function: the order that it gives to what reads variables would lead into loops that are written out
-        run = tf.compat.v1.wrap_function(self._traced, specs)
         rows: list[Any] = []
-        counts: Any = 0
+        agreements: Any = 0
         for batch in batches:
-            vectors, counted = run(*[tf.cast(batch[name], tensor.dtype) for name, tensor in self.inputs])
+            vectors, agreeing_ones = self.run(*[self.tf.cast(batch[name], tensor.dtype) for name, tensor in self.inputs])
             rows = [measuring.merged(*pair) for pair in zip(rows, vectors.numpy())] if rows else list(vectors.numpy())
-            counts = counts + counted.numpy()
+            agreements = agreements + agreeing_ones.numpy()
             self.state.reset()
-        found = iter(rows)
-        for tensor in [*(output for call in self.calls for output in call["outputs"]), *self.outputs]:
-            tensor["accumulated"] = measuring.told(next(found)) if tensor.pop("comparable") else None
-        for output, (right, seen) in zip(self.outputs, counts):
-            floating = output["accumulated"] is not None
-            output["top_1"] = float(right / seen) if floating and seen else None
-            output["differing"] = None if floating else int(seen - right)
+        for tensor, row in zip([*(output for call in self.calls for output in call["outputs"]), *self.outputs], rows):
+            tensor["accumulated"] = measuring.told(row)
+        for output, vector in zip(self.outputs, agreements):
+            counted = agreeing.told(vector)
+            output["top_1"] = counted if counted["rows"] else None
         return {"calls": self.calls, "outputs": self.outputs}
 
     def _traced(self, *tensors: Any) -> Any:
-        """Return the comparisons of all tensors that are looked at, one a row, and for each output how many of how many values, or classes, agree."""
+        """Return the comparisons of all tensors that are looked at, one a row, and for each output how often it gives the same class."""
         tf = self.tf
         graph = tf.compat.v1.get_default_graph()
         given = {tensor.name: value for (_, tensor), value in zip(self.inputs, tensors)}
@@ -145,7 +158,7 @@ class _Pair:
         copied = {name: graph.capture(one) for name, one in self.state.copied.items()}
         self._imported(graph, self.other, {**given, **captured, **copied, **shared}, CANDIDATE)
         watched = scopes.watched(ops, tensors, {REFERENCE + "/" + name for name in self.changes.names}, inner)
-        vectors, counts, sources = [], [], []
+        vectors, agreements, sources = [], [], []
         self.calls, self.outputs = [], []
         for (scope, one), depth in zip(watched, scopes.depth_of(ops, watched)):
             name = scopes.own(one.name)
@@ -153,30 +166,21 @@ class _Pair:
             sources.append((one.op, graph.get_tensor_by_name(CANDIDATE + "/" + name).op))
             self.calls.append(_call(scope, one, other, sources[-1][1], depth))
             vectors.append(self._vector(one, other))
-        _keep_in_step(sources, [vector.op for vector in vectors])
         for name, tensor in entries.outputs(self.signature):
             one, other = (given[tensor.name] if tensor.name in given else graph.get_tensor_by_name(side + "/" + tensor.name) for side in (REFERENCE, CANDIDATE))
             self.outputs.append({"name": name, **_tensor(one, other)})
-            vectors += [self._vector(one, other)] if one.dtype.is_floating else []
-            counts.append(self._agreeing(one, other))
-        return tf.stack(vectors) if vectors else tf.zeros([0]), tf.stack(counts)
+            vectors.append(self._vector(one, other))
+            agreements.append(agreeing.agreement(tf, one, other) if agreeing.applies(one) else tf.zeros([len(agreeing.FIELDS)], tf.float64))
+        _keep_in_step(sources, [vector.op for vector in vectors])
+        return tf.stack(vectors), tf.stack(agreements)
 
     def _imported(self, graph: Any, graph_def: Any, given: Mapping[str, Any], name: str) -> list[Any]:
         self.tf.graph_util.import_graph_def(graph_def, input_map=given, name=name)
         return [op for op in graph.get_operations() if op.name.startswith(name + "/")]
 
     def _vector(self, one: Any, other: Any) -> Any:
-        wide = one if one.dtype.size >= self.tf.float32.size else self.tf.cast(one, self.tf.float32)
+        wide = self.tf.cast(one, self.tf.float32) if one.dtype.is_floating and one.dtype.size < self.tf.float32.size else one
         return measuring.compared(self.tf, wide, other)
-
-    def _agreeing(self, one: Any, other: Any) -> Any:
-        """Return how many of how many agree: rows on their largest value where an output has one value for each class, values where they are no floats."""
-        tf = self.tf
-        if one.dtype.is_floating:
-            if one.shape.rank != _ROWS or one.shape[-1] in (None, 1):
-                return tf.zeros([2], tf.int64)
-            one, other = (tf.argmax(side, axis=-1) for side in (one, other))
-        return tf.stack([tf.reduce_sum(tf.cast(tf.equal(one, other), tf.int64)), tf.size(one, out_type=tf.int64)])
 
 
 def _keep_in_step(sources: Sequence[tuple[Any, Any]], comparisons: Sequence[Any]) -> None:
@@ -209,4 +213,4 @@ def _tensor(one: Any, other: Any) -> dict[str, Any]:
     """Return what is known of a tensor before it is compared."""
     shape = one.shape.as_list() if one.shape.rank is not None else []
     dtypes = {"dtype_reference": one.dtype.name, "dtype_candidate": other.dtype.name}
-    return {"shape": shape, **dtypes, "isolated": None, "tf32": None, "comparable": one.dtype.is_floating}
+    return {"shape": shape, **dtypes, "accumulated": None, "isolated": None, "tf32": None}

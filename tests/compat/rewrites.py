@@ -170,17 +170,24 @@ def made(scratch: Path) -> dict[str, Path]:
     return paths
 
 
-def tens(_: Any) -> list[dict[str, Any]]:
+def fed(library: Any) -> Callable[[Any, Any], Any]:
+    """Return what gives a signature inputs as a check does."""
+    wanted = {"file": None, "save": None, "batches": 2, "batch_size": ROWS, "seed": 0}
+    return lambda signature, root: runtime("feeding").fed_signature(library, signature, root, wanted)
+
+
+def tens(_: Any, __: Any) -> Any:
     """Return one batch of images of one value."""
-    return [{"x": tf.fill([ROWS, SIDE, SIDE, 1], VALUE)}]
+    return SimpleNamespace(batches=[{"x": tf.fill([ROWS, SIDE, SIDE, 1], VALUE)}], told={})
 
 
-def words(library: Any) -> Callable[[Any], list[dict[str, Any]]]:
+def words(library: Any) -> Callable[[Any, Any], Any]:
     """Return what gives the numbers that are drawn for it with words that the tables know, and one that they do not."""
 
-    def batches(signature: Any) -> list[dict[str, Any]]:
+    def batches(signature: Any, root: Any) -> Any:
+        drawn = fed(library)(signature, root)
         known = tf.constant(["red", "green", "blue"])
-        return [{**batch, "word": known} for batch in runtime("entries").drawn(library)(signature)]
+        return SimpleNamespace(batches=[{**batch, "word": known} for batch in drawn.batches], told=drawn.told)
 
     return batches
 
@@ -195,9 +202,8 @@ def answered(path: str, wanted: dict[str, Any], inputs_for: Any, library: Any) -
 
 def oracle(scratch: Path, library: Any) -> dict[str, Any]:
     """Return what NumPy makes of float16 that is rounded to and from, and what TensorFlow makes of means in 16 bits."""
-    drawn: Callable[[Any], Any] = runtime("entries").drawn(library)
     root = tf.saved_model.load(str(scratch / "dense"))
-    batches = [batch["x"].numpy() for batch in drawn(root.signatures["serve"])]
+    batches = [np.asarray(batch["x"]) for batch in fed(library)(root.signatures["serve"], root).batches]
 
     def narrow(array: Any) -> Any:
         return array.astype("float16").astype("float32")
@@ -208,7 +214,7 @@ def oracle(scratch: Path, library: Any) -> dict[str, Any]:
         hidden = np.maximum(narrow(narrow(batch) @ narrow(weights(8, 6))), 0)
         errors.append(np.abs(plain - narrow(hidden @ narrow(weights(6, 4)))).max())
     counter = tf.saved_model.load(str(scratch / "stateful"))
-    counted = [batch["x"].numpy() @ weights(8, 4) for batch in words(library)(counter.signatures["serve"])]
+    counted = [np.asarray(batch["x"]) @ weights(8, 4) for batch in words(library)(counter.signatures["serve"], counter).batches]
     image = tf.fill([ROWS, SIDE, SIDE, 1], VALUE)
     means = {name: float(tf.reduce_mean(tf.cast(image, name), [1, 2])[0, 0]) for name in ("float16", "bfloat16")}
     return {"emulated": float(max(errors)), "means": means, "counted": float(sum((one.astype("float64") ** 2).sum() for one in counted))}
@@ -221,14 +227,14 @@ def main() -> None:
     library = SimpleNamespace(tf=tf, family="keras2")
     found: dict[str, Any] = {}
     for name, path in cases.items():
-        inputs_for = tens if name == "pooled" else words(library) if name == "stateful" else runtime("entries").drawn(library)
+        inputs_for = tens if name == "pooled" else words(library) if name == "stateful" else fed(library)
         found[name] = {policy: answered(str(path), {"policy": policy, "device": "cpu"}, inputs_for, library) for policy in POLICIES}
     refused: dict[str, dict[str, Any]] = {
         "bfloat16 on a GPU": {"policy": "mixed_bfloat16", "device": "gpu:0"},
         "another policy": {"policy": "float64", "device": "cpu"},
         "another signature": {"policy": "mixed_float16", "device": "cpu", "signatures": ["classify"]},
     }
-    found["refused"] = {name: answered(str(cases["dense"]), wanted, runtime("entries").drawn(library), library) for name, wanted in refused.items()}
+    found["refused"] = {name: answered(str(cases["dense"]), wanted, fed(library), library) for name, wanted in refused.items()}
     found["oracle"] = oracle(Path(scratch), library)
     Path(results).write_text(json.dumps(found), encoding="utf-8")
 
