@@ -178,7 +178,8 @@ def fed(library: Any) -> Callable[[Any, Any], Any]:
 
 def tens(_: Any, __: Any) -> Any:
     """Return one batch of images of one value."""
-    return SimpleNamespace(batches=[{"x": tf.fill([ROWS, SIDE, SIDE, 1], VALUE)}], told={})
+    told: dict[str, Any] = {"kind": "given", "seed": None, "batches": 1, "batch_size": ROWS, "inputs": []}
+    return SimpleNamespace(batches=[{"x": tf.fill([ROWS, SIDE, SIDE, 1], VALUE)}], told=told)
 
 
 def words(library: Any) -> Callable[[Any, Any], Any]:

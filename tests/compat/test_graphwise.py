@@ -11,6 +11,8 @@ from typing import Any, Final
 import pytest
 
 from policytool import graphops
+from policytool.checking import answers as answering
+from policytool.checking.tolerances import Tolerances
 from policytool.measurement import graphs
 from tests.compat.asking import ENVIRONMENT, SECONDS
 from tests.conftest import FIXTURES
@@ -110,6 +112,17 @@ def test_scopes(answers: Answers, case: str, paths: list[str], policy: str) -> N
         assert (one["compute_reference"], one["compute_candidate"]) == ("float32", dtype)
         assert one["depth"] > 0
         assert 0 < reductions(one)["largest_error"] < 0.1 * reductions(one)["largest_candidate"]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("case", ["dense", "unsigned", "pooled", "nothing", "unknown_class", TF1, EXPORTED, MIXED, LOOPS], ids=lambda case: Path(case).name)
+def test_judged(answers: Answers, case: str, policy: str) -> None:
+    """A signature is a run like any other, and passes where nothing but rounding happened."""
+    device = dict.fromkeys(("model", "compute_capability", "memory", "driver", "cuda", "cudnn")) | {"name": "cpu", "kind": "cpu"}
+    found = {**signature(answers, case, policy), "device": device}
+    run = answering.run(found, Tolerances())
+    assert run.verdict.passed, run.verdict
+    assert not run.missing
 
 
 def test_emulated_float16(answers: Answers) -> None:
