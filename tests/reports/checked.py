@@ -220,7 +220,7 @@ def _graph() -> Checks:
     nothing = replace(changed, ops=0, casts=0, narrow_before=0, by_type={}, unchanged="the rewrite changes nothing: this graph has no matrix products")
     numbers = Input(name="x", shape=(32, 16), dtype="float32", how="normal values")
     inputs = replace(DRAWN, batch_size=32, inputs=(numbers,))
-    ids = replace(output("classes", 0.0), dtype_reference="int64", dtype_candidate="int64", accumulated=_counted(3, 80))
+    ids = replace(whole(3), name="classes")
     runs = (
         run(*scopes, outputs=(output("scores", 0.004), ids), rewrite=changed, signature="serving_default", inputs=inputs),
         run(outputs=(output("lowered", 0.0),), rewrite=nothing, signature="normalise", inputs=inputs),
@@ -230,10 +230,11 @@ def _graph() -> Checks:
     return check(*runs, notes=(Note(code="graph", message=message),), reference=replace(side, policy="float32"), candidate=side)
 
 
-def _counted(differing: int, elements: int) -> metrics.Metrics:
-    """Return the metrics of a tensor that is no float."""
+def whole(differing: int) -> Output:
+    """Return an output of integers."""
     fields = dict.fromkeys(metrics.Reductions.__dataclass_fields__)
-    return metrics.metrics(metrics.decoded({**fields, "elements": elements, "differing": differing}), "int64")
+    found = metrics.metrics(metrics.decoded({**fields, "elements": 80, "differing": differing}), "int64")
+    return Output(shape=(None, 10), dtype_reference="int64", dtype_candidate="int64", accumulated=found)
 
 
 def _kernels() -> Checks:

@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 from functools import cache
 from importlib import resources
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import jsonschema
 import pytest
@@ -15,11 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policytool.measurement.verdicts import About, Ruling
+from policytool.policy import Dynamic
 from policytool.reports import View
 from policytool.reports.checks import CHECK_REPORTERS, Checks
 from policytool.reports.checks._figures import decibels, figure, share, upward
 from tests.contracts.reporter_contract import compared
-from tests.reports.checked import CASES, CPU, HOSTILE, call, check, output, run
+from tests.reports.checked import CASES, CPU, HOSTILE, SIDES, call, check, output, run, whole
+
+if TYPE_CHECKING:
+    from policytool.measurement.checks import Run
+    from policytool.measurement.gradients import Gradients
 
 SHOWN: Final = sorted(set(CASES) - {"failure"})
 
@@ -129,10 +134,8 @@ def test_ten_layers_are_shown_and_the_others_counted() -> None:
 def test_calls_are_in_the_order_in_which_they_were_made() -> None:
     """A later page draws them so; each with what it was judged by."""
     (one,) = report(CASES["passing"])["check"]["runs"]
-    check_ = CASES["passing"].check
-    assert check_ is not None
-    assert [made["path"] for made in one["calls"]] == [made.path for made in check_.runs[0].calls]
-    assert [made["judgement"] is None for made in one["calls"]] == [made.is_model for made in check_.runs[0].calls]
+    assert [made["path"] for made in one["calls"]] == [made.path for made in only("passing").calls]
+    assert [made["judgement"] is None for made in one["calls"]] == [made.is_model for made in only("passing").calls]
 
 
 def test_several_runs_stand_one_after_the_other_with_a_line_each() -> None:
@@ -162,9 +165,7 @@ def test_missing_kernels_are_no_pass() -> None:
 
 def test_nothing_to_compare_is_said() -> None:
     """A check without runs, and a run without floats."""
-    nothing = CASES["passing"].check
-    assert nothing is not None
-    assert "there is nothing that could be compared" in rendered("table", Checks(check=replace(nothing, runs=())), View(width=200))
+    assert "there is nothing that could be compared" in rendered("table", check(), View(width=200))
     assert "there is no float that could be compared" in rendered("table", check(run()), View(width=200))
 
 
@@ -215,6 +216,104 @@ def test_a_terminal_without_boxes_gets_ascii(name: str) -> None:
     assert rendered("table", CASES[name], View(width=100, unicode=False)).isascii()
 
 
+def test_a_device_that_says_little_is_named() -> None:
+    """What it does not say has no place."""
+    silent = replace(CPU, model=None, memory=None)
+    assert "  device     cpu:0\n" in rendered("table", check(run(call("net/dense", 1e-4), device=silent)))
+
+
+def test_a_call_that_gives_nothing_has_a_row_with_all_layers() -> None:
+    """There is nothing to compare, and it was called."""
+    nothing = replace(call("net/print", 1e-4), outputs=())
+    assert "\n    net/print" in rendered("table", check(run(nothing), everything=True))
+    assert "net/print" not in rendered("table", check(run(nothing)))
+
+
+def test_integers_that_differ_are_counted() -> None:
+    """And a layer of integers that are equal is nothing to tell."""
+    equal, other = (replace(call(f"net/{name}", None), outputs=(whole(differing),)) for name, differing in (("equal", 0), ("other", 3)))
+    text = rendered("table", check(run(equal, other)))
+    assert "        Dense; 3 of 80 values differ" in text
+    assert "net/equal" not in text
+
+
+def only(name: str) -> Run:
+    """Return the run of a case that has one."""
+    found = CASES[name].check
+    assert found is not None
+    (one,) = found.runs
+    return one
+
+
+def gradients() -> Gradients:
+    """Return those of the check that has some."""
+    found = only("training").gradients
+    assert found is not None
+    return found
+
+
+def trained(**changes: Any) -> Checks:
+    """Return the check with gradients, with other ones."""
+    return check(replace(only("training"), gradients=replace(gradients(), **changes)))
+
+
+def timed(**changes: Any) -> str:
+    """Return the table of the check with timings, with other ones."""
+    timings = {name: replace(timing, **changes) for name, timing in only("training").timings.items()}
+    return rendered("table", check(replace(only("training"), timings=timings)), View(width=200))
+
+
+def test_a_model_without_variables_has_no_gradients_to_show() -> None:
+    """One sentence says it."""
+    nothing = trained(trials=(), variables=(), workable=None, recorded=None)
+    for reporter in ("table", "markdown"):
+        text = rendered(reporter, nothing)
+        assert "the model has no trainable variables" in text
+        assert "loss scaling" not in text
+    report(nothing)
+
+
+def test_a_recorded_scale_that_is_dynamic_stands_in_one_row() -> None:
+    """It is the same scale."""
+    found = trained(recorded=Dynamic(), unconnected=("net/spare/kernel",))
+    assert "  recorded, dynamic  32,768 " in rendered("table", found)
+    assert report(found)["check"]["runs"][0]["gradients"]["recorded"] == {"kind": "dynamic", "initial": 32768.0, "growth_steps": 2000, "multiplier": 2.0}
+
+
+def test_scales_below_one_are_fractions() -> None:
+    """As people write them."""
+    dynamic = gradients().dynamic
+    trial = replace(gradients().trials[0], scale=0.125)
+    assert " 1/8 " in rendered("table", trained(dynamic=replace(dynamic, scale=0.125), trials=(trial, *gradients().trials)))
+
+
+def test_gradients_of_which_nothing_is_lost_need_no_list() -> None:
+    """Only what all of them come to."""
+    whole_ = tuple(replace(trial, variables=tuple(replace(one, underflow=0, overflow=0) for one in trial.variables)) for trial in gradients().trials)
+    assert "lost elements" in rendered("table", trained())
+    assert "lost elements" not in rendered("table", trained(trials=whole_))
+
+
+def test_memory_that_nothing_counts_is_said_so() -> None:
+    """Without a ratio."""
+    text = timed(peak_memory=None, how=None)
+    assert "nothing counts memory here" in text
+    assert "0.454x" in text
+
+
+def test_seconds_are_seconds() -> None:
+    """Where a batch takes long."""
+    assert " 2.5 s " in timed(latency=2.5)
+
+
+def test_sides_that_two_libraries_loaded_say_which() -> None:
+    """Each with its own."""
+    other = replace(SIDES["candidate"], library="keras 3.15.1")
+    text = rendered("table", check(run(call("net/dense", 1e-4)), candidate=other), View(width=160))
+    assert "21 layers in float32 · tf_keras 2.21.0" in text
+    assert "3 in float32 · keras 3.15.1" in text
+
+
 NAMES: Final = st.text(st.characters(exclude_categories=()), min_size=1, max_size=120)
 ERRORS: Final = st.one_of(st.floats(0, 1e30), st.just(float("inf")))
 
@@ -244,6 +343,7 @@ def test_only_nothing_is_none_and_only_all_is_all(fraction: float) -> None:
     """A share that is neither is never rounded to either."""
     assert (share(fraction) == "0%") == (fraction == 0)
     assert (share(fraction) == "100%") == (fraction == 1)
+    assert share(None) == ""
 
 
 @pytest.mark.parametrize(

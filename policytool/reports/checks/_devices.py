@@ -64,18 +64,14 @@ def timing(run: Run) -> Iterator[Section]:
     """Yield what the two models took for a batch, and the candidate's share of what the reference took."""
     if not run.timings:
         return
-    rows = [_timed(name, one) for name, one in run.timings.items()]
-    reference, candidate = run.timings.get("reference"), run.timings.get("candidate")
-    if reference is not None and candidate is not None:
-        rows.append(_ratio(reference, candidate))
-    how = {one.how for one in run.timings.values()}
-    counted = "as the device counts it" if how == {"device"} else "of the whole process, so an estimate" if how == {"process"} else "not counted here"
+    reference, candidate = run.timings["reference"], run.timings["candidate"]
+    counted = "" if reference.peak_memory is not None else "; nothing counts memory here"
     batch = f"latency is the median of one batch of {many(run.inputs.batch_size, 'example')}"
     yield Section(
         title="timing",
         columns=tuple(Column(title=title, minimum=len(title)) for title in ("", "latency", "shortest", "longest", "examples/s", "peak memory")),
-        rows=tuple(rows),
-        sentences=(f"{batch}; memory is what one call takes at most, without weights, {counted}",),
+        rows=(_timed("reference", reference), _timed("candidate", candidate), _ratio(reference, candidate)),
+        sentences=(f"{batch}; memory is what tensors take at most during one call, without weights{counted}",),
     )
 
 
@@ -87,19 +83,15 @@ def _timed(name: str, found: Timing) -> tuple[Cell, ...]:
 
 def _ratio(reference: Timing, candidate: Timing) -> tuple[Cell, ...]:
     """Return the candidate's numbers over the reference's."""
-    memory = "" if not reference.peak_memory or candidate.peak_memory is None else f"{figure(candidate.peak_memory / reference.peak_memory)}x"
-    faster = candidate.latency < reference.latency
-    latency = f"{figure(candidate.latency / reference.latency)}x" if reference.latency else ""
-    throughput = f"{figure(candidate.throughput / reference.throughput)}x" if reference.throughput else ""
-    style = "good" if faster else "bad"
-    return (
-        Cell(text="ratio"),
-        Cell(text=latency, style=style),
-        Cell(text=""),
-        Cell(text=""),
-        Cell(text=throughput, style=style),
-        Cell(text=memory),
-    )
+    style = "good" if candidate.latency < reference.latency else "bad"
+    times = Cell(text=_times(candidate.latency, reference.latency), style=style), Cell(text=""), Cell(text="")
+    rate = Cell(text=_times(candidate.throughput, reference.throughput), style=style)
+    return Cell(text="ratio"), *times, rate, Cell(text=_times(candidate.peak_memory, reference.peak_memory))
+
+
+def _times(value: float | None, of: float | None) -> str:
+    """Return how many times a number is another; nothing where one is not known."""
+    return f"{figure(value / of)}x" if value is not None and of else ""
 
 
 def _seconds(value: float) -> str:

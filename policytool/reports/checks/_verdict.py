@@ -9,7 +9,7 @@ from policytool.examples import some
 from policytool.measurement.inputs import Kind
 from policytool.measurement.verdicts import About, Ruling, excess
 from policytool.reports._layout import clean
-from policytool.reports.checks._figures import figure, many, upward
+from policytool.reports.checks._figures import figure, many, share, upward
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +33,9 @@ def outcome(run: Run) -> list[str]:
     """Return in a word what one run comes to, and then what shows it."""
     if run.missing:
         return ["not run", *_missing(run)]
-    return ["passed", *_passed(run.verdict)] if run.verdict.passed else ["failed", *_failed(run.verdict)]
+    if run.verdict.passed:
+        return ["passed", *_passed(run.verdict), *_agreement(run)]
+    return ["failed", *_failed(run.verdict), *_agreement(run)]
 
 
 def overall(check: Check) -> str:
@@ -91,15 +93,24 @@ def _passed(found: Verdict) -> Iterator[str]:
 def _failed(found: Verdict) -> Iterator[str]:
     for about, several in ((About.OUTPUT, "outputs"), (About.LAYER, "calls of layers")):
         missed = [one for one in found.missed if one.about is about]
+        is_first = about is About.LAYER and bool(missed) and missed[0].path == found.first_not_finite  # which is told below
         if len(missed) > 1:
-            yield f"{len(missed):,} of {len(_about(found, about)):,} {several} miss their tolerance, the worst: {clean(missed[0].path)} {_error(missed[0])}"
-        elif missed and missed[0].path != found.first_not_finite:
+            worst = "" if is_first else f", the worst: {clean(missed[0].path)} {_error(missed[0])}"
+            yield f"{len(missed):,} of {len(_about(found, about)):,} {several} miss their tolerance{worst}"
+        elif missed and not is_first:
             yield f"{_name(missed[0])} {_error(missed[0])}"
     if found.first_not_finite is not None:
         yield f"NaN or infinity appears first in layer {clean(found.first_not_finite)}"
     enough = found.would_pass
     if enough is not None and math.isfinite(enough) and any(one.about is About.OUTPUT for one in found.missed):
         yield f"the outputs would pass with a tolerance of {upward(enough)}"
+
+
+def _agreement(run: Run) -> Iterator[str]:
+    """Yield how often both models give a sample the same class, by the output in which they do it least."""
+    shares = [output.top_1 for output in run.outputs if output.top_1 is not None]
+    if shares:
+        yield f"the top-1 class is the same in {share(min(shares))} of the rows"
 
 
 def _about(found: Verdict, about: About) -> list[Judgement]:
@@ -113,8 +124,6 @@ def _name(judgement: Judgement) -> str:
 def _error(judgement: Judgement) -> str:
     if judgement.ruling is Ruling.NOT_FINITE:
         return "holds NaN or infinity where the reference does not"
-    if judgement.error is None:
-        return "holds nothing that could be compared"
     by = " by --tolerance" if judgement.given else ""
     return f"has a relative error of {figure(judgement.error)} where {figure(judgement.tolerance)} is allowed{by}"
 

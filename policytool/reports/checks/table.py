@@ -67,7 +67,7 @@ def _section(section: Section, view: View) -> Iterator[str]:
             if number in section.beneath:
                 yield from _broken("      ", section.beneath[number], view, "dim")
     for sentence in section.sentences:
-        yield from _broken("", sentence, view)
+        yield from _broken("- " if len(section.sentences) > 1 else "", sentence, view)
 
 
 def _broken(label: str, text: str, view: View, style: str = "", indent: int = 2) -> list[str]:
