@@ -16,6 +16,7 @@ from policytool.planning.subject import Subject
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from policytool.document import Document
     from policytool.reading import Analysis
 
 
@@ -26,6 +27,11 @@ def told(analysis: Analysis) -> Iterator[str]:
         # of custom code nothing runs where it is not at hand; but a Lambda finds its function in whatever module is loaded
         if hazard.harm is not Harm.CUSTOM or (site is not None and site.class_name == LAMBDA):
             yield f"{'a config' if hazard.site is None else analysis.model.layers[hazard.site].path} {hazard.what}"
-    for name in sorted(analysis.document.ops - {PRINTING}):
+    yield from of_graph(analysis.document)
+
+
+def of_graph(document: Document) -> Iterator[str]:
+    """Yield the same of the ops of a SavedModel's graph alone, which is all that there is to a file without Keras metadata."""
+    for name in sorted(document.ops - {PRINTING}):
         if hazards.op(name) is not None:
             yield f"its graph has the op {name}"

@@ -233,7 +233,7 @@ def test_everything_public_says_what_it_is() -> None:
 
 def test_public_api_is_what_it_lists() -> None:
     """``policytool.__all__`` names what the package offers, and each is callable and typed."""
-    assert policytool.__all__ == ["audit", "diff", "inspect", "migrate"]
+    assert policytool.__all__ == ["audit", "check", "diff", "inspect", "migrate"]
     for name in policytool.__all__:
         assert inspect.signature(getattr(policytool, name)).return_annotation is not inspect.Signature.empty
     assert (PACKAGE / "py.typed").is_file()

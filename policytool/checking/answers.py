@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from policytool.checking import judging
-from policytool.measurement import agreement, devices, gradients, inputs, metrics
+from policytool.measurement import agreement, devices, gradients, graphs, inputs, metrics
 from policytool.measurement.checks import Run
 from policytool.measurement.layers import Call, Output
 
@@ -30,6 +30,7 @@ def run(found: Mapping[str, Any], tolerances: Tolerances) -> Run:
         calls=calls,
         outputs=outputs,
         verdict=judging.verdict(calls, outputs, tolerances),
+        rewrite=graphs.decoded(found["rewrite"]) if found.get("rewrite") is not None else None,
         fallbacks=tuple(devices.missing(one) for one in found["fallbacks"]),
         missing=tuple(devices.missing(one) for one in found["missing"]),
         gradients=gradients.decoded(found["gradients"]) if found["gradients"] is not None else None,

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from policytool.discovery import Input
-    from policytool.operations.prepared import Prepared
-    from policytool.reading import Analysis
+    from policytool.operations.prepared import Prepared, Source
 
 FLOAT32: Final = "float32"
 FLOAT64: Final = "float64"
@@ -88,8 +87,8 @@ def check(model: Input, other: Input | None, wanted: Wanted, tools: Tools) -> Ch
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="policytool-", ignore_cleanup_errors=True)))
         reference = _reference(first, wanted, two=other is not None)
         sides = [
-            prepared.prepared(model, first, reference, _below(scratch, "reference"), wanted.weights),
-            prepared.prepared(other or model, second, wanted.candidate, _below(scratch, "candidate"), wanted.weights),
+            prepared.prepared(first, reference, _below(scratch, "reference"), wanted.weights),
+            prepared.prepared(second, wanted.candidate, _below(scratch, "candidate"), wanted.weights),
         ]
         if other is None:
             _check_differ(model, sides, wanted)
@@ -122,11 +121,11 @@ def devices(worker: Worker) -> tuple[Device, ...]:
     return tuple(device(found) for found in answer["devices"])
 
 
-def _reference(analysis: Analysis, wanted: Wanted, *, two: bool) -> Options:
+def _reference(source: Source, wanted: Wanted, *, two: bool) -> Options:
     """Return what the reference's policies are to be: those asked for, else float32 for every layer, or float64 where the file has that."""
-    if two and wanted.reference is None:
+    if source.analysis is None or (two and wanted.reference is None):
         return Options()
-    widest = FLOAT64 if any(layer.compute_dtype == FLOAT64 for layer in analysis.model.layers) else FLOAT32
+    widest = FLOAT64 if any(layer.compute_dtype == FLOAT64 for layer in source.analysis.model.layers) else FLOAT32
     return Options(to=wanted.reference or widest, include_exceptions=True, outputs=Outputs.FOLLOW)
 
 
@@ -147,10 +146,11 @@ def _check_differ(model: Input, sides: list[Prepared], wanted: Wanted) -> None:
 
 
 def _same_policies(one: Prepared, other: Prepared) -> bool:
-    return [layer.policy for layer in one.analysis.model.layers] == [layer.policy for layer in other.analysis.model.layers]
+    policies = [[layer.policy for layer in side.analysis.model.layers] if side.analysis is not None else [] for side in (one, other)]
+    return policies[0] == policies[1]
 
 
-def _run(inputs: tuple[Input, Input], sides: tuple[Prepared, Prepared], original: Analysis, wanted: Wanted, tools: Tools) -> Check:
+def _run(inputs: tuple[Input, Input], sides: tuple[Prepared, Prepared], original: Source, wanted: Wanted, tools: Tools) -> Check:
     """Let the child run both sides, as a graph where their code is not at hand, and judge what it measured."""
     job = _job(sides, original, wanted, tools)
     notes: list[Note] = []
@@ -188,14 +188,14 @@ def _graph(inputs: tuple[Input, Input], sides: tuple[Prepared, Prepared], wanted
         raise ModelFileError(which.shown, "graph", message)
     if wanted.candidate.to is None:
         raise UsageError(f"{inputs[0].shown} runs as a graph, whose policy is none of the file's; name one with --to mixed_bfloat16 or --to mixed_float16")
-    if wanted.candidate.assignments:
-        raise UsageError(f"{inputs[0].shown} runs as a graph, which TensorFlow rewrites as a whole; --set is for layers")
+    if wanted.candidate.assignments or wanted.reference is not None:
+        raise UsageError(f"{inputs[0].shown} runs as a graph, as it is and as TensorFlow rewrites it as a whole; --set and --reference are for layers")
     side = {"how": prepared.GRAPH, "path": str(inputs[0].path.resolve()), "family": prepared.KERAS2}
     return {"reference": side, "candidate": {**side, "policy": wanted.candidate.to}}
 
 
-def _job(sides: tuple[Prepared, Prepared], original: Analysis, wanted: Wanted, tools: Tools) -> dict[str, Any]:
-    sites = [site for side in sides for site in side.analysis.placed.sites]
+def _job(sides: tuple[Prepared, Prepared], original: Source, wanted: Wanted, tools: Tools) -> dict[str, Any]:
+    sites = [site for side in sides if side.analysis is not None for site in side.analysis.placed.sites]
     own = {site.registered_name or site.class_name or "" for site in sites if opaque.is_opaque(site) and site.class_name not in opaque.OPAQUE_CLASSES}
     return {
         "job": "check",
@@ -209,7 +209,7 @@ def _job(sides: tuple[Prepared, Prepared], original: Analysis, wanted: Wanted, t
             "seed": wanted.seed,
         },
         "isolated": wanted.isolated,
-        "gradients": {**recorded.training(original), "seed": wanted.seed} if wanted.gradients else None,
+        "gradients": {**recorded.training(original.analysis), "seed": wanted.seed} if wanted.gradients and original.analysis is not None else None,
         "timing": wanted.timing,
         "tf32": wanted.tf32,
         "deterministic": wanted.deterministic,
@@ -222,7 +222,8 @@ def _job(sides: tuple[Prepared, Prepared], original: Analysis, wanted: Wanted, t
 
 
 def _side(found: Input, side: Prepared, library: str) -> Side:
-    floating = [layer for layer in side.analysis.model.layers if layer.compute_dtype is None or dtypes.is_float(layer.compute_dtype)]
+    layers = side.analysis.model.layers if side.analysis is not None else ()
+    floating = [layer for layer in layers if layer.compute_dtype is None or dtypes.is_float(layer.compute_dtype)]
     plan = side.plan
     return Side(
         path=found.shown,

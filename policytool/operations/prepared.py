@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from policytool.discovery import Input
+    from policytool.document import Document
     from policytool.plan import Plan
     from policytool.planning.options import Options
     from policytool.reading import Analysis
@@ -40,14 +41,24 @@ _NOT_RUN: Final = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Source:
+    """A file that may be run."""
+
+    input: Input
+    document: Document
+    analysis: Analysis | None
+    """The model in it; None for a SavedModel that is a graph alone."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Prepared:
     """One side."""
 
     job: Mapping[str, Any]
     """What the child gets."""
 
-    analysis: Analysis
-    """The model as it runs."""
+    analysis: Analysis | None
+    """The model as it runs; None for a graph."""
 
     plan: Plan | None
     """What its policies were changed by; None for a graph, whose policy TensorFlow changes as a whole."""
@@ -61,24 +72,25 @@ class Prepared:
         return bool(self.job["how"] == GRAPH)
 
 
-def read(found: Input, *, trust: bool) -> Analysis:
+def read(found: Input, *, trust: bool) -> Source:
     """
-    Return a model that may be run.
+    Return a file that may be run.
 
     :raises ModelFileError: for what cannot be read or run, and for what holds code that nobody trusts.
     """
     document = recognition.document(found.path, found.shown)
     if document.format in _NOT_RUN:
         raise ModelFileError(found.shown, "not-runnable", _NOT_RUN[document.format])
-    analysis = reading.analysed(document)
-    hazard = None if trust else next(executable.told(analysis), None)
+    analysis = reading.analysed(document) if document.config_part is not None else None
+    hazards = executable.of_graph(document) if analysis is None else executable.told(analysis)
+    hazard = None if trust else next(hazards, None)
     if hazard is not None:
         message = f"{hazard}: TensorFlow would run what the file holds; --trust allows it, for files whose origin you know"
         raise ModelFileError(found.shown, "runs-code", message)
-    return analysis
+    return Source(input=found, document=document, analysis=analysis)
 
 
-def prepared(found: Input, analysis: Analysis, options: Options, scratch: Path, weights: Path | None = None) -> Prepared:
+def prepared(source: Source, options: Options, scratch: Path, weights: Path | None = None) -> Prepared:
     """
     Return a side of the check: the model with its policies changed as the options say.
 
@@ -87,8 +99,9 @@ def prepared(found: Input, analysis: Analysis, options: Options, scratch: Path, 
     :raises ModelFileError: for what cannot be changed so, and what cannot be written.
     :raises UsageError: for options that contradict the model.
     """
-    if analysis.document.config_part is None:
-        return Prepared(job={"how": GRAPH, "path": str(found.path.resolve()), "family": KERAS2}, analysis=analysis, plan=None, policy=options.to)
+    found, analysis = source.input, source.analysis
+    if analysis is None:
+        return Prepared(job={"how": GRAPH}, analysis=None, plan=None, policy=options.to)
     plan = planning.plan(analysis, options)
     if plan.refusals:
         raise ModelFileError(found.shown, plan.refusals[0].code, "; ".join(refusal.message for refusal in plan.refusals[:3]))

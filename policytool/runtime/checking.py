@@ -4,34 +4,62 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import aside, devices
+from . import aside, devices, feeding, graphwise
+from .library import Refused
 from .running import Running
 from .sides import Sides
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping, Sequence
 
+GRAPH = "graph"
+
 
 def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
     """Return what was measured of ``job["candidate"]`` against ``job["reference"]``, one run for each device."""
     step("importing TensorFlow")
     sides = Sides(job)
-    tf = sides.library(job["reference"]["family"]).tf
+    tf = sides.tf
     devices.configured(tf, job)
     there = {device["name"]: device for device in devices.listed(tf)}
     chosen = devices.chosen(tf, job["device"])
+    notes: list[dict[str, str]] = []
+    with devices.softly(tf):
+        runs = _graphs(sides, chosen, there, (notes, step)) if job["candidate"]["how"] == GRAPH else _models(sides, chosen, there, step)
+    notes += [{"code": "tf32", "message": one["tf32"]} for one in runs if one["tf32"] is not None]
+    names = [sides.library(job[name]["family"]).name for name in ("reference", "candidate")]
+    return {"versions": sides.versions(), "libraries": names, "runs": runs, "notes": notes}
+
+
+def _models(sides: Sides, chosen: Sequence[str], there: Mapping[str, Any], step: Callable[[str], None]) -> list[dict[str, Any]]:
+    """Return a run for each device: both models on all of them at the same time, and one after the other what is asked for besides."""
 
     def prepare(device: str) -> Running:
-        with tf.device(device):
+        with sides.tf.device(device):
             return Running(sides, device, step)
 
-    with devices.softly(tf):
-        compared = aside.side_by_side(chosen, prepare, lambda _, one: (one, one.compare()))
-        runs = [one.told(found, there[devices.short(one.device)]) for one, found in compared]
-    names = [sides.library(job[name]["family"]).name for name in ("reference", "candidate")]
-    return {"versions": sides.versions(), "libraries": names, "runs": runs, "notes": _notes(runs)}
+    compared = aside.side_by_side(chosen, prepare, lambda _, one: (one, one.compare()))
+    return [one.told(found, there[devices.short(one.device)]) for one, found in compared]
 
 
-def _notes(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Return why something that was asked for could not be measured."""
-    return [{"code": "tf32", "message": run["tf32"]} for run in runs if run["tf32"] is not None]
+def _graphs(sides: Sides, chosen: Sequence[str], there: Mapping[str, Any], told: tuple[list[dict[str, str]], Callable[[str], None]]) -> list[dict[str, Any]]:
+    """
+    Return a run for each device and signature of a graph, in which TensorFlow's own rewrite makes the candidate; what cannot run is a note.
+
+    :raises Refused: where no signature can run.
+    """
+    job, (notes, step) = sides.job, told
+    library = sides.library(job["candidate"]["family"])
+    runs = []
+    for name in map(devices.short, chosen):
+        wanted = {"policy": job["candidate"]["policy"], "device": name}
+        found = graphwise.measured(
+            library, job["candidate"]["path"], wanted, lambda signature, root: feeding.fed_signature(library, signature, root, job["inputs"]), step
+        )
+        refused = [(one["signature"], one["refused"]) for one in found["signatures"] if one["refused"] is not None]
+        if len(refused) == len(found["signatures"]):
+            raise Refused(refused[0][1]["code"], "signature {}: {}".format(refused[0][0], refused[0][1]["message"]))
+        notes += [{"code": why["code"], "message": "signature {} was not run: {}".format(signature, why["message"])} for signature, why in refused]
+        notes += [{"code": "environment", "message": sentence} for sentence in found["ignored"]]
+        runs += [{**one, "device": there[name]} for one in found["signatures"] if one["refused"] is None]
+    return runs

@@ -34,6 +34,11 @@ class Sides:
         return self.libraries[family]
 
     @property
+    def tf(self) -> Any:
+        """TensorFlow."""
+        return self.library(self.job["reference"]["family"]).tf
+
+    @property
     def policies(self) -> tuple[str | None, str | None]:
         """The global policies that the reference and the candidate are called under."""
         return self.job["reference"]["policy"], self.job["candidate"]["policy"]
