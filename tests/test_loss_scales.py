@@ -10,13 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policytool.checking import loss_scales
+from policytool import reading, recognition
+from policytool.checking import loss_scales, recorded
 from policytool.checking.loss_scales import Need
 from policytool.measurement import gradients
 from policytool.measurement.gradients import Reductions
 from policytool.policy import Dynamic, Fixed
 from policytool.runtime import scaling
 from policytool.runtime.gradients import FIELDS
+from tests.conftest import FIXTURES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -225,6 +227,25 @@ def test_a_scale_that_is_no_power_of_two_is_written_as_it_is() -> None:
         .sentences[2]
         .startswith("dynamic scaling from 1000.5 settles at 1000.5 at once")
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "loss", "scale"),
+    [
+        ("tf2.3/exp_mf16_fixed128.h5", "mse", FIXED),
+        ("tf2.3/exp_mf16_fixed128_uncompiled.h5", None, FIXED),
+        ("tf2.3/exp_mf16_default.h5", "mse", DYNAMIC),
+        ("tf2.3/exp_mf16_none.h5", "mse", None),
+        ("tf2.3/global_mixed_float16.h5", None, None),
+        ("tf2.4/exp_mf16_fixed128", "mse", FIXED),
+        ("tf_keras2.21/lso_fixed128.keras", "mse", FIXED),
+        ("keras3.15/loss_scale_factor128.keras", "mse", FIXED),
+    ],
+)
+def test_a_file_records_what_it_was_trained_with(name: str, loss: str | None, scale: dict[str, Any] | None) -> None:
+    """The loss of its training configuration, and the loss scale of its optimizer or of the model's policy."""
+    found = recorded.training(reading.analysed(recognition.document(FIXTURES / name, name)))
+    assert found == {"loss": loss, "loss_weights": None, "recorded": scale}
 
 
 COUNTS: Final = st.integers(0, ELEMENTS)

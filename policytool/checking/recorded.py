@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from policytool.planning.loss_scale import model_policy
+from policytool.planning.subject import Subject
 from policytool.policy import Dynamic, Fixed
 from policytool.training import configuration
 
@@ -12,12 +14,19 @@ if TYPE_CHECKING:
 
 
 def training(analysis: Analysis) -> dict[str, Any]:
-    """Return the losses and the loss scale of a file; the optimizer's scale wins over the model's policy, as it does in training."""
-    model = analysis.model
-    scale = model.optimizer.loss_scale if model.optimizer is not None else None
+    """
+    Return the losses and the loss scale of a file.
+
+    The optimizer's scale wins over that of the model's policy, as it does in training; layer policies scale nothing.
+    """
+    optimizer = analysis.model.optimizer
+    scale = optimizer.loss_scale if optimizer is not None else None
+    policy = model_policy(Subject(analysis=analysis))
+    if scale is None and policy is not None:
+        scale = policy.effective_loss_scale
     config = configuration(analysis.document)
     losses = {name: config.get(name) if isinstance(config, dict) else None for name in ("loss", "loss_weights")}
-    return {**losses, "recorded": _told(scale if scale is not None else model.layers[0].loss_scale)}
+    return {**losses, "recorded": _told(scale)}
 
 
 def _told(scale: Dynamic | Fixed | None) -> dict[str, Any] | None:
