@@ -72,10 +72,10 @@ def compared(reference: Any, candidate: Any) -> dict[str, Any]:
     both = finite[0] & finite[1]
     error = np.where(both, one - other, 0.0) if both.any() else np.zeros_like(one)
     place = int(np.abs(error).argmax())
-    norm = float(np.linalg.norm(one[both]))
+    norms = float(np.linalg.norm(error)), float(np.linalg.norm(one[both]))
     return {
         "elements": one.size,
-        "relative_l2": float(np.linalg.norm(error)) / norm if norm else None,
+        "relative": (norms[0] / norms[1] if norms[1] else 0.0) if both.any() else None,
         "largest_error": float(np.abs(error).max()),
         "worst": [float(one.flat[place]), float(other.flat[place])],
         "overflowed": int(np.count_nonzero(finite[0] & ~finite[1])),
