@@ -87,6 +87,8 @@ class Pair:
 
         self._tapes: list[Tape] = []
         self._places: dict[str, int] = {}
+        self._again: set[int] = set()
+        """The places of operations that were made when a layer was called a second time."""
 
     def trace(self, specs: Any) -> None:
         """Trace both models for inputs of these specs."""
@@ -123,6 +125,10 @@ class Pair:
             raise Refused("inputs", "there are no inputs")
         return total
 
+    def operations(self) -> list[Any]:
+        """Return what either model computes, without what is computed a second time to measure a layer by itself."""
+        return [operation for place, operation in enumerate(self.graph.get_operations()) if place not in self._again]
+
     def layer_of(self, name: str) -> str | None:
         """Return the path of the innermost layer that an operation of the graph was traced in; None for what no layer did."""
         if not self._places:
@@ -150,7 +156,9 @@ class Pair:
             row.accumulated = self._outputs(row, made)
             if self.isolated and not _is_model(self.libraries[1], call.layer) and not getattr(call.layer, "stateful", False):
                 with second.pause():
+                    start = second.size()
                     row.isolated = self._alone(row, make)
+                    self._again.update(range(start, second.size()))
         self.rows.append(row)
         measured = [number for number in (*row.accumulated, *(row.isolated or [])) if number is not None]
         if measured and not other.children:

@@ -44,7 +44,7 @@ class Running:
             raise
         except Exception as error:  # a layer's own code, in a dtype that it may not have been written for
             raise Refused("not-traceable", "the candidate cannot be traced: {}".format(sentence(error))) from error
-        self.missing = placing.missing(self.tf, self.pair.graph.get_operations(), devices.short(device).partition(":")[0], self.pair.layer_of)
+        self.missing = placing.missing(self.tf, self.pair.operations(), devices.short(device).partition(":")[0], self.pair.layer_of)
 
     @property
     def lacking(self) -> list[dict[str, Any]]:

@@ -100,7 +100,7 @@ class Tape:
         path = self._path(layer)
         number = self.counts.get(path, 0)
         self.counts[path] = number + 1
-        call = Call(layer, (path, number), self._size())
+        call = Call(layer, (path, number), self.size())
         call.args, call.kwargs = args, kwargs
         self.calls[call.key] = call
         if self.stack:
@@ -115,10 +115,11 @@ class Tape:
         """Make a call and note its outputs and operations; what an RNN calls its cell for beside its loop, such as the shape of a step, is no result."""
         with self.pause() if isinstance(call.layer, self.library.keras.layers.RNN) else contextlib.nullcontext():
             call.outputs = make(*call.args, **call.kwargs)
-        call.stop = self._size()
+        call.stop = self.size()
         return call.outputs
 
-    def _size(self) -> int:
+    def size(self) -> int:
+        """Return the number of operations in the graph so far."""
         return len(self.graph.get_operations())
 
     def _path(self, layer: Any) -> str:
