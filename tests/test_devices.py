@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from policytool.measurement import devices as values
-from policytool.runtime import aside, devices, timing
+from policytool.runtime.devices import aside, timing
+from policytool.runtime.devices import present as devices
 from policytool.runtime.library import Refused
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from policytool.runtime import given
+from policytool.runtime.feeding import given
+from policytool.runtime.feeding.recipes import Recipe
+from policytool.runtime.feeding.slots import Slot
 from policytool.runtime.library import Refused
-from policytool.runtime.recipes import Recipe
-from policytool.runtime.slots import Slot
 
 if TYPE_CHECKING:
     from pathlib import Path

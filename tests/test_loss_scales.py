@@ -16,8 +16,8 @@ from policytool.checking.loss_scales import Need
 from policytool.measurement import gradients
 from policytool.measurement.gradients import Reductions
 from policytool.policy import Dynamic, Fixed
-from policytool.runtime import scaling
-from policytool.runtime.gradients import FIELDS
+from policytool.runtime.gradients import scaling
+from policytool.runtime.gradients.reductions import FIELDS
 from tests.conftest import FIXTURES
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from policytool.casting import DTYPES
 from policytool.measurement import agreement
 from policytool.measurement.agreement import Agreement
 from policytool.measurement.metrics import LARGEST_FINITE, Metrics, Reductions, decoded, metrics
-from policytool.runtime import agreeing, measuring
+from policytool.runtime.engine import agreeing, measuring
 
 FLOATS: Final = st.lists(st.tuples(*[st.floats(-1e4, 1e4, allow_subnormal=False).filter(lambda x: x == 0 or abs(x) > 1e-6)] * 2), min_size=1, max_size=20)
 """Pairs of a reference's and a candidate's values."""

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from policytool.runtime.reaching import CHANGED, PART, WHOLE, Reached
-from policytool.runtime.recipes import Recipe, recipe
-from policytool.runtime.slots import Slot
+from policytool.runtime.feeding.reaching import CHANGED, PART, WHOLE, Reached
+from policytool.runtime.feeding.recipes import Recipe, recipe
+from policytool.runtime.feeding.slots import Slot
 
 
 def layer(class_name: str, **attributes: Any) -> Any:

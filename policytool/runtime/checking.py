@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import aside, devices, feeding, graphwise
+from .devices import aside, present
+from .engine.running import Running
+from .engine.sides import Sides
+from .feeding import fed
+from .graphs import rewritten
 from .library import Refused
-from .running import Running
-from .sides import Sides
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping, Sequence
@@ -20,11 +22,11 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
     step("importing TensorFlow")
     sides = Sides(job)
     tf = sides.tf
-    devices.configured(tf, job)
-    there = {device["name"]: device for device in devices.listed(tf)}
-    chosen = devices.chosen(tf, job["device"])
+    present.configured(tf, job)
+    there = {device["name"]: device for device in present.listed(tf)}
+    chosen = present.chosen(tf, job["device"])
     notes: list[dict[str, str]] = []
-    with devices.softly(tf):
+    with present.softly(tf):
         runs = _graphs(sides, chosen, there, (notes, step)) if job["candidate"]["how"] == GRAPH else _models(sides, chosen, there, step)
     notes += [{"code": "tf32", "message": one["tf32"]} for one in runs if one["tf32"] is not None]
     names = [sides.library(job[name]["family"]).name for name in ("reference", "candidate")]
@@ -39,7 +41,7 @@ def _models(sides: Sides, chosen: Sequence[str], there: Mapping[str, Any], step:
             return Running(sides, device, step)
 
     compared = aside.side_by_side(chosen, prepare, lambda _, one: (one, one.compare()))
-    return [one.told(found, there[devices.short(one.device)]) for one, found in compared]
+    return [one.told(found, there[present.short(one.device)]) for one, found in compared]
 
 
 def _graphs(sides: Sides, chosen: Sequence[str], there: Mapping[str, Any], told: tuple[list[dict[str, str]], Callable[[str], None]]) -> list[dict[str, Any]]:
@@ -51,10 +53,10 @@ def _graphs(sides: Sides, chosen: Sequence[str], there: Mapping[str, Any], told:
     job, (notes, step) = sides.job, told
     library = sides.library(job["candidate"]["family"])
     runs = []
-    for name in map(devices.short, chosen):
+    for name in map(present.short, chosen):
         wanted = {"policy": job["candidate"]["policy"], "device": name}
-        found = graphwise.measured(
-            library, job["candidate"]["path"], wanted, lambda signature, root: feeding.fed_signature(library, signature, root, job["inputs"]), step
+        found = rewritten.measured(
+            library, job["candidate"]["path"], wanted, lambda signature, root: fed.fed_signature(library, signature, root, job["inputs"]), step
         )
         refused = [(one["signature"], one["refused"]) for one in found["signatures"] if one["refused"] is not None]
         if len(refused) == len(found["signatures"]):

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from . import seeded, serving
+from . import serving
+from .feeding import seeded
 from .library import KERAS2, Library, Refused, sentence
 
 if TYPE_CHECKING:

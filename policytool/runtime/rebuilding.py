@@ -6,7 +6,8 @@ import json
 import os
 from typing import TYPE_CHECKING
 
-from . import seeded, serving, sharing
+from . import serving, sharing
+from .feeding import seeded
 from .library import Refused, is_revived, paths, sentence
 from .lookups import Lookups
 from .restoring import Checkpoint, unrestored

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .feeding.seeded import drawn, sizes, specs_of
 from .library import Refused, paths, sentence
-from .seeded import drawn, sizes, specs_of
 
 if TYPE_CHECKING:
     from typing import Any, Mapping, Sequence

@@ -59,7 +59,7 @@ def main() -> None:
     array = images.numpy()
     found: dict[str, Any] = {"predict": [], "check": []}
     if what != "predict":
-        pairing = importlib.import_module(f"{PACKAGE}.pairing")
+        pairing = importlib.import_module(f"{PACKAGE}.engine.pairing")
         pair = pairing.Pair((library, library), tuple(models), (None, None), isolated=what == "check")
         pair.trace(library.tf.TensorSpec(images.shape, images.dtype))
         check = lambda: pair.measure([images], lambda _: None)  # noqa: E731

@@ -22,11 +22,11 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "policytool"))
 library_of: Any = import_module("runtime.library")
-backward: Any = import_module("runtime.backward")
-gradients: Any = import_module("runtime.gradients")
-losses: Any = import_module("runtime.losses")
-stepping: Any = import_module("runtime.stepping")
-seeded: Any = import_module("runtime.seeded")
+backward: Any = import_module("runtime.gradients.backward")
+gradients: Any = import_module("runtime.gradients.reductions")
+losses: Any = import_module("runtime.gradients.losses")
+stepping: Any = import_module("runtime.gradients.stepping")
+seeded: Any = import_module("runtime.feeding.seeded")
 
 BATCHES: Final = 2
 SIZE: Final = 8

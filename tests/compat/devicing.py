@@ -33,7 +33,7 @@ def runtime(name: str) -> Any:
 def opened(family: str, **wanted: Any) -> Any:
     """Return a library with its devices set up."""
     library = runtime("library").Library(family)
-    runtime("devices").configured(library.tf, wanted)
+    runtime("devices.present").configured(library.tf, wanted)
     return library
 
 
@@ -49,7 +49,7 @@ def refusal(work: Any) -> list[str]:
 def logical(count: int) -> dict[str, Any]:
     """Divide the CPU, and compute on all of its parts at once, with Keras models whose variables lie there."""
     library = opened("keras3", logical=count)
-    tf, devices = library.tf, runtime("devices")
+    tf, devices = library.tf, runtime("devices.present")
 
     def prepare(device: str) -> Any:
         with tf.device(device):
@@ -65,7 +65,7 @@ def logical(count: int) -> dict[str, Any]:
             made = again(tf.ones((LIMIT, LIMIT)), tf.constant(12))
             made[0, 0].numpy()
         end = time.time()
-        timed = runtime("timing").timed(library, tf.function(model), tf.ones((5, LIMIT)), device, 3)
+        timed = runtime("devices.timing").timed(library, tf.function(model), tf.ones((5, LIMIT)), device, 3)
         return {"variables": [variable.value.device for variable in model.variables], "made": made.device, "start": start, "end": end, "timed": timed}
 
     def fail(device: str, _: Any) -> None:
@@ -83,8 +83,8 @@ def logical(count: int) -> dict[str, Any]:
         "none": refusal(lambda: devices.chosen(tf, "gpu:0")),
         "again": refusal(lambda: devices.configured(tf, {"logical": count})),
         "other": refusal(lambda: devices.configured(tf, {"logical": count + 1})),
-        "ran": runtime("aside").side_by_side(names, prepare, measure),
-        "failed": refusal(lambda: runtime("aside").side_by_side(names, lambda device: device, fail)),
+        "ran": runtime("devices.aside").side_by_side(names, prepare, measure),
+        "failed": refusal(lambda: runtime("devices.aside").side_by_side(names, lambda device: device, fail)),
         "ended": ended,
         "soft": tf.config.get_soft_device_placement(),
         "tf32": tf.config.experimental.tensor_float_32_execution_enabled(),
@@ -94,7 +94,7 @@ def logical(count: int) -> dict[str, Any]:
 def timed(sizes: list[int]) -> list[Any]:
     """Time a function that holds two square matrices besides its input at its peak; then one that takes long."""
     library = opened("keras3", logical=2)
-    tf, timing = library.tf, runtime("timing")
+    tf, timing = library.tf, runtime("devices.timing")
 
     def multiply(x: Any) -> Any:
         once = tf.matmul(x, x)
@@ -117,13 +117,13 @@ def determined(_: None) -> dict[str, Any]:
     first = config.is_op_determinism_enabled()
     layer = library.keras.layers.Dense(3)
     layer.build((None, 4))  # random ops have to be seeded now, those of initialisers too
-    runtime("devices").configured(tf, {"deterministic": False})
+    runtime("devices.present").configured(tf, {"deterministic": False})
     return {"first": first, "then": config.is_op_determinism_enabled()}
 
 
 def lacking(tf: Any, concrete: Any, call: Any) -> dict[str, Any]:
     """Return the ops of a function without a kernel, and whether TensorFlow finds none for one of them."""
-    told = runtime("placing").missing(tf, concrete.graph.get_operations(), "cpu", lambda name: f"at {name}")
+    told = runtime("devices.placing").missing(tf, concrete.graph.get_operations(), "cpu", lambda name: f"at {name}")
     try:
         call()
     except tf.errors.OpError as error:
@@ -166,7 +166,7 @@ def texts(_: None) -> list[Any]:
     tf = opened("keras3").tf
     concrete = tf.function(lambda x: tf.strings.join([tf.strings.as_string(x), "a text"])).get_concrete_function(tf.TensorSpec([2], tf.float32))
     operations = concrete.graph.get_operations()
-    found: list[Any] = runtime("placing").missing(tf, operations, "gpu", {operation.name: operation.type for operation in operations})
+    found: list[Any] = runtime("devices.placing").missing(tf, operations, "gpu", {operation.name: operation.type for operation in operations})
     return found
 
 
@@ -233,7 +233,7 @@ def models(arguments: list[Any]) -> list[Any]:
     family, paths = arguments
     library = opened(family)
     library.trust()
-    tf, seeded, serving = library.tf, runtime("seeded"), runtime("serving")
+    tf, seeded, serving = library.tf, runtime("feeding.seeded"), runtime("serving")
     sys.path.insert(0, str(RUNTIME.parents[1] / "fixtures"))
     classes = import_module("writer.custom_classes").classes(import_module("writer.api").open_release("tf_keras2.21" if family == "keras2" else "keras3.15"))
     library.custom = {**classes, **{f"fixtures>{name}": value for name, value in classes.items()}}

@@ -101,8 +101,8 @@ class Reducing:
 
     def __init__(self) -> None:
         self.tf: Any = importlib.import_module("tensorflow")
-        self.measuring: Any = runtime("measuring")
-        self.agreeing: Any = runtime("agreeing")
+        self.measuring: Any = runtime("engine.measuring")
+        self.agreeing: Any = runtime("engine.agreeing")
 
     @cache  # noqa: B019 - as long as the process
     def traced(self, dtypes: tuple[str, str], shape: tuple[int | None, ...] | None, full: bool) -> Callable[..., Any]:  # noqa: FBT001 - part of a key

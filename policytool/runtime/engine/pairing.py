@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from . import agreeing, measuring, serving
-from .library import Refused
+from .. import serving
+from ..library import Refused
+from . import agreeing, measuring
 from .tapping import Tape, named
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Sequence
 
-    from .library import Library
+    from ..library import Library
     from .tapping import Call
 
 AHEAD = 2

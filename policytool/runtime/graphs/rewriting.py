@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..library import Refused, sentence
 from . import grappler
-from .library import Refused, sentence
 
 if TYPE_CHECKING:
     from typing import Any, Sequence

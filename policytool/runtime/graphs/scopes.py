@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from . import depths
+from ..engine import depths
 from .rewriting import SUFFIX
 
 if TYPE_CHECKING:

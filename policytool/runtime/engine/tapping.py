@@ -11,12 +11,12 @@ import contextlib
 import functools
 from typing import TYPE_CHECKING
 
-from .library import KERAS2, KERAS3, paths
+from ..library import KERAS2, KERAS3, paths
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Iterator, Mapping
 
-    from .library import Library
+    from ..library import Library
 
     Key = tuple[str, int]
 

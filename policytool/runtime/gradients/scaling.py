@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .library import KERAS3
+from ..library import KERAS3
 
 if TYPE_CHECKING:
     from typing import Any, Callable

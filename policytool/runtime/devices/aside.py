@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from .devices import short
-from .library import Refused, sentence
+from ..library import Refused, sentence
+from .present import short
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Sequence

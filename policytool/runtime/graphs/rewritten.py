@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import agreeing, entries, grappler, measuring, placing, rewriting, scopes
-from .library import Refused, sentence
+from ..devices import placing
+from ..engine import agreeing, measuring
+from ..library import Refused, sentence
+from . import entries, grappler, rewriting, scopes
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping, Sequence
 
-    from .feeding import Fed
+    from ..feeding.fed import Fed
 
 _RANDOM = ("Random", "Multinomial", "ParameterizedTruncatedNormal", "TruncatedNormal")
 """What the types of ops begin with that give other values at every run: both graphs have to share them."""
@@ -37,7 +39,7 @@ def measured(library_or_tf: Any, path: str, wanted: Mapping[str, Any], inputs_fo
     A signature has the keys of a run (:mod:`.running`) but its device, with scopes of the graph as calls, ``rewrite``, and ``refused`` where it cannot run.
 
     :param wanted: ``policy``, ``device`` (``cpu``, ``gpu:0``), and as far as they are chosen ``signatures`` (names) and ``tags``.
-    :param inputs_for: signature (a concrete function) and root object to its inputs, tensors by keyword, as :func:`.feeding.fed_signature` makes them.
+    :param inputs_for: signature (a concrete function) and root object to its inputs, tensors by keyword, as :func:`.fed.fed_signature` makes them.
     :raises Refused: where nothing can be measured at all.
     """
     tf = getattr(library_or_tf, "tf", library_or_tf)

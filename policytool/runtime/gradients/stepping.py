@@ -13,15 +13,15 @@ import contextlib
 import inspect
 from typing import TYPE_CHECKING
 
+from ..library import KERAS2, paths
 from . import losses
-from .gradients import flow
-from .library import KERAS2, paths
+from .reductions import flow
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Iterator, Sequence
 
-    from .gradients import Variable
-    from .library import Library
+    from ..library import Library
+    from .reductions import Variable
 
 _RATES = ("rate", "stddev", "dropout", "recurrent_dropout")
 _GENERATORS = ("seed_generator", "_random_generator")

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import agreeing, backward, coarse, depths, devices, feeding, measuring, placing, serving, timing
-from .library import Refused, sentence
+from .. import serving
+from ..devices import placing, present, timing
+from ..feeding import fed
+from ..gradients import backward
+from ..library import Refused, sentence
+from . import agreeing, coarse, depths, measuring
 from .pairing import Pair
 
 if TYPE_CHECKING:
@@ -35,7 +39,7 @@ class Running:
             self.candidate.set_weights(self.reference.get_weights())
         step("making inputs")
         with first.under(sides.policies[0]):  # a class may make its layers in its first call
-            self.fed = feeding.fed(first, self.reference, self.job["inputs"])
+            self.fed = fed.fed(first, self.reference, self.job["inputs"])
         step("tracing both")
         self.pair = Pair(self.libraries, (self.reference, self.candidate), sides.policies, isolated=self.job["isolated"])
         try:
@@ -44,7 +48,7 @@ class Running:
             raise
         except Exception as error:  # a layer's own code, in a dtype that it may not have been written for
             raise Refused("not-traceable", "the candidate cannot be traced: {}".format(sentence(error))) from error
-        self.missing = placing.missing(self.tf, self.pair.operations(), devices.short(device).partition(":")[0], self.pair.layer_of)
+        self.missing = placing.missing(self.tf, self.pair.operations(), present.short(device).partition(":")[0], self.pair.layer_of)
 
     @property
     def lacking(self) -> list[dict[str, Any]]:
@@ -68,7 +72,7 @@ class Running:
                 raise Refused("not-callable", "the models cannot be called with these inputs: {}".format(sentence(error))) from error
 
     def told(self, found: Measured | None, about: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the device's run, with what is asked for besides; ``about`` is the device, as :func:`devices.listed` has it."""
+        """Return the device's run, with what is asked for besides; ``about`` is the device, as :func:`present.listed` has it."""
         told = {
             "device": about,
             "signature": None,
@@ -129,7 +133,7 @@ class Running:
         """Return how far TF32 takes each layer of the reference, or why that cannot be measured; None where nobody asks."""
         if not self.job["tf32"]:
             return None
-        why = devices.without_tf32(self.tf, about)
+        why = present.without_tf32(self.tf, about)
         if why is not None:
             return why
         self.step("running the reference with TF32")

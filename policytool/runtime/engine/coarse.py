@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import devices, measuring, serving
+from .. import serving
+from ..devices import present
+from . import measuring
 from .tapping import Tape, named
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from .feeding import Fed
-    from .library import Library
+    from ..feeding.fed import Fed
+    from ..library import Library
 
 
 def measured(library: Library, model: Any, fed: Fed) -> dict[Any, Any]:
@@ -41,7 +43,7 @@ def measured(library: Library, model: Any, fed: Fed) -> dict[Any, Any]:
     total: Any = None
     for batch in fed.batches:
         plain = function(batch)
-        with devices.tf32(tf):
+        with present.tf32(tf):
             coarse = function(batch)
         found = compared(plain, coarse).numpy()
         total = found if total is None else [measuring.merged(one, other) for one, other in zip(total, found)]

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .library import KERAS2, KERAS3, paths
+from ..library import KERAS2, KERAS3, paths
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from .library import Library
+    from ..library import Library
 
 FIELDS = (
     "elements",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .library import Refused
+from ..library import Refused
 
 if TYPE_CHECKING:
     from typing import IO, Any, Mapping, Sequence

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..library import Refused, sentence
 from . import losses, scaling
-from .gradients import FIELDS, Reducer, merged, trainable
-from .library import Refused, sentence
+from .reductions import FIELDS, Reducer, merged, trainable
 from .stepping import Step, quiet
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping, Sequence
 
-    from .library import Library
+    from ..library import Library
 
 _RAISED = re.compile(r" +[\w.]+(?:Error|Exception|Warning)?: ")
 _UNDEFINED, _NONZERO, _UNDERFLOW, _OVERFLOW = (FIELDS.index(name) for name in ("undefined", "nonzero", "underflow", "overflow"))

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .library import KERAS3, sentence
+from ..library import KERAS3, sentence
 
 if TYPE_CHECKING:
     from typing import Any, Mapping, Sequence
 
-    from .library import Library
+    from ..library import Library
 
 SUBSTITUTE = "MeanSquaredError"
 _NO_LOSSES = ("deserialize", "get", "serialize", "Loss", "Reduction")

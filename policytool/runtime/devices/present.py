@@ -9,7 +9,7 @@ import platform
 import re
 from typing import TYPE_CHECKING
 
-from .library import Library, Refused
+from ..library import Library, Refused
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Iterator, Mapping, Sequence

@@ -6,8 +6,8 @@ import json
 import os
 from typing import TYPE_CHECKING
 
-from . import rebuilding, serving
-from .library import Library, Refused, sentence, takes
+from .. import rebuilding, serving
+from ..library import Library, Refused, sentence, takes
 
 if TYPE_CHECKING:
     from typing import Any, Mapping

@@ -8,12 +8,12 @@ import time
 from typing import TYPE_CHECKING
 
 from .aside import TRACING
-from .devices import short
+from .present import short
 
 if TYPE_CHECKING:
     from typing import Any, Callable
 
-    from .library import Library
+    from ..library import Library
 
 SECONDS = 2.0
 """After which no more calls are begun; the first is never left out."""

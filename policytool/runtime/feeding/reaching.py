@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .library import paths
+from ..library import paths
 from .slots import graph
 
 if TYPE_CHECKING:
     from typing import Any, Mapping, Sequence
 
-    from .library import Library
+    from ..library import Library
 
     Flow = Mapping[int, int]
     """Position of an input to what became of its values: WHOLE, PART or CHANGED."""

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from . import given, serving
-from .library import Refused, paths, sentence
+from .. import serving
+from ..library import Refused, paths, sentence
+from . import given
 from .reaching import reached
 from .recipes import SMALL_IDS, recipe
 from .seeded import SIZES, sizes
@@ -21,7 +22,7 @@ from .slots import RAGGED, SPARSE, of_signature, taken
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping, Sequence
 
-    from .library import Library
+    from ..library import Library
     from .recipes import Recipe
     from .slots import Slot, Taken
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..library import Refused, sentence
 from . import grappler
-from .library import Refused, sentence
 
 if TYPE_CHECKING:
     from typing import Any

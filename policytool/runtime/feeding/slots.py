@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING
 
-from .library import Refused, is_revived, paths
+from ..library import Refused, is_revived, paths
 
 if TYPE_CHECKING:
     from typing import Any, Iterator, Sequence
 
-    from .library import Library
+    from ..library import Library
 
 DENSE, SPARSE, RAGGED = "dense", "sparse", "ragged"
 _IDS_RANK = 2

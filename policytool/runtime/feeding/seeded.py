@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .library import Refused
+from ..library import Refused
 from .reaching import reached
 from .recipes import recipe
 from .slots import Slot, taken
@@ -14,7 +14,7 @@ from .slots import Slot, taken
 if TYPE_CHECKING:
     from typing import Any, Iterator, Sequence
 
-    from .library import Library
+    from ..library import Library
     from .reaching import Reached
 
 BATCH = 3

@@ -1,0 +1,1 @@
+"""One backward step of a reference and of a candidate, under several loss scales."""

@@ -1,0 +1,1 @@
+"""Saved graphs against what TensorFlow's own automatic mixed precision makes of them."""
