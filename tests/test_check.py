@@ -7,7 +7,6 @@ One child does it all. Every fixture is checked in ``tests/compat/test_check_fix
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -24,6 +23,7 @@ from tests.conftest import FIXTURES, MIXED_KERAS, UNPACKED, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from policytool.measurement.checks import Check, Run
 

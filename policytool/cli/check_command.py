@@ -19,7 +19,7 @@ from policytool.operations.destinations import Destination
 from policytool.operations.inspection import Failure
 from policytool.operations.migration import the_one_model
 from policytool.planning.options import Options, Outputs, assignment, checked_policy
-from policytool.reports.checks import CHECK_REPORTERS, Checks
+from policytool.reports.checks import CHECK_REPORTERS, Checks, described
 from policytool.workers import Interpreter, Worker
 
 if TYPE_CHECKING:
@@ -180,5 +180,5 @@ def _checked(paths: list[Input], wanted: Wanted, tools: Tools, *, everything: bo
 def _devices(worker: Worker) -> int:
     """List what TensorFlow can run on here."""
     for device in devices(worker):
-        click.echo(str(device))
+        click.echo(", ".join(described(device)))
     return Exit.CLEAN

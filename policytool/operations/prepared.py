@@ -7,7 +7,7 @@ instead, because a SavedModel's graph would keep its dtypes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool import executable, planning, reading, recognition
@@ -102,7 +102,7 @@ def prepared(source: Source, options: Options, scratch: Path, weights: Path | No
     found, analysis = source.input, source.analysis
     if analysis is None:
         return Prepared(job={"how": GRAPH}, analysis=None, plan=None, policy=options.to)
-    plan = planning.plan(analysis, options)
+    plan = planning.plan(analysis, replace(options, retrace=analysis.document.format == "savedmodel"))
     if plan.refusals:
         raise ModelFileError(found.shown, plan.refusals[0].code, "; ".join(refusal.message for refusal in plan.refusals[:3]))
     wanted = reading.analysed(applied(analysis.document, plan.edits, plan.casts))

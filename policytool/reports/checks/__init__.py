@@ -10,6 +10,7 @@ from typing import Final
 
 from policytool.reports.checks import json_report, markdown, table
 from policytool.reports.checks._base import CheckReporter, Checks
+from policytool.reports.checks._facts import device as described
 
 CHECK_REPORTERS: Final[tuple[CheckReporter, ...]] = (
     table.REPORTER,  # first: the default
@@ -17,4 +18,4 @@ CHECK_REPORTERS: Final[tuple[CheckReporter, ...]] = (
     json_report.REPORTER,
 )
 
-__all__ = ["CHECK_REPORTERS", "CheckReporter", "Checks"]
+__all__ = ["CHECK_REPORTERS", "CheckReporter", "Checks", "described"]
