@@ -16,9 +16,10 @@ import click
 import pytest
 
 from policytool import limits
-from policytool.cli import audit_command
+from policytool.cli import audit_command, check_command
 from policytool.cli.main import COMMANDS
 from policytool.reports import REPORTERS, _notes, csv_report
+from policytool.reports.checks import CHECK_REPORTERS
 from policytool.reports.findings import FINDING_REPORTERS
 from policytool.reports.plans import PLAN_REPORTERS
 from policytool.rules import RULES
@@ -56,7 +57,31 @@ def test_the_picture_is_of_the_report_of_today(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize(
-    ("schema", "place"), [("inspect", "model"), ("inspect", "layer"), ("migrate", "plan"), ("audit", "model"), ("audit", "found"), ("audit", "summary")]
+    ("schema", "place"),
+    [
+        *(("inspect", place) for place in ("model", "layer")),
+        ("migrate", "plan"),
+        *(("audit", place) for place in ("model", "found", "summary")),
+        *(
+            ("check", place)
+            for place in (
+                "check",
+                "side",
+                "run",
+                "device",
+                "inputs",
+                "output",
+                "call",
+                "judgement",
+                "metrics",
+                "rewrite",
+                "kernel",
+                "timing",
+                "gradients",
+                "reductions",
+            )
+        ),
+    ],
 )
 def test_the_page_of_the_json_reports_has_every_key(schema: str, place: str) -> None:
     """And, for a key of fixed values, each of them."""
@@ -146,6 +171,26 @@ def test_every_option_of_audit_that_says_what_counts_is_on_its_page() -> None:
     assert all(option.envvar == f"POLICYTOOL_{str(option.name).upper()}" for option in told)
 
 
+def test_every_option_of_check_is_on_its_page() -> None:
+    """But for those that every command has."""
+    page = (ROOT / "docs/check.md").read_text(encoding="utf-8")
+    options = [option for option in check_command.command.params if isinstance(option, click.Option)]
+    told = [option for option in options if option.name not in {"verbose", "quiet", "debug", "color", "progress", "config", "show_settings"}]
+    assert len(told) > 20
+    words = set(re.findall(r"--[a-z0-9-]+", page))
+    assert not [word for option in told for word in (*option.opts, *option.secondary_opts) if word.startswith("--") and word not in words]
+
+
+def test_the_table_of_the_page_on_check_is_one() -> None:
+    """Its lines are those of a report, with some left out."""
+    page = (ROOT / "docs/check.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```text\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    printed = (ROOT / "tests/golden/check-failing.80.txt").read_text(encoding="utf-8").splitlines()
+    told = [line for line in block.splitlines() if line != "..."]
+    assert len(told) > 8
+    assert [line for line in printed if line in told] == told
+
+
 def test_every_command_is_in_the_readme() -> None:
     """A command that nobody is told of is not there."""
     assert all(f"policytool {name}" in README for name in COMMANDS)
@@ -174,6 +219,7 @@ def test_every_format_and_note_is_in_the_documentation() -> None:
     assert [name for name, commands in told.items() if "inspect" in commands] == [reporter.name for reporter in REPORTERS]
     assert [name for name, commands in told.items() if "migrate" in commands] == [reporter.name for reporter in PLAN_REPORTERS]
     assert [name for name, commands in told.items() if "audit" in commands] == [reporter.name for reporter in FINDING_REPORTERS]
+    assert [name for name, commands in told.items() if "check" in commands] == [reporter.name for reporter in CHECK_REPORTERS]
     letters = dict(re.findall(r"^\| `(.)` \| ([^|]+?) \|", REPORTS, re.MULTILINE))
     assert {letter: word for letter, word in letters.items() if letter != "S"} == {letter: note[0] for letter, note in _notes.NOTES.items() if letter != "S"}
     assert "S" in letters

@@ -14,6 +14,7 @@ from policytool.measurement.devices import Device, Missing, Timing
 from policytool.measurement.graphs import Rewrite
 from policytool.measurement.inputs import Input, Inputs, Kind
 from policytool.measurement.layers import Call, Output
+from policytool.measurement.verdicts import About, Judgement, Ruling
 from policytool.operations.inspection import Failure
 from policytool.reports.checks import Checks
 
@@ -95,9 +96,19 @@ def output(name: str, accumulated: float, *, dtype: str = "float32", top_1: floa
 
 
 def run(*calls: Call, outputs: tuple[Output, ...] = (), tolerances: tuple[Given, ...] = (), **other: Any) -> Run:
-    """Return a run, judged as a check judges; on the CPU with synthetic inputs unless it is said otherwise."""
+    """Return a run, on the CPU with synthetic inputs unless it is said otherwise."""
     about: dict[str, Any] = {"device": CPU, "signature": None, "inputs": DRAWN, **other}
-    return Run(calls=calls, outputs=outputs, verdict=judging.verdict(calls, outputs, Tolerances(given=tolerances)), **about)
+    verdict = judging.verdict(calls, outputs, Tolerances(given=tolerances))
+    return Run(calls=calls, outputs=outputs, verdict=replace(verdict, judgements=tuple(map(_judged, verdict.judgements))), **about)
+
+
+def _judged(found: Judgement) -> Judgement:
+    """Return a judgement by tolerances that are the same whatever the defaults are."""
+    if found.given or found.error is None:
+        return found
+    tolerance = {About.LAYER: 0.008, About.OUTPUT: 0.05}[found.about]
+    ruling = Ruling.MISSED if found.error > tolerance else Ruling.PASSED
+    return replace(found, tolerance=tolerance, ruling=found.ruling if found.ruling is Ruling.NOT_FINITE else ruling)
 
 
 SIDES: Final = {

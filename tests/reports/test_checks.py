@@ -93,7 +93,7 @@ def test_the_verdict_comes_first_with_its_numbers() -> None:
     said = sentence("failing")
     text = " ".join(rendered("table", CASES["failing"]).split())
     assert text.startswith(said)
-    assert said.startswith("failed: models/mlp.h5 under mixed_float16 against float32; output probabilities has a relative error of 0.0723 where 0.0476 ")
+    assert said.startswith("failed: models/mlp.h5 under mixed_float16 against float32; output probabilities has a relative error of 0.0723 where 0.05 ")
     assert "15 of 36 calls of layers miss their tolerance, the worst: net/encoder/global_average_pooling2d has a relative error of 0.8" in said
     assert "the outputs would pass with a tolerance of 0.0724" in said
 
