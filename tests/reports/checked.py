@@ -238,7 +238,7 @@ def _graph() -> Checks:
     )
     side = Side(path="exported", policy="mixed_bfloat16", policies={}, library="tensorflow 2.21.0")
     message = "the model runs as the graph that the file holds, because its classes are not at hand"
-    return check(*runs, notes=(Note(code="graph", message=message),), reference=replace(side, policy="float32"), candidate=side)
+    return check(*runs, notes=(Note(code="graph", message=message),), reference=replace(side, policy=None), candidate=side)
 
 
 def whole(differing: int) -> Output:
@@ -285,7 +285,7 @@ def _hostile() -> Checks:
         unmatched=(HOSTILE,),
         device=replace(CPU, model=HOSTILE),
     )
-    side = Side(path=HOSTILE, policy="mixed_float16", policies={HOSTILE: 1}, kept={HOSTILE: HOSTILE}, library=HOSTILE)
+    side = Side(path=HOSTILE, policy=HOSTILE, policies={HOSTILE: 1}, kept={HOSTILE: HOSTILE}, library=HOSTILE)
     return check(one, replace(one, signature=HOSTILE), notes=(Note(code="odd", message=HOSTILE),), reference=side, candidate=side)
 
 

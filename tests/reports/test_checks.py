@@ -59,6 +59,12 @@ def test_tables_are_the_golden_ones_and_fit(name: str, width: int) -> None:
     assert not text or (text.endswith("\n") and not text.endswith("\n\n"))
 
 
+@pytest.mark.parametrize(("name", "view"), [("colour", View(colour=True)), ("ascii", View(unicode=False)), ("ascii-colour", View(colour=True, unicode=False))])
+def test_tables_in_colour_and_in_ascii_are_the_golden_ones(name: str, view: View) -> None:
+    """Of the check that has the most of both: arrows, rules, dots and marks."""
+    compared(rendered("table", CASES["failing"], view), f"check-failing-{name}.80.txt")
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_json_is_the_golden_one_and_of_the_schema(name: str) -> None:
     """The report for programs; those of many layers are long and say nothing more."""
@@ -150,6 +156,7 @@ def test_several_runs_stand_one_after_the_other_with_a_line_each() -> None:
 def test_a_rewrite_that_changed_nothing_proves_nothing() -> None:
     """It passes, and the verdict says what that is worth."""
     first, second = report(CASES["graph"])["check"]["runs"]
+    assert "the graph of exported, rewritten to mixed_bfloat16, against the graph as it is" in first["verdict"]["sentence"]
     assert "shows nothing of the policy" not in first["verdict"]["sentence"]
     assert "the rewrite changed nothing, so this shows nothing of the policy" in second["verdict"]["sentence"]
     assert all(output_["isolated"] is None for made in first["calls"] for output_ in made["outputs"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from policytool.examples import some
 from policytool.measurement.inputs import Kind
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from policytool.measurement.checks import Check, Run
     from policytool.measurement.verdicts import Judgement, Verdict
+
+
+_OWN: Final = "its own policies"
 
 
 def passes(run: Run) -> bool:
@@ -66,10 +69,12 @@ def place(run: Run) -> str:
 
 def _subject(check: Check) -> str:
     reference, candidate = check.reference, check.candidate
+    policies = [clean(side.policy) if side.policy else None for side in (candidate, reference)]
+    if any(run.rewrite is not None for run in check.runs):
+        return f"the graph of {clean(candidate.path)}, rewritten to {policies[0]}, against the graph as it is"
     if reference.path == candidate.path:
-        policies = [side.policy or "its own policies" for side in (candidate, reference)]
-        return f"{clean(candidate.path)} under {policies[0]} against {policies[1]}"
-    sides = [f"{clean(side.path)}{f' under {side.policy}' if side.policy else ''}" for side in (candidate, reference)]
+        return f"{clean(candidate.path)} under {policies[0] or _OWN} against {policies[1] or _OWN}"
+    sides = [f"{clean(side.path)}{f' under {policy}' if policy else ''}" for side, policy in zip((candidate, reference), policies, strict=True)]
     return f"{sides[0]} against {sides[1]}"
 
 
