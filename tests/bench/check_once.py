@@ -1,9 +1,9 @@
 """
 Measure what a check costs beside predicting: ``python check_once.py FAMILY POLICY WHAT OUT``. Runs under the interpreter that has TensorFlow.
 
-EfficientNetV2-B0 with random weights, a batch of 8, in float32 and under the policy. WHAT is ``predict``, ``check`` or ``no-isolated``. OUT gets, as JSON,
-the seconds of the two ``predict`` calls and of the check, each measured in turn after loading and tracing, and the peak of this process in bytes.
-``predict`` makes no check, and ``check`` and ``no-isolated`` predict only after their peak was read.
+EfficientNetV2-B0 with random weights, and a batch of 8. WHAT is ``float32`` or ``POLICY``, which predict with one model alone, or ``check`` or
+``no-isolated``, which compare both. OUT gets, as JSON, the peak of this process in bytes and, for a check, the seconds of the two ``predict`` calls and those
+of the check, measured in turn after loading and tracing; they predict only after their peak was read.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ import resource
 import sys
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 PACKAGE: Final = "policytool_bench_runtime"
@@ -46,27 +49,14 @@ def seconds(call: Any) -> float:
     return time.perf_counter() - start
 
 
-def main() -> None:
-    """Run the command line."""
-    family, policy, what, out = sys.argv[1:]
-    package()
-    library = importlib.import_module(f"{PACKAGE}.library").Library(family)
-    models = []
-    for name in ("float32", policy):
-        with library.under(name):
-            models.append(library.keras.applications.EfficientNetV2B0(weights=None))
-    models[1].set_weights(models[0].get_weights())
-    images = library.tf.random.stateless_uniform((BATCH, 224, 224, 3), (1, 2), 0, 255)
-    array = images.numpy()
-    found: dict[str, Any] = {"predict": [], "check": []}
-    if what != "predict":
-        pairing = importlib.import_module(f"{PACKAGE}.engine.pairing")
-        pair = pairing.Pair((library, library), tuple(models), (None, None), isolated=what == "check")
-        pair.trace(library.tf.TensorSpec(images.shape, images.dtype))
-        check: Any = functools.partial(pair.measure, [images], print)
-        check()
-        check()
-        found["peak"] = peak()
+def made(library: Any, policy: str) -> Any:
+    """Return the model under a policy."""
+    with library.under(policy):
+        return library.keras.applications.EfficientNetV2B0(weights=None)
+
+
+def predicting(models: list[Any], array: Any) -> Callable[[], None]:
+    """Return what calls ``predict`` of each model; it was called twice, and has traced."""
 
     def predict() -> None:
         for model in models:
@@ -74,10 +64,32 @@ def main() -> None:
 
     predict()
     predict()
-    found.setdefault("peak", peak())
-    for _ in range(REPEATS):
-        found["predict"].append(seconds(predict))
-        if what != "predict":
+    return predict
+
+
+def main() -> None:
+    """Run the command line."""
+    family, policy, what, out = sys.argv[1:]
+    package()
+    library = importlib.import_module(f"{PACKAGE}.library").Library(family)
+    images = library.tf.random.stateless_uniform((BATCH, 224, 224, 3), (1, 2), 0, 255)
+    found: dict[str, Any] = {"predict": [], "check": []}
+    if what in {"float32", policy}:
+        predicting([made(library, what)], images.numpy())
+        found["peak"] = peak()
+    else:
+        models = [made(library, name) for name in ("float32", policy)]
+        models[1].set_weights(models[0].get_weights())
+        pairing = importlib.import_module(f"{PACKAGE}.engine.pairing")
+        pair = pairing.Pair((library, library), tuple(models), (None, None), isolated=what == "check")
+        pair.trace(library.tf.TensorSpec(images.shape, images.dtype))
+        check: Any = functools.partial(pair.measure, [images], print)
+        check()
+        check()
+        found["peak"] = peak()
+        predict = predicting(models, images.numpy())
+        for _ in range(REPEATS):
+            found["predict"].append(seconds(predict))
             found["check"].append(seconds(check))
     Path(out).write_text(json.dumps(found), encoding="utf-8")
 

@@ -19,7 +19,7 @@ import time
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,6 +47,7 @@ PAIRS_WITH_KERAS: Final = 3
 
 FIXTURES: Final = HERE.parent.parent / "fixtures"
 MANY: Final = 1000
+LIBRARIES: Final = {"keras2": "tf_keras", "keras3": "Keras 3"}
 SMALL: Final = (
     *("tf2.3/exp_mf16_fixed128.h5", "keras3.15/global_mixed_float16.keras", "tf2.5/global_mixed_float16", "tf2.3/global_mixed_float16.json"),
     *("tf2.15/wrappers.h5", "keras3.15/rnn_mixed.keras", "tf2.15/global_mixed_float16", "tf2.1/global_mixed_float16.json"),
@@ -236,6 +237,34 @@ def rewriting(model: Path, runs: int) -> list[Row]:
     ]
 
 
+def checking(keras: str, models: Path, family: str, policy: str) -> list[Row]:
+    """Return the rows on ``check`` of EfficientNetV2-B0: its comparisons against the two ``predict`` calls, and its memory against the larger of them."""
+    result = models / "checked"
+
+    def measured_as(what: str) -> Any:
+        sys.stderr.write(f"check: {family}, {policy}, {what}\n")
+        run((keras, str(HERE / "check_once.py"), family, policy, what, str(result)))
+        return json.loads(result.read_text(encoding="utf-8"))
+
+    predicted = max(measured_as(what)["peak"] for what in ("float32", policy)) / MIB
+    rows = []
+    for what, most in (("check", 3), ("no-isolated", 2)):
+        found = measured_as(what)
+        ratio = statistics.median(ours / baseline for baseline, ours in zip(found["predict"], found["check"], strict=True))
+        rows.append(
+            Row(
+                what=f"comparisons of `policytool check{'' if what == 'check' else ' --no-isolated'}`, {LIBRARIES[family]}, {policy} / two `predict`",
+                baseline=f"{statistics.median(found['predict']) * 1000:.0f} ms, {predicted:.0f} MiB",
+                ours=f"{statistics.median(found['check']) * 1000:.0f} ms, {found['peak'] / MIB:.0f} MiB",
+                ratio=f"{ratio:.2f}, memory {found['peak'] / MIB / predicted:.2f}",
+                target=f"at most {most}, memory 2.5",
+                met=ratio <= most and found["peak"] / MIB <= 2.5 * predicted,
+            )
+        )
+    result.unlink()
+    return rows
+
+
 def start(found: Pairs) -> Row:
     """Return the row on the start of the command."""
     return Row(
@@ -288,6 +317,8 @@ def measured(keras: str, models: Path, runs: int) -> list[Row]:
         *with_shortest,
         *memory,
         *migrated,
+        *checking(keras, models, "keras2", "mixed_float16"),
+        *checking(keras, models, "keras3", "mixed_bfloat16"),
         many(models, runs),
         start(alternate((sys.executable, "-c", "import click"), (POLICYTOOL, "--version"), 2 * runs)),
     ]
@@ -351,6 +382,8 @@ the page cache and all modules have byte code, as after an installation; variabl
   opens the weights over a window on the raw file. Its target is one and a half times its time and 100 ms.
 - `migrate` changes the policy of every layer. Its write is the time until the new file is on the disk (`tests/bench/migrate_once.py`), against `cp`
   followed by `sync` of the copy; what is still to be written of earlier runs is waited for first. Reading back compares every tensor.
+- `check` is measured in the child's process (`tests/bench/check_once.py`), after loading and tracing: EfficientNetV2-B0, a batch of 8, five times in turn with
+  the two `predict` calls of the same process. The memory is the peak of a process that does only that, against that of one that only predicts.
 - The small models are copies of eight fixtures in equal parts: HDF5, `.keras`, SavedModels, architectures. The memory is that of the largest process.
 - The peak memory of policytool has to be independent of the weights' size; a tenth more than for the thin network is let pass."""
 
