@@ -78,6 +78,11 @@ class Tape:
             for home, original in zip(homes, originals):
                 home.__call__ = original
 
+    @property
+    def is_outermost(self) -> bool:
+        """Whether the call that is being made is that of the model itself."""
+        return len(self.stack) == 1
+
     @contextlib.contextmanager
     def pause(self) -> Iterator[None]:
         """Tap nothing within the context."""
@@ -160,11 +165,13 @@ def named(model: Any, like: Any = None) -> dict[int, str]:
     Return the path of each layer of a model, by its identity.
 
     Layers that a class makes by itself get numbers in their names that count up with every model of the process; where two models have the same classes at
-    the same places, the second has the names of the first.
+    the same places, the second has the names of the first. Otherwise the models alone are called alike, and their layers go by their own names.
     """
     own = paths(model)
     if like is None:
         return {id(layer): path for path, layer in own}
     other = paths(like)
-    same = [type(layer).__name__ for _, layer in own] == [type(layer).__name__ for _, layer in other]
-    return {id(layer): path for (path, _), (_, layer) in zip(other if same else own, own)}
+    if [type(layer).__name__ for _, layer in own] == [type(layer).__name__ for _, layer in other]:
+        return {id(layer): path for (path, _), (_, layer) in zip(other, own)}
+    root, its = other[0][0], own[0][0]
+    return {id(layer): root + path[len(its) :] for path, layer in own}
