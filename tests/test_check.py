@@ -108,7 +108,7 @@ def test_an_unpacked_model_is_a_model(worker: Worker) -> None:
     assert the_run(checked(worker, UNPACKED, to="mixed_bfloat16")).outputs
 
 
-@pytest.mark.parametrize("file", ["keras3.15/global_mixed_float16.export", "tf2.0/default_float32"])
+@pytest.mark.parametrize("file", ["keras3.15/global_mixed_float16.export", "tf1.15/global_mixed_float16.export"])
 def test_a_saved_model_without_keras_metadata_runs_as_a_graph(worker: Worker, file: str) -> None:
     """TensorFlow's own rewrite makes the candidate, for each signature, and the report says so."""
     found = checked(worker, file, to="mixed_bfloat16")
