@@ -108,7 +108,7 @@ def test_an_unpacked_model_is_a_model(worker: Worker) -> None:
     assert the_run(checked(worker, UNPACKED, to="mixed_bfloat16")).outputs
 
 
-@pytest.mark.parametrize("file", ["keras3.15/global_mixed_float16.export", "tf1.15/global_mixed_float16.export"])
+@pytest.mark.parametrize("file", ["keras3.15/global_mixed_float16.export", "keras3.3/global_mixed_float16.export"])
 def test_a_saved_model_without_keras_metadata_runs_as_a_graph(worker: Worker, file: str) -> None:
     """TensorFlow's own rewrite makes the candidate, for each signature, and the report says so."""
     found = checked(worker, file, to="mixed_bfloat16")
@@ -167,10 +167,11 @@ def test_saved_inputs_give_the_same_result(worker: Worker, tmp_path: Path) -> No
     assert the_run(other).calls != the_run(drawn).calls
 
 
-def test_quantised_weights_are_refused(worker: Worker) -> None:
-    """A quantised model has no other policy to be checked under."""
-    with pytest.raises(ModelFileError, match="quanti"):
-        checked(worker, "keras3.15/int8.keras", to="mixed_bfloat16")
+def test_a_quantised_model_stays_quantised(worker: Worker) -> None:
+    """Its policies change beside the quantisation, and it runs in integers on both sides."""
+    found = checked(worker, "keras3.15/int8.keras", to="mixed_bfloat16")
+    assert found.passed, the_run(found).verdict.missed
+    assert found.reference.policies["int8_from_float32"] > found.candidate.policies["int8_from_float32"] > 0
 
 
 def test_tolerances_decide_the_exit_code(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:

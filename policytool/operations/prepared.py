@@ -31,7 +31,7 @@ GRAPH: Final = "graph"
 """How a SavedModel is run that no Keras can build anew."""
 
 _SUFFIXES: Final = {"h5": ".h5", "keras": ".keras"}
-"""Keras picks the reader by the suffix."""
+"""Keras picks the reader by the suffix; that of an unpacked model is the one without."""
 
 _NOT_RUN: Final = {
     "weights": "holds weights alone, and no model that could be run; check the model's architecture, and name this file with --weights",
@@ -126,7 +126,7 @@ def _rebuilt(path: Path, before: Analysis, wanted: Analysis) -> dict[str, Any]:
 
 def _copy(found: Input, plan: Plan, scratch: Path) -> Path:
     """Return a path by which Keras reads the file as what it is: a changed copy, or a link to the original where nothing changes."""
-    target = scratch / f"model{_SUFFIXES[plan.format]}"
+    target = scratch / ("model" if found.path.is_dir() else f"model{_SUFFIXES[plan.format]}")
     if not (plan.edits or plan.casts or plan.state is not None):
         target.symlink_to(found.path.resolve(), target_is_directory=found.path.is_dir())
         return target

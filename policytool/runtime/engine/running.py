@@ -35,11 +35,11 @@ class Running:
         second, self.candidate = sides.load("candidate")
         self.libraries = first, second
         self.tf = first.tf
-        if sides.made_up:
-            self.candidate.set_weights(self.reference.get_weights())
         step("making inputs")
         with first.under(sides.policies[0]):  # a class may make its layers in its first call
             self.fed = fed.fed(first, self.reference, self.job["inputs"])
+        if sides.made_up:  # after the inputs: a model that does not say which it takes has no weights yet
+            self.candidate.set_weights(self.reference.get_weights())
         step("tracing both")
         self.pair = Pair(self.libraries, (self.reference, self.candidate), sides.policies, isolated=self.job["isolated"])
         try:
