@@ -21,9 +21,10 @@ def classes(library: str) -> dict[str, Any]:
     """Return the classes, made of a Keras."""
     keras: Any = import_module(library)
     tf: Any = import_module("tensorflow")
-    layers = keras.layers
+    layers: Any = keras.layers
+    layer: Any = layers.Layer
 
-    class Scale(layers.Layer):  # type: ignore[misc]
+    class Scale(layer):  # type: ignore[misc]
         """Multiplies by one weight for each channel."""
 
         def build(self, input_shape: Any) -> None:
@@ -33,7 +34,7 @@ def classes(library: str) -> dict[str, Any]:
         def call(self, inputs: Any) -> Any:
             return inputs * tf.cast(self.factor, inputs.dtype)
 
-    class Block(layers.Layer):  # type: ignore[misc]
+    class Block(layer):  # type: ignore[misc]
         """Two layers and a shortcut."""
 
         def __init__(self, units: int = 8, **options: Any) -> None:

@@ -82,7 +82,7 @@ def answers(compat_python: Path) -> Callable[[str], Answers]:
 def models(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the directory of the models that ``check_models.py`` writes."""
     base = tmp_path_factory.mktemp("models")
-    command = [compat_python, "-m", "tests.compat.check_models", base]
+    command = [str(compat_python), "-m", "tests.compat.check_models", str(base)]
     done = subprocess.run(command, cwd=ROOT, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, check=False, timeout=SECONDS)
     assert done.returncode == 0, done.stderr[-3000:]
     return base

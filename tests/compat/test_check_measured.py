@@ -108,7 +108,7 @@ def ruling(check: Check) -> str:
     return found.ruling
 
 
-def cases(*, kernel: bool = True, without: tuple[str, ...] = ()) -> Any:
+def cases(*, kernel: bool = True, without: tuple[str, ...] = ()) -> pytest.MarkDecorator:
     """Return each case with each library."""
     listed = [(library, case) for library in LIBRARIES for case in CASES if case.name not in without and (FOUND[case.name][0] != NO_KERNEL or not kernel)]
     return pytest.mark.parametrize(("library", "case"), listed, ids=[f"{library}-{case.name}" for library, case in listed])
