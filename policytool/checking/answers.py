@@ -49,6 +49,7 @@ def _call(found: Mapping[str, Any]) -> Call:
         inputs=tuple(found["inputs"]),
         depth=found["depth"],
         children=found["children"],
+        within=tuple(found.get("within", ())),
         is_model=found["is_model"],
         outputs=tuple(_output(output) for output in found["outputs"]),
     )

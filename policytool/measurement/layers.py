@@ -52,6 +52,9 @@ class Call:
     children: int
     """How many calls of other layers were made within it."""
 
+    within: tuple[str, ...] = ()
+    """What it and the layers in it compute in, on either side: dtypes, and modes of quantisation such as ``int8``."""
+
     is_model: bool
     outputs: tuple[Output, ...]
 

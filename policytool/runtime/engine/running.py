@@ -8,7 +8,7 @@ from .. import serving
 from ..devices import placing, present, timing
 from ..feeding import fed
 from ..gradients import backward
-from ..library import Refused, sentence
+from ..library import Refused, paths, sentence
 from . import agreeing, coarse, depths, measuring
 from .pairing import Pair
 
@@ -117,6 +117,7 @@ class Running:
             "compute_reference": _compute(row.reference.layer),
             "compute_candidate": _compute(layer),
             "inputs": row.inputs,
+            "within": sorted({name for side in (row.reference.layer, layer) for _, one in paths(side) for name in _computed(one)}),
             "depth": depths.depth(self.pair.graph, row.reference),
             "children": len(row.reference.children),
             "is_model": isinstance(layer, self.libraries[1].keras.Model),
@@ -159,6 +160,11 @@ class Running:
 
 def _told(found: Measured, number: int | None) -> Any:
     return None if number is None else measuring.told(found.vectors[number])
+
+
+def _computed(layer: Any) -> list[str]:
+    """Return the dtype that a layer computes in, and the mode in which its products are quantised."""
+    return [str(name) for name in (_compute(layer), getattr(layer, "quantization_mode", None)) if name is not None]
 
 
 def _compute(layer: Any) -> Any:

@@ -1,0 +1,152 @@
+"""
+Every fixture is checked under mixed_float16 and mixed_bfloat16, or refused for a reason that is on the list.
+
+One of the two policies for each file in turn, and of the architectures, which differ little from release to release, one release for each case and library;
+everything under both with ``POLICYTOOL_COMPAT_TARGETS=all``. One child does it all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from policytool import discovery
+from policytool.errors import PolicytoolError
+from policytool.operations import checks
+from policytool.operations.checks import Wanted
+from policytool.planning.options import Options
+from tests.compat.cases import CASES, KERAS, RELEASES, TF_KERAS
+from tests.conftest import FIXTURES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from policytool.measurement.checks import Check
+    from policytool.operations.checks import Tools
+    from tests.test_truth import Case
+
+pytestmark = pytest.mark.compat
+
+POLICIES: Final = ("mixed_float16", "mixed_bfloat16")
+EVERYTHING: Final = os.environ.get("POLICYTOOL_COMPAT_TARGETS") == "all"
+ARCHITECTURES: Final = ("json", "yaml")
+LOADS: Final[dict[str, Any]] = json.loads((FIXTURES / "loads.json").read_text(encoding="utf-8"))["loads"]
+
+CLASSES: Final = """
+from writer import api, custom_classes
+CLASSES = custom_classes.classes(api.open_release("{}"))
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """What became of one fixture under one policy."""
+
+    case: Case
+    to: str
+    check: Check | None
+    code: str | None = None
+    message: str = ""
+
+    @property
+    def name(self) -> str:
+        """The fixture and the policy, for messages."""
+        return f"{self.case.folder}/{self.case.file} to {self.to}"
+
+
+def library(case: Case) -> str:
+    """Return the library that a file runs in."""
+    return KERAS if case.keras3 else TF_KERAS
+
+
+def is_refused_by_its_library(one: Checked) -> bool:
+    """Return whether the real library said no to the very file when it was asked."""
+    row = LOADS.get(f"{one.case.folder}/{one.case.file}")
+    return row is not None and library(one.case) not in row.get("ok", "").split()
+
+
+REFUSED: Final[tuple[tuple[str, str, Callable[[Checked], bool]], ...]] = (
+    ("not-loadable", "the newest library of the file's family does not load it", is_refused_by_its_library),
+    ("runs-code", "a Lambda holds byte code", lambda one: one.case.name == "lambda"),
+    ("quantized", "Keras 3 has no such quantised policy over float16", lambda one: one.to == "mixed_float16"),
+    ("no-inputs", "nothing in the file says what the model takes", lambda one: one.case.name == "sequential_unbuilt_input"),
+)
+"""Code, reason, and which fixtures may be refused with it."""
+
+
+def chosen() -> Iterator[tuple[Case, str]]:
+    """Yield what is checked in this run."""
+    seen = set()
+    for case in sorted(CASES, key=lambda case: zlib.crc32(case.path.encode())):
+        kind = (case.name, library(case)) if case.format in ARCHITECTURES else (case.path, "")
+        if kind not in seen or EVERYTHING:
+            seen.add(kind)
+            turn = POLICIES[zlib.crc32(f"{case.folder}/{case.file}".encode()) % len(POLICIES)]
+            yield from ((case, to) for to in (POLICIES if EVERYTHING else (turn,)))
+
+
+@pytest.fixture(scope="module")
+def checked(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> tuple[Checked, ...]:
+    """Check what is chosen."""
+    modules = tmp_path_factory.mktemp("modules")
+    for release in (TF_KERAS, KERAS):
+        (modules / f"classes_{release.partition('.')[0]}.py").write_text(CLASSES.format(release), encoding="utf-8")
+    return tuple(_checked(case, to, tools, (str(FIXTURES), str(modules))) for case, to in chosen())
+
+
+def _checked(case: Case, to: str, tools: Tools, path: tuple[str, ...]) -> Checked:
+    own = checks.Tools(worker=tools.worker, custom_objects=(f"classes_{library(case).partition('.')[0]}:CLASSES",), path=path)
+    (found,) = discovery.inputs([case.path])
+    try:
+        return Checked(case=case, to=to, check=checks.check(found, None, Wanted(candidate=Options(to=to)), own))
+    except PolicytoolError as error:
+        return Checked(case=case, to=to, check=None, code=getattr(error, "code", type(error).__name__), message=str(error))
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_fixtures_pass_or_are_refused_for_a_known_reason(checked: tuple[Checked, ...], count: Callable[..., None], release: str) -> None:
+    """Outputs are finite, the default tolerances hold, every layer has its counterpart; what is refused is on the list."""
+    wrong = []
+    for one in (one for one in checked if one.case.release == release):
+        if one.check is not None:
+            wrong += [f"{one.name}: {text}" for text in _faults(one.check)]
+        elif not any(one.code == code and may(one) for code, _, may in REFUSED):
+            wrong.append(f"{one.name}: {one.code}: {one.message}")
+        done = one.check is not None
+        count(library(one.case), f"checked {one.case.format}", files=1, load=done, refused=not done, layers=sum(map(_calls, [one.check] if one.check else [])))
+    assert not wrong, "\n".join(wrong)
+
+
+def _calls(check: Check) -> int:
+    return sum(len(run.calls) for run in check.runs)
+
+
+def _faults(check: Check) -> Iterator[str]:
+    for run in check.runs:
+        yield from (f"{missed.path} {missed.ruling}: {missed.error} above {missed.tolerance}" for missed in run.verdict.missed)
+        yield from (f"{path} is called by one of the two models alone" for path in run.unmatched)
+        yield from (f"{missing.layer} has no kernel of {missing.type}" for missing in run.missing)
+        if not any(output.isolated is not None for call in run.calls for output in call.outputs):
+            yield "no layer was measured by itself"
+        if not run.outputs or any(output.accumulated is None or output.accumulated.overflow for output in run.outputs):
+            yield "an output is not finite or was not compared"
+    yield from (f"{note.code}: {note.message}" for note in check.notes)
+
+
+def test_most_are_checked(checked: tuple[Checked, ...]) -> None:
+    """The tests above are about something, in both libraries and every format."""
+    assert sum(one.check is not None for one in checked) > 0.85 * len(checked)
+    formats = {(library(one.case), one.case.format) for one in checked}
+    assert {(library(one.case), one.case.format) for one in checked if one.check is not None} >= formats - {(KERAS, "yaml"), (TF_KERAS, "yaml")}
+
+
+def test_refusals_are_sentences(checked: tuple[Checked, ...]) -> None:
+    """None is an internal error, and each says what is wrong."""
+    for one in checked:
+        assert one.code not in {"failed", "worker-crashed", "memory", "worker-garbage"}, (one.name, one.message)
+        assert one.check is not None or len(one.message.split()) > 6
