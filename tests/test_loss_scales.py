@@ -61,6 +61,7 @@ def answer(trials: dict[float, list[list[float]]], recorded: Any = None, **more:
         "dynamic": {"initial": 2.0**15, "multiplier": 2.0, "floor": 1.0, "scale": 2.0**15, "skipped": 0},
         "search": {"lowest": 1.0, "highest": 2.0**15},
         "quiet": [],
+        "own": [],
         "random": [],
         "unconnected": [],
     }
@@ -208,10 +209,18 @@ def test_what_the_numbers_hold_for_is_told() -> None:
     """Losses that stand in, layers that were quiet, ops that drew, variables without a gradient."""
     output = {"output": "b", "loss": "MeanSquaredError", "source": "substitute", "targets": "normal", "weight": None, "why": "the file records none"}
     left = {"output": "c", "loss": None, "source": "none", "targets": None, "weight": None, "why": None}
-    made = decided({1.0: [row()], 2.0**15: [row()]}, outputs=[output, left], quiet=["net/drop"], random=["RandomUniform"], unconnected=["net/aside/bias"])
+    made = decided(
+        {1.0: [row()], 2.0**15: [row()]},
+        outputs=[output, left],
+        quiet=["net/drop"],
+        own=["train_step"],
+        random=["RandomUniform"],
+        unconnected=["net/aside/bias"],
+    )
     assert made.sentences[0] == "the file records no loss scale"
     assert made.sentences[3:] == (
         "MeanSquaredError on synthetic targets stands in for the loss of b: the file records none",
+        "the model's class has its own train_step, and this is Keras' step: what is measured may not be what its training does",
         "layers that draw numbers in training ran as in inference: net/drop",
         "RandomUniform drew numbers that may differ between the two models, and with them their gradients",
         "the loss does not depend on these trainable variables: net/aside/bias",

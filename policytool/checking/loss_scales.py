@@ -213,6 +213,8 @@ def _circumstances(found: Gradients) -> Iterator[str]:
     for output in found.outputs:
         if output.source == "substitute":
             yield f"{output.loss} on synthetic targets stands in for the loss of {output.output}: {output.why}"
+    if found.own:
+        yield f"the model's class has its own {some(found.own)}, and this is Keras' step: what is measured may not be what its training does"
     if found.quiet:
         yield f"layers that draw numbers in training ran as in inference: {some(found.quiet)}"
     if found.random:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from policytool.operations.destinations import Destination
 from policytool.operations.inspection import Failure
 from policytool.operations.migration import the_one_model
 from policytool.planning.options import Options, Outputs, assignment, checked_policy
+from policytool.planning.targets import target as named_target
 from policytool.reports.checks import CHECK_REPORTERS, Checks, described
 from policytool.workers import Interpreter, Worker
 
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Whether outputs stay float32 under a 16-bit policy.",
 )
+@click.option("--target", shell_complete=completing.loaders, metavar="LOADER", help="Spell policies for --python's release, such as tf2.4.")
 @click.option("--weights", type=click.Path(path_type=Path), metavar="FILE", help="The weights of an architecture.")
 @click.option(
     "--inputs", type=click.Path(path_type=Path), metavar="FILE", help="Inputs by name (.npz), or those of the one input (.npy), instead of synthetic ones."
@@ -79,6 +82,7 @@ def command(
     set: tuple[str, ...],  # the option's name
     include_exceptions: bool,
     outputs: str,
+    target: str | None,
     weights: Path | None,
     inputs: Path | None,
     batches: int,
@@ -120,8 +124,9 @@ def command(
         assignments=tuple(assignment(text) for text in set),
         include_exceptions=include_exceptions,
         outputs=Outputs(outputs),
+        target=named_target(target) if target is not None else None,
     )
-    if other is not None and planned != Options():
+    if other is not None and replace(planned, target=None) != Options():
         raise UsageError("B is the candidate as it is; options that plan a candidate (--to, --set, ...) go with MODEL alone")
     wanted = Wanted(
         candidate=planned,

@@ -170,6 +170,9 @@ class Gradients:
     quiet: tuple[str, ...]
     """Paths of layers that ran as in inference, because they draw numbers."""
 
+    own: tuple[str, ...]
+    """Methods by which the model's class trains in its own way, such as ``train_step``; the measured step is Keras' own."""
+
     random: tuple[str, ...]
     """Ops that drew numbers all the same, so that the two models may have had different ones."""
 
@@ -200,6 +203,7 @@ def decoded(found: Mapping[str, Any]) -> Gradients:
         dynamic=DynamicScale(**found["dynamic"]),
         workable=None if found["search"]["highest"] is None else (found["search"]["lowest"], found["search"]["highest"]),
         quiet=tuple(found["quiet"]),
+        own=tuple(found["own"]),
         random=tuple(found["random"]),
         unconnected=tuple(found["unconnected"]),
     )

@@ -6,7 +6,7 @@ import sys
 import tempfile
 from collections import Counter
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -123,10 +123,11 @@ def devices(worker: Worker) -> tuple[Device, ...]:
 
 def _reference(source: Source, wanted: Wanted, *, two: bool) -> Options:
     """Return what the reference's policies are to be: those asked for, else float32 for every layer, or float64 where the file has that."""
+    spelled = Options(target=wanted.candidate.target)
     if source.analysis is None or (two and wanted.reference is None):
-        return Options()
+        return spelled
     widest = FLOAT64 if any(layer.compute_dtype == FLOAT64 for layer in source.analysis.model.layers) else FLOAT32
-    return Options(to=wanted.reference or widest, include_exceptions=True, outputs=Outputs.FOLLOW)
+    return replace(spelled, to=wanted.reference or widest, include_exceptions=True, outputs=Outputs.FOLLOW)
 
 
 def _below(scratch: Path, name: str) -> Path:

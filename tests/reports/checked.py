@@ -205,6 +205,7 @@ def _training() -> Checks:
         "dynamic": {"initial": 32768.0, "multiplier": 2.0, "floor": 1.0, "scale": 32768.0, "skipped": 0},
         "search": {"lowest": 4096.0, "highest": 65536.0},
         "quiet": ["net/dropout"],
+        "own": [],
         "random": [],
         "unconnected": [],
     }

@@ -40,6 +40,7 @@ def gradients(found: Gradients) -> dict[str, Any]:
         "dynamic": asdict(found.dynamic),
         "workable": {"lowest": found.workable[0], "highest": found.workable[1]} if found.workable is not None else None,
         "quiet": list(found.quiet),
+        "own": list(found.own),
         "random": list(found.random),
         "unconnected": list(found.unconnected),
         "decision": {

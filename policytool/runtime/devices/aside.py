@@ -23,8 +23,10 @@ def side_by_side(devices: Sequence[str], prepare: Callable[[str], Any], measure:
     it, in a thread for each device, all at the same time: TensorFlow holds no lock of Python's while it computes. What is set for the whole process (soft
     placement, TF32) is set around all of it, never in ``measure``; what that still has to trace it traces holding ``TRACING``.
 
-    :raises Refused: when all have ended, for the first device on which one failed, which is named.
+    :raises Refused: when all have ended, for the first device on which one failed, which is named; of one device alone what it raised.
     """
+    if len(devices) == 1:  # nothing to tell apart
+        return [measure(devices[0], prepare(devices[0]))]
     prepared = [_done(prepare, device) for device in devices]
     results: list[Any] = [None] * len(devices)
     failures: dict[int, BaseException] = {}

@@ -46,7 +46,15 @@ def gradients(  # noqa: PLR0917  # two models, what goes in, what is asked, and 
     if shapes[0] != shapes[1]:
         raise Refused("no-gradients", "the models that are compared have not the same trainable variables")
     rule = scaling.dynamic(library.family, wanted["recorded"])
-    found: dict[str, Any] = {"fields": list(FIELDS), "recorded": wanted["recorded"], "outputs": [], "quiet": [], "random": [], "unconnected": []}
+    found: dict[str, Any] = {
+        "fields": list(FIELDS),
+        "recorded": wanted["recorded"],
+        "outputs": [],
+        "quiet": [],
+        "own": _own(library, candidate),
+        "random": [],
+        "unconnected": [],
+    }
     found.update(reference_loss=None, variables=[], trials=[], dynamic={**rule, "scale": None, "skipped": 0}, search={"lowest": None, "highest": None})
     if not shapes[0]:
         return found
@@ -62,6 +70,12 @@ def gradients(  # noqa: PLR0917  # two models, what goes in, what is asked, and 
             raise Refused("no-gradients", text.format(candidate.name, _said(error))) from error
     found.update(trials.told())
     return found
+
+
+def _own(library: Library, model: Any) -> list[str]:
+    """Return what of training a model's class does in its own way."""
+    plain = library.keras.Model
+    return [name for name in ("train_step", "compute_loss") if getattr(type(model), name, None) is not getattr(plain, name, None)]
 
 
 class _Trials:
