@@ -149,10 +149,14 @@ def takes(function: Any, argument: str) -> bool:
     return argument in inspect.signature(function).parameters
 
 
+_AROUND = ("Exception encountered", "Detected at node", 'File "', "<")
+"""How lines begin that tell where an error came up: in which layer, in which operation of a graph, and from which lines of code that was traced."""
+
+
 def sentence(error: BaseException) -> str:
-    """Return the class and the first line of an error."""
+    """Return the class of an error and the first line that says what it is."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    said = next((line for line in lines if not line.endswith(":") and not line.startswith("Exception encountered")), lines[0] if lines else "")
+    said = next((line for line in lines if not line.endswith(":") and not line.startswith(_AROUND)), lines[0] if lines else "")
     return type(error).__name__ + (": " + said[:300] if said else "")
 
 

@@ -39,7 +39,7 @@ class Running:
         with first.under(sides.policies[0]):  # a class may make its layers in its first call
             self.fed = fed.fed(first, self.reference, self.job["inputs"])
         if sides.made_up:  # after the inputs: a model that does not say which it takes has no weights yet
-            self.candidate.set_weights(self.reference.get_weights())
+            self._share_weights()
         step("tracing both")
         self.pair = Pair(self.libraries, (self.reference, self.candidate), sides.policies, isolated=self.job["isolated"])
         try:
@@ -49,6 +49,13 @@ class Running:
         except Exception as error:  # a layer's own code, in a dtype that it may not have been written for
             raise Refused("not-traceable", "the candidate cannot be traced: {}".format(sentence(error))) from error
         self.missing = placing.missing(self.tf, self.pair.operations(), present.short(device).partition(":")[0], self.pair.layer_of)
+
+    def _share_weights(self) -> None:
+        try:
+            self.candidate.set_weights(self.reference.get_weights())
+        except Exception as error:  # a table of words, which no random number stands for
+            text = "the architecture holds none of what the model learnt, and random weights do not do for it ({}); --weights names a file of them"
+            raise Refused("no-weights", text.format(sentence(error))) from error
 
     @property
     def lacking(self) -> list[dict[str, Any]]:

@@ -91,7 +91,7 @@ class Sides:
         """Build the model of a SavedModel anew with other policies, with the values of its checkpoint."""
         original = self._original(library, side)
         rebuilding.check_code(library, original)
-        nested = serving.structure(original, {})
+        nested = serving.structure(original, dict(getattr(original, "signatures", None) or {}))
         model = rebuilding.rebuilt(library, original, nested, {**side, "source": side["path"]})
         rebuilding.filled(library, model, None, os.path.join(side["path"], VARIABLES, VARIABLES))
         return model
