@@ -33,13 +33,13 @@ def clean(keras: Any) -> Any:
 
 
 def nested(keras: Any) -> Any:
-    """Return a model with a model in it that is called twice, and a layer that both have."""
+    """Return a model with a model in it that is called twice, and a layer that is called three times."""
     layers = keras.layers
-    common = layers.Dense(8, activation="tanh", name="common")
     inner_input = layers.Input((8,), name="inner_input")
-    inner = keras.Model(inner_input, layers.Dense(8, name="own")(common(inner_input)), name="inner")
+    inner = keras.Model(inner_input, layers.Dense(8, name="own")(inner_input), name="inner")
+    common = layers.Dense(8, activation="tanh", name="common")
     inputs = layers.Input((8,), name="inputs")
-    tensor = layers.Add(name="sum")([inner(inputs), inner(common(inputs))])
+    tensor = layers.Add(name="sum")([common(inner(common(inputs))), common(inner(inputs))])
     return keras.Model(inputs, layers.Dense(2, name="scores", dtype="float32")(tensor), name="outer")
 
 
