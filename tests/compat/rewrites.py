@@ -67,6 +67,14 @@ class Dense(tf.Module):  # type: ignore[misc]  # TensorFlow has no types here
             return {"y": tf.matmul(x, self.second)}
 
 
+class Bare(Dense):
+    """The same without scopes."""
+
+    def call(self, x: Any) -> Any:
+        """Return what the second makes of the first."""
+        return {"y": tf.matmul(tf.nn.relu(tf.matmul(x, self.first)), self.second)}
+
+
 class Pooled(tf.Module):  # type: ignore[misc]  # as above
     """A convolution that changes nothing, the mean of its pixels, and a matrix product that changes nothing."""
 
@@ -158,10 +166,11 @@ def made(scratch: Path) -> dict[str, Path]:
     """Save the models of this file; return where each is."""
     words = scratch / "words.txt"
     words.write_text("green\nred\n", encoding="utf-8")
-    names = ("dense", "unsigned", "pooled", "stateful", "nothing", "old_loop", "unknown_class")
+    names = ("dense", "unsigned", "bare", "pooled", "stateful", "nothing", "old_loop", "unknown_class")
     paths = {name: scratch / name for name in names}
     save(Dense(), paths["dense"], spec(None, 8))
     save(Dense(), paths["unsigned"], spec(None, 8), signatures=False)
+    save(Bare(), paths["bare"], spec(None, 8))
     save(Pooled(), paths["pooled"], spec(None, None, None, 1))
     save(Stateful(words), paths["stateful"], spec(None, 8), spec(None, name="word", dtype="string"))
     save(Nothing(), paths["nothing"], spec(None, 8))

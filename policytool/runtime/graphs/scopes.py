@@ -2,6 +2,7 @@
 What of a saved graph is looked at: of each scope the tensor that leaves it, and what the rewrite changed.
 
 A scope is the name of an op without its last part, as if every function were written out where it is called: the names of the calls themselves are left out.
+An op of an entry point itself, which is in no scope, is looked at where the rewrite changed it.
 Within loops and branches (of TF 1, which grappler also makes of those of TF 2) tensors exist more than once or not at all; they are seen through what leaves.
 """
 
@@ -111,7 +112,7 @@ def watched(ops: Sequence[Any], given: Iterable[Any], changed: AbstractSet[str],
     fed = _downstream(ops, given)
     found: dict[str, Any] = {}
     for op in ops:
-        scope = path(own(op.name), loop=op.type in LOOPS)
+        scope = path(own(op.name), loop=op.type in LOOPS) or (alone(op.name) if op.name in changed else "")
         if not scope or op.type in MOVES or op.name not in fed or inner[op.name]:
             continue
         for tensor in op.outputs:
@@ -134,7 +135,7 @@ def depth_of(ops: Sequence[Any], found: Sequence[tuple[str, Any]]) -> list[int]:
     nearest: dict[str, list[int]] = {"": []}
     after = 0
     for op in ops:
-        scope = path(own(op.name))
+        scope = path(own(op.name)) or alone(op.name)
         if scope not in nearest:
             common = [_common(scope, one) for one, _ in found]
             most = max(common, default=0)
@@ -170,6 +171,11 @@ def within(ops: Sequence[Any]) -> dict[str, bool]:
 def own(name: str) -> str:
     """Return an op's name in the graph that was imported."""
     return name.partition("/")[2]
+
+
+def alone(name: str) -> str:
+    """Return what an op that is in no scope is looked at as: its name in the graph that was imported, without those of the calls of functions."""
+    return path(own(name), loop=True)
 
 
 def _common(one: str, other: str) -> int:
