@@ -6,6 +6,7 @@ One child does it all. Every fixture is checked in ``tests/compat/test_check_fix
 
 from __future__ import annotations
 
+import json
 import os
 from typing import TYPE_CHECKING, Any, Final
 
@@ -151,6 +152,40 @@ def test_two_files(worker: Worker, tmp_path: Path) -> None:
     assert any(output.accumulated is not None and output.accumulated.relative for output in the_run(other).outputs)
     alone = checked(worker, "tf2.3/global_mixed_float16.h5")
     assert the_run(other).calls == the_run(alone).calls
+
+
+def architecture(target: Path, *, outputs: int = 1, units: int | None = None) -> Path:
+    """Return a file with an architecture whose last layer is given more than once, or has another size."""
+    config = json.loads((FIXTURES / "keras3.15/default_float32.json").read_bytes())
+    layers = config["config"]["layers"]
+    dense = [layer["config"] for layer in layers if layer["class_name"] == "Dense"][-1]
+    dense["units"] = units or dense["units"]
+    config["config"]["output_layers"] = [[layers[-1]["config"]["name"], 0, 0]] * outputs
+    target.write_text(json.dumps(config), encoding="utf-8")
+    return target
+
+
+def test_other_outputs_are_no_pass(worker: Worker, tmp_path: Path) -> None:
+    """Two models that give something else are refused, not judged by the layers that both have."""
+    with pytest.raises(WorkerError, match="cannot be compared") as refused:
+        checked(worker, architecture(tmp_path / "one.json"), architecture(tmp_path / "two.json", outputs=2))
+    assert refused.value.code == "outputs"
+
+
+def test_random_weights_have_to_fit_both(worker: Worker, tmp_path: Path) -> None:
+    """Architectures of other sizes are told apart before anything is compared."""
+    with pytest.raises(WorkerError, match="--weights") as refused:
+        checked(worker, architecture(tmp_path / "one.json"), architecture(tmp_path / "two.json", units=9))
+    assert refused.value.code == "weights"
+
+
+def test_files_of_both_generations(worker: Worker) -> None:
+    """A model of Keras 2 and one of Keras 3 are compared layer by layer, each by itself too, though one Keras passes more arguments on."""
+    found = checked(worker, "tf2.15/default_float32.h5", "keras3.15/default_float32.keras")
+    assert found.reference.library != found.candidate.library
+    layers = [call for call in the_run(found).calls if not call.is_model]
+    assert layers
+    assert all(output.isolated is not None for call in layers for output in call.outputs)
 
 
 def test_saved_inputs_give_the_same_result(worker: Worker, tmp_path: Path) -> None:

@@ -103,13 +103,12 @@ class Pair:
             second = Tape(self.libraries[1], self.candidate, names, lambda call, make: self._compared(first, second, call, make))
             with second.watching(), self.libraries[1].under(self.policies[1]):
                 serving.call(self.candidate, inputs)
+            self._check_outputs()
             self.only = (_missing(first, second), _missing(second, first))
             self._tapes = [first, second]
             if list(first.calls) == list(second.calls):  # else one would wait for what waits for it
                 self._keep_in_step(graph)
             self.graph = graph
-            if not self._vectors:
-                raise Refused("nothing-compared", "no layer of the two models has an output that could be compared")
             return self.tf.stack(self._vectors), self._agreements()
 
         function = self.tf.function(both, autograph=False, input_signature=[specs])
@@ -170,6 +169,17 @@ class Pair:
         """Return what has to be done before the candidate makes a call."""
         return [self._marks[-AHEAD][1]] if not call.children and len(self._marks) >= AHEAD else []
 
+    def _check_outputs(self) -> None:
+        """
+        Make sure that each of the models' own outputs was compared, because a verdict is about them.
+
+        :raises Refused: where there are none, or others in number or shape.
+        """
+        last = self.rows[-1]  # the models' own calls, which end after all others
+        if not last.accumulated or None in last.accumulated:
+            shapes = (", ".join(str(one.shape) for one in self._tensors(call.outputs)) or "nothing" for call in (last.reference, last.candidate))
+            raise Refused("outputs", "the reference gives {} and the candidate {}, which cannot be compared".format(*shapes))
+
     def _agreements(self) -> Any:
         """Return, for each of the model's own outputs, in how many rows both models find the same class; zeros where it holds none."""
         last = self.rows[-1]
@@ -186,23 +196,27 @@ class Pair:
         return [self._comparison(one, other, full=True) for one, other in zip(*flat)]
 
     def _alone(self, row: Row, make: Callable[..., Any]) -> list[int | None] | None:
-        """Call the candidate's layer with what the reference's got, in the dtypes that the candidate's gets, and compare."""
-        nest = self.tf.nest
-        given, own = (row.reference.args, row.reference.kwargs), (row.candidate.args, row.candidate.kwargs)
-        if given[1].keys() != own[1].keys():  # under some policies Keras 3 records that there is no mask, under others it does not
-            given, own = ((args, {name: value for name, value in kwargs.items() if value is not None}) for args, kwargs in (given, own))
-        flat, wanted = nest.flatten(given), nest.flatten(own)
-        if len(flat) != len(wanted):
+        """
+        Call the candidate's layer with the tensors that the reference's got, in the dtypes that the candidate's gets, and compare.
+
+        All other arguments are the candidate's own: Keras 2 passes ``training`` and ``mask`` on where Keras 3 does not, and Keras 3 an absent mask under some
+        policies alone.
+        """
+        nest, is_tensor = self.tf.nest, self.tf.is_tensor
+        own = (row.candidate.args, row.candidate.kwargs)
+        flat = nest.flatten(own)
+        given = [one for one in nest.flatten((row.reference.args, row.reference.kwargs)) if is_tensor(one)]
+        if len(given) != sum(map(is_tensor, flat)):
             return None
-        args, kwargs = nest.pack_sequence_as(own, [self._like(one, other) for one, other in zip(flat, wanted)])
+        tensors = iter(given)
+        args, kwargs = nest.pack_sequence_as(own, [self._like(next(tensors), one) if is_tensor(one) else one for one in flat])
         outputs = self._tensors(row.reference.outputs), self._tensors(make(*args, **kwargs))
         return [self._comparison(one, other, full=False) for one, other in zip(*outputs)]
 
     def _like(self, given: Any, own: Any) -> Any:
-        dtype = getattr(own, "dtype", None)
-        if not self.tf.is_tensor(given) or dtype is None or given.dtype == dtype:
+        if given.dtype == own.dtype:
             return given
-        cast = self.tf.cast(given, dtype)
+        cast = self.tf.cast(given, own.dtype)
         mask = getattr(given, "_keras_mask", None)
         if mask is not None:
             cast._keras_mask = mask  # noqa: SLF001 - where both Kerases keep it

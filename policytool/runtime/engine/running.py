@@ -62,6 +62,12 @@ class Running:
         """The ops that no device has a kernel for: with them nothing runs."""
         return [one for one in self.missing if not one["elsewhere"]]
 
+    def _share_weights(self) -> None:
+        weights = self.reference.get_weights()
+        if [one.shape for one in weights] != [one.shape for one in self.candidate.get_weights()]:
+            raise Refused("weights", "the two architectures have weights of other shapes, of which none could be drawn for both; --weights names some")
+        self.candidate.set_weights(weights)
+
     def compare(self) -> Measured | None:
         """
         Run both models and compare them; nothing where a kernel is missing.
