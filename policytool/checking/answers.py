@@ -10,17 +10,23 @@ from policytool.measurement.checks import Run
 from policytool.measurement.layers import Call, Output
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from policytool.checking.tolerances import Tolerances
 
 
-def run(found: Mapping[str, Any], tolerances: Tolerances) -> Run:
+def runs(found: Sequence[Mapping[str, Any]], tolerances: Tolerances) -> tuple[Run, ...]:
     """
-    Return what was measured on one device, judged.
+    Return what was measured on each device and of each signature, judged.
 
-    :raises UsageError: for a tolerance that names nothing, or two that name the same.
+    :raises UsageError: for a tolerance that names nothing in any of them, or two that name the same.
     """
+    if not all(one["missing"] for one in found):  # of what did not run no names are known
+        tolerances.check([name for one in found for name in (*(output["name"] for output in one["outputs"]), *(call["path"] for call in one["calls"]))])
+    return tuple(_run(one, tolerances) for one in found)
+
+
+def _run(found: Mapping[str, Any], tolerances: Tolerances) -> Run:
     calls = tuple(_call(call) for call in found["calls"])
     outputs = tuple(_output(output) for output in found["outputs"])
     return Run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from policytool.checking import tolerances
@@ -19,9 +20,8 @@ def verdict(calls: Sequence[Call], outputs: Sequence[Output], wanted: Tolerances
     """
     Return how a run is judged: every output by its accumulated error, every call of a layer by its isolated one.
 
-    :raises UsageError: for a tolerance that names nothing, or two that name the same.
+    :raises UsageError: for two tolerances that name the same.
     """
-    wanted.check([*(output.name or "" for output in outputs), *(call.path for call in calls)])
     first = next((call for call in calls if any(_spoils(output.accumulated) for output in call.outputs)), None)
     return Verdict(
         judgements=(*_outputs(calls, outputs, wanted), *_layers(calls, first, wanted)),
@@ -34,7 +34,8 @@ def _outputs(calls: Sequence[Call], outputs: Sequence[Output], wanted: Tolerance
     for output in outputs:
         if output.accumulated is not None:
             name = output.name or ""
-            yield _judgement(About.OUTPUT, name, [output.accumulated], wanted.of(name), default)
+            judged = _judgement(About.OUTPUT, name, [output.accumulated], wanted.of(name), default)
+            yield replace(judged, ruling=Ruling.NOTHING) if _lost(output.accumulated) else judged
 
 
 def _layers(calls: Sequence[Call], first: Call | None, wanted: Tolerances) -> Iterator[Judgement]:
@@ -48,7 +49,7 @@ def _layers(calls: Sequence[Call], first: Call | None, wanted: Tolerances) -> It
 
 def _judgement(about: About, path: str, found: Sequence[Metrics], given: float | None, default: float) -> Judgement:
     tolerance = default if given is None else given
-    errors = [one.relative for one in found if one.relative is not None]
+    errors = [error for one in found if (error := _error(one, is_given=given is not None)) is not None]
     error = max(errors, default=None)
     ruling = Ruling.PASSED
     if any(_spoils(one) for one in found):
@@ -56,6 +57,19 @@ def _judgement(about: About, path: str, found: Sequence[Metrics], given: float |
     elif error is not None and error > tolerance:
         ruling = Ruling.MISSED
     return Judgement(about=about, path=path, ruling=ruling, error=error, tolerance=tolerance, given=given is not None)
+
+
+def _error(metrics: Metrics, *, is_given: bool) -> float | None:
+    """Return what is held against a tolerance: integers have one only where the user gives it, because roundings explain no share of values that differ."""
+    if metrics.differing is not None and metrics.elements and is_given:
+        return metrics.differing / metrics.elements
+    return metrics.relative
+
+
+def _lost(metrics: Metrics) -> bool:
+    """Return whether the reference has values, and none of them is finite."""
+    reference = (metrics.nan or (0, 0))[0] + (metrics.infinite or (0, 0))[0]
+    return bool(metrics.elements) and reference == metrics.elements
 
 
 def _spoils(metrics: Metrics | None) -> bool:

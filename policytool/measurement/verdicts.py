@@ -26,10 +26,13 @@ class Ruling(StrEnum):
     NOT_FINITE = "not-finite"
     """The candidate makes NaN or infinity where the reference does not."""
 
+    NOTHING = "nothing-compared"
+    """Every value of an output is NaN or infinite in the reference, so that nothing is known of the candidate."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judgement:
-    """One error held against its tolerance. Errors are relative L2 norms."""
+    """One error held against its tolerance. Errors are relative L2 norms; of tensors that are no floats, the share of values that differ."""
 
     about: About
     path: str
@@ -37,7 +40,7 @@ class Judgement:
 
     ruling: Ruling
     error: float | None
-    """None where nothing finite could be compared."""
+    """None where nothing finite could be compared, and of tensors that are no floats where no tolerance was given."""
 
     tolerance: float
     given: bool

@@ -142,7 +142,7 @@ def _check_differ(model: Input, sides: list[Prepared], wanted: Wanted) -> None:
     if one.is_graph or not _same_policies(one, other):
         return
     if wanted.candidate.to is None and not wanted.candidate.assignments:
-        message = f"{model.shown} computes in {wanted.reference or FLOAT32} as it is, and would be compared with itself; --to POLICY names the candidate"
+        message = f"{model.shown} has the reference's policies ({one.policy}) as it is, and would be compared with itself; --to POLICY names the candidate"
         raise UsageError(message)
 
 
@@ -166,7 +166,8 @@ def _run(inputs: tuple[Input, Input], sides: tuple[Prepared, Prepared], original
             notes.append(Note(code="graph", message=f"the model runs as the graph that the file holds, because {error}"))
             answer = tools.worker.run({**job, **_graph(inputs, sides, wanted)})
     notes += [Note(code=note["code"], message=note["message"]) for note in answer["notes"]]
-    runs = tuple(answers.run(found, wanted.tolerances) for found in answer["runs"])
+    notes += _left_out(wanted) if any(found.get("rewrite") is not None for found in answer["runs"]) else ()
+    runs = answers.runs(answer["runs"], wanted.tolerances)
     return Check(
         reference=_side(inputs[0], sides[0], answer["libraries"][0]),
         candidate=_side(inputs[1], sides[1], answer["libraries"][1]),
@@ -193,6 +194,12 @@ def _graph(inputs: tuple[Input, Input], sides: tuple[Prepared, Prepared], wanted
         raise UsageError(f"{inputs[0].shown} runs as a graph, as it is and as TensorFlow rewrites it as a whole; --set and --reference are for layers")
     side = {"how": prepared.GRAPH, "path": str(inputs[0].path.resolve()), "family": prepared.KERAS2}
     return {"reference": side, "candidate": {**side, "policy": wanted.candidate.to}}
+
+
+def _left_out(wanted: Wanted) -> list[Note]:
+    """Return what was asked for and is not measured of a graph."""
+    asked = [name for name, given in (("--gradients", wanted.gradients), ("--timing", wanted.timing), ("--tf32", wanted.tf32)) if given]
+    return [Note(code="graph-alone", message=f"the model runs as a graph, of which nothing is measured by {', '.join(asked)}")] if asked else []
 
 
 def _job(sides: tuple[Prepared, Prepared], original: Source, wanted: Wanted, tools: Tools) -> dict[str, Any]:

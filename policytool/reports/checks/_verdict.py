@@ -37,8 +37,8 @@ def outcome(run: Run) -> list[str]:
     if run.missing:
         return ["not run", *_missing(run)]
     if run.verdict.passed:
-        return ["passed", *_passed(run.verdict), *_agreement(run)]
-    return ["failed", *_failed(run.verdict), *_agreement(run)]
+        return ["passed", *_passed(run.verdict), *_unequal(run), *_agreement(run)]
+    return ["failed", *_failed(run.verdict), *_unequal(run), *_agreement(run)]
 
 
 def overall(check: Check) -> str:
@@ -111,6 +111,14 @@ def _failed(found: Verdict) -> Iterator[str]:
         yield f"the outputs would pass with a tolerance of {upward(enough)}"
 
 
+def _unequal(run: Run) -> Iterator[str]:
+    """Yield how many values of the outputs that are no floats differ: no tolerance is held against them where none was given."""
+    for output in run.outputs:
+        found = output.accumulated
+        if found is not None and found.differing:
+            yield f"{found.differing:,} of {found.elements:,} values of output {clean(output.name or '')} differ"
+
+
 def _agreement(run: Run) -> Iterator[str]:
     """Yield how often both models give a sample the same class, by the output in which they do it least."""
     shares = [output.top_1 for output in run.outputs if output.top_1 is not None]
@@ -129,6 +137,8 @@ def _name(judgement: Judgement) -> str:
 def _error(judgement: Judgement) -> str:
     if judgement.ruling is Ruling.NOT_FINITE:
         return "holds NaN or infinity where the reference does not"
+    if judgement.ruling is Ruling.NOTHING:
+        return "cannot be compared, because every value is NaN or infinite in the reference itself"
     by = " by --tolerance" if judgement.given else ""
     return f"has a relative error of {figure(judgement.error)} where {figure(judgement.tolerance)} is allowed{by}"
 
@@ -139,7 +149,19 @@ def reservations(check: Check, run: Run) -> Iterator[str]:
         yield "the rewrite changed nothing, so this shows nothing of the policy"
     if not run.missing and run.inputs.kind is Kind.SYNTHETIC:
         yield f"the inputs are synthetic (seed {run.inputs.seed}), and real ones may fare otherwise"
+    lost = list(_lost(run))
+    if lost:
+        yield f"{some(lost)} are NaN or infinite in the reference itself, and compared with nothing"
     if any(side.weights == "random" for side in (check.reference, check.candidate)):
         yield "the weights are random, for the file holds none"
     if not run.missing and run.device.kind == "cpu":
         yield "this is a CPU, and the kernels of GPUs accumulate differently"
+
+
+def _lost(run: Run) -> Iterator[str]:
+    """Yield for each output how many values are not finite in the reference."""
+    for output in run.outputs:
+        found = output.accumulated
+        lost = sum(counts[0] for counts in (found.nan, found.infinite) if counts is not None) if found is not None else 0
+        if found is not None and lost:
+            yield f"{lost:,} of {found.elements:,} values of output {clean(output.name or '')}"
