@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import inspect
 import os
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,6 +21,9 @@ POLICIES = ("float16", "bfloat16", "float32", "float64", "mixed_float16", "mixed
 
 REVIVED = ("saving.saved_model.load", "saving.legacy.saved_model.load")
 """The modules whose classes stand for layers that were revived from their traces, because their own class was not at hand."""
+
+_RAISED = re.compile(r"[\w.]+(?:Error|Exception|Warning): ")
+_NODES = ("[[{{node ", "[[node ")
 
 
 class Refused(Exception):  # noqa: N818  # it names what happened to the job, as the parent tells it
@@ -149,15 +153,21 @@ def takes(function: Any, argument: str) -> bool:
     return argument in inspect.signature(function).parameters
 
 
-_AROUND = ("Exception encountered", "Detected at node", 'File "', "<")
-"""How lines begin that tell where an error came up: in which layer, in which operation of a graph, and from which lines of code that was traced."""
-
-
 def sentence(error: BaseException) -> str:
-    """Return the class of an error and the first line that says what it is."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    said = next((line for line in lines if not line.endswith(":") and not line.startswith(_AROUND)), lines[0] if lines else "")
+    """Return the class of an error and the line that says what is wrong."""
+    said = _cause([line.strip() for line in str(error).splitlines() if line.strip()])
     return type(error).__name__ + (": " + said[:300] if said else "")
+
+
+def _cause(lines: list[str]) -> str:
+    """Return what an error says; AutoGraph puts it behind the lines of code that it went through, and a graph's error before the node that it arose in."""
+    raised = [place for place, line in enumerate(lines) if _RAISED.match(line)] if "in user code:" in lines else []
+    if raised:
+        lines = [lines[raised[-1]].partition(": ")[2], *lines[raised[-1] + 1 :]]
+    node = next((place for place, line in enumerate(lines) if line.startswith(_NODES)), 0)
+    if node:
+        return lines[node - 1]
+    return next((line for line in lines if not line.endswith(":") and not line.startswith("Exception encountered")), lines[0] if lines else "")
 
 
 def is_revived(layer: Any) -> bool:

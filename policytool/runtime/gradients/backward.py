@@ -7,7 +7,6 @@ No optimizer is asked, and whatever a call in training changes (moving statistic
 from __future__ import annotations
 
 import contextlib
-import re
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
     from ..library import Library
 
-_RAISED = re.compile(r" +[\w.]+(?:Error|Exception|Warning)?: ")
 _UNDEFINED, _NONZERO, _UNDERFLOW, _OVERFLOW = (FIELDS.index(name) for name in ("undefined", "nonzero", "underflow", "overflow"))
 
 
@@ -67,7 +65,7 @@ def gradients(  # noqa: PLR0917  # two models, what goes in, what is asked, and 
             raise
         except Exception as error:  # gradients that nobody has written, kernels that are missing, and whatever the code of a class raises
             text = "TensorFlow cannot compute the gradients of {}: {}"
-            raise Refused("no-gradients", text.format(candidate.name, _said(error))) from error
+            raise Refused("no-gradients", text.format(candidate.name, sentence(error))) from error
     found.update(trials.told())
     return found
 
@@ -155,7 +153,7 @@ class _Trials:
             if not recorded:
                 raise
             for part in recorded:
-                losses.substitute(self.library, part, "the recorded loss cannot be computed: {}".format(_said(error)[:160]))
+                losses.substitute(self.library, part, "the recorded loss cannot be computed: {}".format(sentence(error)[:160]))
             return self._differentiated(batches, outputs, seed)
 
     def _differentiated(self, batches: Sequence[Any], outputs: Sequence[Any], seed: int) -> list[tuple[Any, Any, Any]]:
@@ -189,12 +187,6 @@ def _scaled(trials: _Trials, recorded: Any, rule: dict[str, Any]) -> dict[str, A
     if scale is not None:
         trials.at(scale)
     return {"dynamic": {**rule, "scale": scale, "skipped": skipped}, "search": {"lowest": lowest, "highest": highest}}
-
-
-def _said(error: BaseException) -> str:
-    """Return the class and the first line of an error; AutoGraph puts both at the end of what it says, behind the lines of code."""
-    found = [line.strip() for line in str(error).splitlines() if _RAISED.match(line)] if "in user code" in str(error) else []
-    return found[-1][:300] if found else sentence(error)
 
 
 def _parts(library: Library, model: Any, outputs: Any, wanted: Mapping[str, Any]) -> list[Any]:
