@@ -50,23 +50,10 @@ class Running:
             raise Refused("not-traceable", "the candidate cannot be traced: {}".format(sentence(error))) from error
         self.missing = placing.missing(self.tf, self.pair.operations(), present.short(device).partition(":")[0], self.pair.layer_of)
 
-    def _share_weights(self) -> None:
-        try:
-            self.candidate.set_weights(self.reference.get_weights())
-        except Exception as error:  # a table of words, which no random number stands for
-            text = "the architecture holds none of what the model learnt, and random weights do not do for it ({}); --weights names a file of them"
-            raise Refused("no-weights", text.format(sentence(error))) from error
-
     @property
     def lacking(self) -> list[dict[str, Any]]:
         """The ops that no device has a kernel for: with them nothing runs."""
         return [one for one in self.missing if not one["elsewhere"]]
-
-    def _share_weights(self) -> None:
-        weights = self.reference.get_weights()
-        if [one.shape for one in weights] != [one.shape for one in self.candidate.get_weights()]:
-            raise Refused("weights", "the two architectures have weights of other shapes, of which none could be drawn for both; --weights names some")
-        self.candidate.set_weights(weights)
 
     def compare(self) -> Measured | None:
         """
@@ -142,6 +129,19 @@ class Running:
         names = self.pair.output_names()
         rows = [agreeing.told(vector) for vector in found.agreements]
         return [{**output, "name": name, "top_1": row if row["rows"] else None} for output, name, row in zip(call["outputs"], names, rows)]
+
+    def _share_weights(self) -> None:
+        """Give the candidate the weights that were drawn for the reference."""
+        try:
+            weights = self.reference.get_weights()
+            if [one.shape for one in weights] != [one.shape for one in self.candidate.get_weights()]:
+                raise Refused("weights", "the two architectures have weights of other shapes, of which none could be drawn for both; --weights names some")
+            self.candidate.set_weights(weights)
+        except Refused:
+            raise
+        except Exception as error:  # a table of words, which no random number stands for
+            text = "the architecture holds none of what the model learnt, and random weights do not do for it ({}); --weights names a file of them"
+            raise Refused("no-weights", text.format(sentence(error))) from error
 
     def _tf32(self, about: Mapping[str, Any]) -> Any:
         """Return how far TF32 takes each layer of the reference, or why that cannot be measured; None where nobody asks."""
