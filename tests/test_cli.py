@@ -157,11 +157,12 @@ def test_interrupt_is_exit_code_130(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")
-def test_interrupted_process_ends_with_130(tmp_path: Path) -> None:
-    """A real SIGINT, while the process waits for the list on stdin, ends it quietly with 130."""
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_interrupted_process_ends_with_130(tmp_path: Path, name: str) -> None:
+    """A real signal, while the process waits for the list on stdin, ends it quietly with 130, so that what is temporary is removed."""
     script = (
         "import signal, threading; from policytool.cli.main import main; "
-        "threading.Timer(0.5, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start(); "
+        f"threading.Timer(0.5, signal.pthread_kill, (threading.main_thread().ident, signal.{name})).start(); "
         "main(['inspect', '-'])"
     )
     process = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path)

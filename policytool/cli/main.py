@@ -6,6 +6,7 @@ import gc
 import importlib
 import io
 import os
+import signal
 import sys
 from typing import Any, Final, NoReturn
 
@@ -71,7 +72,16 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # A config of a thousand layers is a hundred thousand small objects without cycles; looking for cycles every 700 objects takes a tenth as well.
     gc.set_threshold(100_000)
+    _end_orderly()
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def _end_orderly() -> None:
+    """Let what asks the process to end do as Ctrl-C does: copies of models lie in temporary directories, and a child has TensorFlow."""
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)  # Windows has no SIGHUP
+        if number is not None and signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores it
+            signal.signal(number, signal.default_int_handler)
 
 
 def run(arguments: list[str]) -> int:
