@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from policytool import discovery
-from policytool.errors import ModelFileError, WorkerError
+from policytool.errors import ModelFileError, UsageError, WorkerError
 from policytool.measurement.inputs import Kind
 from policytool.operations import checks
 from policytool.operations.checks import Tools, Wanted
@@ -177,6 +177,22 @@ def test_random_weights_have_to_fit_both(worker: Worker, tmp_path: Path) -> None
     with pytest.raises(WorkerError, match="--weights") as refused:
         checked(worker, architecture(tmp_path / "one.json"), architecture(tmp_path / "two.json", units=9))
     assert refused.value.code == "weights"
+
+
+def test_weights_are_an_architecture_s(worker: Worker, tmp_path: Path) -> None:
+    """They have to be there, and of use."""
+    with pytest.raises(ModelFileError, match="does not exist") as refused:
+        checked(worker, "keras3.15/default_float32.json", to="mixed_float16", weights=tmp_path / "gone.weights.h5")
+    assert refused.value.code == "not-found"
+    with pytest.raises(UsageError, match="has its own"):
+        checked(worker, MIXED_KERAS, weights=FIXTURES / "keras3.15/weights_only.weights.h5")
+
+
+def test_a_policy_that_changes_nothing_is_not_put_to_the_test(worker: Worker) -> None:
+    """A pass says so then, and not for two files, which may differ in their weights."""
+    assert checked(worker, "keras3.15/global_float32.keras", to="float32").is_alike
+    assert not checked(worker, "keras3.15/global_float32.keras", to="mixed_float16").is_alike
+    assert not checked(worker, "keras3.15/global_float32.keras", "keras3.15/global_float32.keras").is_alike
 
 
 def test_files_of_both_generations(worker: Worker) -> None:

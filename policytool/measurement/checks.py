@@ -89,6 +89,8 @@ class Check:
 
     runs: tuple[Run, ...]
     notes: tuple[Note, ...] = ()
+    is_alike: bool = False
+    """Whether both are one file with the same policies in every layer, so that nothing was put to the test."""
 
     @property
     def passed(self) -> bool:

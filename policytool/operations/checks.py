@@ -83,6 +83,7 @@ def check(model: Input, other: Input | None, wanted: Wanted, tools: Tools) -> Ch
     """
     first = prepared.read(model, trust=tools.trust)
     second = prepared.read(other, trust=tools.trust) if other is not None else first
+    prepared.check_weights(wanted.weights, first, second)
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="policytool-", ignore_cleanup_errors=True)))
         reference = _reference(first, wanted, two=other is not None)
@@ -92,7 +93,8 @@ def check(model: Input, other: Input | None, wanted: Wanted, tools: Tools) -> Ch
         ]
         if other is None:
             _check_differ(model, sides, wanted)
-        return _run((model, other or model), (sides[0], sides[1]), second, wanted, tools)
+        found = _run((model, other or model), (sides[0], sides[1]), second, wanted, tools)
+        return replace(found, is_alike=other is None and not any(run.rewrite for run in found.runs) and _same_policies(*sides))
 
 
 def options(to: str | None, assignments: Mapping[str, str]) -> Options:

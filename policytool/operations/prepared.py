@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool import executable, planning, reading, recognition
-from policytool.errors import ModelFileError
+from policytool.errors import ModelFileError, UsageError
 from policytool.planning.applied import applied
 
 if TYPE_CHECKING:
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 KERAS2: Final = "keras2"
 KERAS3: Final = "keras3"
+
+ARCHITECTURES: Final = frozenset({"json", "yaml"})
+"""Formats that hold no weights."""
 
 GRAPH: Final = "graph"
 """How a SavedModel is run that no Keras can build anew."""
@@ -90,6 +93,21 @@ def read(found: Input, *, trust: bool) -> Source:
     return Source(input=found, document=document, analysis=analysis)
 
 
+def check_weights(weights: Path | None, *sources: Source) -> None:
+    """
+    Make sure that weights are there, and that something takes them.
+
+    :raises ModelFileError: for a file that does not exist.
+    :raises UsageError: where each model has its own.
+    """
+    if weights is None:
+        return
+    if not any(source.document.format in ARCHITECTURES for source in sources):
+        raise UsageError(f"--weights names the weights of an architecture (JSON, YAML), and {sources[-1].input.shown} has its own")
+    if not weights.exists() and not weights.with_name(f"{weights.name}.index").exists():  # a checkpoint of TensorFlow's is named by its files' common part
+        raise ModelFileError(str(weights), "not-found", "does not exist; --weights names a file with the weights of the architecture")
+
+
 def prepared(source: Source, options: Options, scratch: Path, weights: Path | None = None) -> Prepared:
     """
     Return a side of the check: the model with its policies changed as the options say.
@@ -111,7 +129,7 @@ def prepared(source: Source, options: Options, scratch: Path, weights: Path | No
     match analysis.document.format:
         case "savedmodel" if analysis.document.nodes:
             job |= _rebuilt(found.path, analysis, wanted)
-        case "json" | "yaml":
+        case form if form in ARCHITECTURES:
             job |= {"how": "config", "config": wanted.document.config, "weights": str(weights.resolve()) if weights is not None else None}
         case _:
             job |= {"how": "saved", "path": str(_copy(found, plan, scratch))}

@@ -130,7 +130,8 @@ VERSIONS: Final = {"tensorflow": "2.21.0", "keras": "2.21.0", "library": "tf_ker
 
 def check(*runs: Run, notes: tuple[Note, ...] = (), everything: bool = False, **sides: Side) -> Checks:
     """Return a check of these runs."""
-    return Checks(check=Check(**{**SIDES, **sides}, versions=VERSIONS, runs=runs, notes=notes), everything=everything)
+    both = {**SIDES, **sides}
+    return Checks(check=Check(reference=both["reference"], candidate=both["candidate"], versions=VERSIONS, runs=runs, notes=notes), everything=everything)
 
 
 def _layers(count: int = 18) -> list[Call]:

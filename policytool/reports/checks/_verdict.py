@@ -147,6 +147,8 @@ def reservations(check: Check, run: Run) -> Iterator[str]:
     """Yield what a run leaves open, so that nobody takes it for more than it is."""
     if run.rewrite is not None and run.rewrite.unchanged is not None:
         yield "the rewrite changed nothing, so this shows nothing of the policy"
+    if check.is_alike:
+        yield "both have the same policies in every layer, so this shows nothing of them"
     if not run.missing and run.inputs.kind is Kind.SYNTHETIC:
         yield f"the inputs are synthetic (seed {run.inputs.seed}), and real ones may fare otherwise"
     lost = list(_lost(run))
