@@ -195,6 +195,12 @@ def test_a_policy_that_changes_nothing_is_not_put_to_the_test(worker: Worker) ->
     assert not checked(worker, "keras3.15/global_float32.keras", "keras3.15/global_float32.keras").is_alike
 
 
+def test_gradients_are_those_of_one_keras(worker: Worker) -> None:
+    """Files of both generations are refused for that before anything runs."""
+    with pytest.raises(UsageError, match="--gradients"):
+        checked(worker, "tf2.15/default_float32.h5", "keras3.15/default_float32.keras", gradients=True)
+
+
 def test_files_of_both_generations(worker: Worker) -> None:
     """A model of Keras 2 and one of Keras 3 are compared layer by layer, each by itself too, though one Keras passes more arguments on."""
     found = checked(worker, "tf2.15/default_float32.h5", "keras3.15/default_float32.keras")

@@ -157,6 +157,8 @@ def _run(inputs: tuple[Input, Input], sides: tuple[Prepared, Prepared], original
     """Let the child run both sides, as a graph where their code is not at hand, and judge what it measured."""
     job = _job(sides, original, wanted, tools)
     notes: list[Note] = []
+    if wanted.gradients and len({side.job.get("family") for side in sides}) > 1:
+        raise UsageError("--gradients makes the steps of one Keras, and these two files are of Keras 2 and Keras 3; check each by itself")
     if any(side.is_graph for side in sides):
         answer = tools.worker.run({**job, **_graph(inputs, sides, wanted)})
     else:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from .tapping import Call
 
-_SUMS = ("Mean", "Sum", "Prod", "Cumsum", "EuclideanNorm")
+_SUMS = ("Mean", "Sum", "Prod", "EuclideanNorm")
+_RUNNING = ("Cumsum", "Cumprod", "CumulativeLogsumexp")
 _SOFTMAXES = ("Softmax", "LogSoftmax")
 _BODIES = ("body", "then_branch", "else_branch", "f")
 _LIST = "TensorListFromTensor"
@@ -67,6 +68,8 @@ def _own(operation: Any) -> int:
         return _product(shapes[1][:-1]) if "Backprop" not in kind else _product(shapes[1][:-2] + shapes[1][-1:])
     if kind in _SUMS:
         return max(_product(shapes[0]) // max(_product(_dims(operation.outputs[0])), 1), 1)
+    if kind in _RUNNING:
+        return _along(operation)
     if kind in _SOFTMAXES:
         return shapes[0][-1] if shapes[0] else 0
     if kind in _POOLS:
@@ -78,6 +81,14 @@ def _shared(shapes: list[list[int]], first: bool, second: bool) -> int:  # noqa:
     """Return the size of the dimension that a product adds up, by whichever operand has a known one: in a loop of TF 1 one has no shape."""
     places = (-2 if first else -1, -1 if second else -2)
     return max([shape[place] for shape, place in zip(shapes, places) if shape], default=1)
+
+
+def _along(operation: Any) -> int:
+    """Return the size of the axis along which sums are kept; that of the largest where the axis is no constant."""
+    from tensorflow.python.framework import tensor_util
+
+    shape, axis = _dims(operation.inputs[0]), tensor_util.constant_value(operation.inputs[1])
+    return max(shape, default=1) if axis is None or not shape else shape[int(axis)]
 
 
 def _contracted(equation: str, shapes: list[list[int]]) -> int:
