@@ -315,3 +315,13 @@ def test_a_settings_file_asks_for_reports(text: str) -> None:
     Path("out.json").unlink()
     assert run("inspect", "--report", "csv=out.csv", "a.h5").code == 0
     assert not Path("out.json").exists()
+
+
+@pytest.mark.parametrize("place", ["a.h5", "other.h5", "inputs.npz"])
+def test_saved_inputs_replace_nothing_that_is_read_and_no_model(place: str) -> None:
+    """It is wrong usage before TensorFlow is started, and every file stays."""
+    shutil.copy(FIXED_SCALE_H5, "other.h5")
+    Path("inputs.npz").write_bytes(b"inputs")
+    code, words = refused("check", "a.h5", "--inputs", "inputs.npz", "--save-inputs", place)
+    assert code == 2
+    assert f"--save-inputs {place} would replace" in words

@@ -153,7 +153,10 @@ def command(
         if not paths:
             click.echo("policytool: no model found", err=True)
             return Exit.NO_MODEL
-        report_option.check(report, paths, [path for path in (save_inputs, inputs, weights) if path is not None])
+        read = [path for path in (inputs, weights) if path is not None]
+        report_option.check(report, paths, [*read, *([save_inputs] if save_inputs is not None else [])])
+        if save_inputs is not None:
+            report_option.check_place(f"--save-inputs {save_inputs}", save_inputs, [*(found.path for found in paths), *read])
         own = (str(Path.cwd()),) if custom_objects else ()  # a module of the user's is found as python -m finds it
         tools = Tools(worker=worker, custom_objects=custom_objects, path=own, trust=trust)
         found = _checked(paths, wanted, tools, everything=all_layers)
