@@ -30,9 +30,12 @@ RUNTIME: Final = Path(__file__).with_name("runtime") / "__main__.py"
 
 INSTALL: Final = "pip install 'policytool[check]'"
 
-_KEPT: Final = frozenset({"HOME", "LANG", "LOGNAME", "PATH", "PYTHONPATH", "SHELL", "TEMP", "TMP", "TMPDIR", "TZ", "USER"})
+_KEPT: Final = frozenset({"HOME", "LANG", "LOGNAME", "PATH", "PYTHONPATH", "SHELL", "TZ", "USER"})
 _KEPT_PREFIXES: Final = ("CUDA", "DYLD_", "GOMP_", "KMP_", "LC_", "LD_", "MKL_", "NCCL_", "NVIDIA_", "OMP_", "ROCM_", "HIP_", "TF_", "XLA_")
 """What libraries, devices and interpreters are found by; credentials of other programs are none of the child's business."""
+
+_TEMPORARY: Final = ("TMPDIR", "TEMP", "TMP")
+"""Where the child puts its temporary files: below what goes with it, for TensorFlow removes its own only where it ends by itself."""
 
 _QUIET: Final = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore", "PYTHONUTF8": "1"}
 
@@ -123,7 +126,7 @@ class Worker:
             selector.register(child.descriptor, selectors.EVENT_READ)
             while True:
                 if deadline is not None and time.monotonic() > deadline:
-                    message = f"the process with TensorFlow was ended after {self._interpreter.timeout:g} seconds; --timeout allows more"
+                    message = f"the process with TensorFlow was ended after {self._interpreter.timeout:g} s; --timeout allows more"
                     raise WorkerError("worker-timeout", message, ended=True)
                 if selector.select(_TICK):
                     lines = child.received()
@@ -144,7 +147,7 @@ class Worker:
                 [_found(python), str(self._interpreter.script)],
                 [str(limit)] if limit is not None else [],
                 cwd=scratch,
-                environment=environment(os.environ),
+                environment={**environment(os.environ), **dict.fromkeys(_TEMPORARY, scratch)},
                 longest=_MAX_LINE,
             )
         except OSError as error:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FAKE: Final = """
-import json, os, signal, subprocess, sys, time
+import json, os, signal, subprocess, sys, tempfile, time
 stream = os.fdopen(int(sys.argv[1]), "w")
 def tell(event):
     stream.write(event if isinstance(event, str) else json.dumps(event))
@@ -32,7 +32,7 @@ for line in sys.stdin:
     what = job["do"]
     if what == "answer":
         tell({"step": "working"})
-        tell({"result": {"pid": os.getpid(), "cwd": os.getcwd(), "environment": sorted(os.environ), "limit": sys.argv[2:]}})
+        tell({"result": {"pid": os.getpid(), "cwd": os.getcwd(), "environment": sorted(os.environ), "temporary": tempfile.gettempdir(), "limit": sys.argv[2:]}})
     elif what == "refuse":
         tell({"error": {"code": job["code"], "message": "as it is", "trace": "Traceback"}})
     elif what == "exit":
@@ -99,6 +99,7 @@ def test_the_child_gets_an_empty_directory_and_no_credentials(worker: Worker, mo
     assert {"CUDA_VISIBLE_DEVICES", "PATH"} <= set(answer["environment"])
     assert Path(answer["cwd"]) != Path.cwd()
     assert not list(Path(answer["cwd"]).iterdir())
+    assert Path(answer["temporary"]).samefile(answer["cwd"])  # what a child that is ended leaves goes with it
     worker.close()
     assert not Path(answer["cwd"]).exists()
 
@@ -172,7 +173,7 @@ def test_a_job_that_takes_too_long_is_ended(script: Path) -> None:
     with Worker(Interpreter(script=script, timeout=0.5)) as worker:
         pid = worker.run({"do": "answer"})["pid"]
         start = time.monotonic()
-        with pytest.raises(WorkerError, match=r"0\.5 seconds") as caught:
+        with pytest.raises(WorkerError, match=r"after 0\.5 s;") as caught:
             worker.run({"do": "sleep"})
         assert caught.value.code == "worker-timeout"
         assert time.monotonic() - start < 20
