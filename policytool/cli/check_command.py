@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 @click.option("--list-devices", is_flag=True, help="List the devices that there are, and exit.")
 @click.option("--tf32", is_flag=True, help="Measure as well what TF32 does to the reference, on a GPU that has it.")
 @click.option("--deterministic", is_flag=True, help="Let TensorFlow use deterministic kernels alone.")
-@click.option("--tolerance", "tolerances", multiple=True, metavar="[PATTERN=]NUMBER", help="The relative error allowed, for all or for an output or layers.")
+@click.option("--tolerance", multiple=True, metavar="[PATTERN=]NUMBER", help="The relative error allowed, for all or for an output or layers.")
 @click.option("--timing", is_flag=True, help="Measure latency, throughput and peak memory of both.")
 @click.option("--all-layers", is_flag=True, help="Show every layer instead of the worst.")
 @click.option("--custom-objects", multiple=True, metavar="MODULE[:NAME]", help="Where the classes that a file names are defined.")
@@ -95,7 +95,7 @@ def command(
     list_devices: bool,
     tf32: bool,
     deterministic: bool,
-    tolerances: tuple[str, ...],
+    tolerance: tuple[str, ...],
     timing: bool,
     all_layers: bool,
     custom_objects: tuple[str, ...],
@@ -143,7 +143,7 @@ def command(
         tf32=tf32,
         deterministic=deterministic,
         device=device,
-        tolerances=Tolerances(given=tuple(given(text) for text in tolerances)),
+        tolerances=Tolerances(given=tuple(given(text) for text in tolerance)),
     )
     interpreter = Interpreter(python=python or sys.executable, memory_limit=memory_limit, timeout=timeout)
     with Worker(interpreter, steps(progress)) as worker:
@@ -154,9 +154,9 @@ def command(
             click.echo("policytool: no model found", err=True)
             return Exit.NO_MODEL
         read = [path for path in (inputs, weights) if path is not None]
-        report_option.check(report, paths, [*read, *([save_inputs] if save_inputs is not None else [])])
         if save_inputs is not None:
-            report_option.check_place(f"--save-inputs {save_inputs}", save_inputs, [*(found.path for found in paths), *read])
+            report_option.check_place("--save-inputs", save_inputs, [*(found.path for found in paths if found.exact), *read])
+        report_option.check(report, paths, [*read, *([save_inputs] if save_inputs is not None else [])])
         own = (str(Path.cwd()),) if custom_objects else ()  # a module of the user's is found as python -m finds it
         tools = Tools(worker=worker, custom_objects=custom_objects, path=own, trust=trust)
         found = _checked(paths, wanted, tools, everything=all_layers)
@@ -170,10 +170,14 @@ def command(
 
 
 def _paths(model: str | None, other: str | None, planned: Options) -> list[Input]:
-    """Return the model, and the second one where there is one; without any named, the one that there is below the working directory."""
-    if model is None:
-        return the_one_model(discovery.inputs([]), planned, Destination(write=False))
-    return [discovery.one(path) for path in (model, other) if path is not None]
+    """Return the model, and the second one where there is one: of a directory, or of the working directory where none is named, the one that it holds."""
+    named = [[path] for path in (model, other) if path is not None] or [[]]
+    found = [_one(list(discovery.inputs(paths)), planned) for paths in named]
+    return [one for several in found for one in several] if all(found) else []
+
+
+def _one(found: list[Input], planned: Options) -> list[Input]:
+    return found if len(found) == 1 and found[0].exact else the_one_model(found, planned, Destination(write=False))
 
 
 def _checked(paths: list[Input], wanted: Wanted, tools: Tools, *, everything: bool) -> Checks:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from policytool.operations.migration import Result
 
 _DIFF: Final = "diff"
+_OR_ALL: Final = ", or a glob in quotes for all of them"
 _FORMATS: Final = [reporter.name for reporter in PLAN_REPORTERS if reporter.name != _DIFF]
 
 
@@ -166,7 +167,7 @@ def command(
                 raise UsageError("--plan carries out what was planned; options that plan (--to, --set, ...) cannot be added to it")
             results = _collected(migrate_saved(plan, tuple(listed), destination, tools, jobs=jobs, parts=parts))
         else:
-            found = list(discovery.inputs(listed)) if listed else [] if paths else the_one_model(discovery.inputs([]), asked, destination)
+            found = list(discovery.inputs(listed)) if listed else [] if paths else the_one_model(discovery.inputs([]), asked, destination, _OR_ALL)
             report_option.check(report, found, others)
             results = _collected(counted(migrate_all(found, asked, destination, tools, jobs=jobs, parts=parts), len(found), progress, "migrate"))
     return _report(results, _DIFF if diff else format, report, color, check=check, quiet=quiet, verbose=verbose, debug=debug)

@@ -81,6 +81,7 @@ def check(model: Input, other: Input | None, wanted: Wanted, tools: Tools) -> Ch
     :raises UsageError: for options that contradict the model or each other.
     :raises WorkerError: where the child process cannot do it.
     """
+    _check_there(wanted)
     first = prepared.read(model, trust=tools.trust)
     second = prepared.read(other, trust=tools.trust) if other is not None else first
     prepared.check_weights(wanted.weights, first, second)
@@ -121,6 +122,13 @@ def devices(worker: Worker) -> tuple[Device, ...]:
     """
     answer = worker.run({"job": "devices", "family": prepared.KERAS2, "path": []})
     return tuple(device(found) for found in answer["devices"])
+
+
+def _check_there(wanted: Wanted) -> None:
+    """Make sure that the files that the child reads are there, before it takes its seconds to start; of a checkpoint the name without its suffix is enough."""
+    for option, path in (("--inputs", wanted.inputs), ("--weights", wanted.weights)):
+        if path is not None and not path.exists() and not path.with_name(f"{path.name}.index").exists():
+            raise ModelFileError(str(path), "not-found", f"does not exist; check what {option} names")
 
 
 def _reference(source: Source, wanted: Wanted, *, two: bool) -> Options:

@@ -231,10 +231,11 @@ def _measured(plan: Plan, source: Path, run: Run | None) -> Mapping[tuple[str, .
     return writers.measure(source, plan.format, plan.casts, shown=plan.path)
 
 
-def the_one_model(inputs: Iterable[Input], options: Options, destination: Destination) -> list[Input]:
+def the_one_model(inputs: Iterable[Input], options: Options, destination: Destination, several: str = "") -> list[Input]:
     """
     Return the one model among the inputs that were found; none where there is none.
 
+    :param several: what a sentence about several goes on with: what else the command takes.
     :raises UsageError: where there are several, with their names.
     """
     candidates = without_outputs(list(inputs), options.suffix, destination)
@@ -248,7 +249,7 @@ def the_one_model(inputs: Iterable[Input], options: Options, destination: Destin
         models.append(found)
     if len(models) > 1:
         listed = some([found.shown for found in models], 10)
-        raise UsageError(f"there are {len(models)} models here ({listed}); name the one that is meant, or a glob in quotes for all of them")
+        raise UsageError(f"there are {len(models)} models here ({listed}); name the one that is meant{several}")
     return models
 
 
