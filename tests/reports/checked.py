@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any, Final
 
@@ -155,7 +154,7 @@ def _failing() -> Checks:
 
 
 def _not_finite() -> Checks:
-    spoilt = {"overflowed": 250, "nan_candidate": 200, "infinite_candidate": 50, "reference_at_largest": 1e5, "candidate_at_largest": math.inf}
+    spoilt = {"overflowed": 250, "nan_candidate": 200, "infinite_candidate": 50, "largest_reference": 1e5}
     near = call("net/dense_near", 3e-4, along={"largest_candidate": 54000.0})
     calls = [near, call("net/exponential", None, 0.01, class_name="Activation", along=spoilt), call("net/head", 2e-4, 0.5, along=spoilt)]
     nothing = {"squared_error": 0.0, "squared_reference": 0.0, "squared_candidate": 0.0, "largest_candidate": 0.0, "overflowed": 1000, "nan_candidate": 1000}

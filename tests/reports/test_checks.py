@@ -387,3 +387,21 @@ def test_every_ruling_has_words(about: About, ruling: Ruling) -> None:
     judged = tuple(replace(one, ruling=ruling if one.about is about else one.ruling) for one in found.verdict.judgements)
     said = rendered("table", check(replace(found, verdict=replace(found.verdict, judgements=judged))))
     assert said.startswith("passed" if ruling is Ruling.PASSED else "failed")
+
+
+def test_top_1_is_told_with_its_rows() -> None:
+    """A share of eight rows is another thing than one of a thousand: a thousand values of ten classes are a hundred rows."""
+    assert "the top-1 class is the same in 50% of 100 rows" in rendered("table", check(run(outputs=(output("y", 1e-4, top_1=0.5),))), View(width=500))
+
+
+@pytest.mark.parametrize(("dtype", "told"), [("float16", "up to 143,000 in the reference, and float16 ends at 65,504"), ("bfloat16", "")])
+def test_what_overflows_is_told_with_its_reason(dtype: str, told: str) -> None:
+    """Where the reference has numbers that the dtype has not; the pair that is farthest apart, and the headroom of what is left, say nothing then."""
+    ends = {"largest_reference": 143000.0, "largest_candidate": 65000.0, "candidate_at_largest": 2.0}
+    spoiled = call("net/dense", 0.1, compute=dtype, along={**ends, "overflowed": 3}, alone={"overflowed": 3})
+    said = rendered("table", check(run(spoiled, outputs=(output("y", 1e-4),))), View(width=500))
+    assert "net/dense" in said
+    assert told in said
+    assert ("and float16 ends" in said) is bool(told)
+    assert "headroom" not in said
+    assert "1 → 2" not in said

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
+from policytool.measurement.metrics import LARGEST_FINITE
 from policytool.reports._layout import Cell, clean
 from policytool.reports.checks._figures import decibels, figure, share
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from policytool.measurement.layers import Output
     from policytool.measurement.metrics import Metrics
@@ -42,9 +44,12 @@ def remarks(output: Output, view: View, *, far: bool) -> Iterator[str]:
     """
     alone, along = output.isolated, output.accumulated
     found = [one for one in (alone, along) if one is not None]
-    yield from next(([*_not_finite(one)] for one in found if one.overflow), ())
+    spoiled = next((one for one in found if one.overflow), None)
+    if spoiled is not None:
+        yield from _not_finite(spoiled)
+        yield from _beyond([one.largest_reference for one in found], output.dtype_candidate)
     pair = next((one.pair for one in found if one.pair is not None), None)
-    ends = [figure(value) for value in pair] if far and pair is not None else []
+    ends = [figure(value) for value in pair] if far and pair is not None and spoiled is None else []
     if len(set(ends)) > 1:
         yield arrow(view).join(ends)
     for word, shares in (("subnormal", [one.subnormal for one in found]), ("flushed", [one.flushed for one in found])):
@@ -52,7 +57,7 @@ def remarks(output: Output, view: View, *, far: bool) -> Iterator[str]:
         if lost >= _LEAST:
             yield f"{share(lost)} {word}"
     headroom = next((one.headroom for one in found if one.headroom is not None), _HEADROOM)
-    if headroom < _HEADROOM:
+    if headroom < _HEADROOM and spoiled is None:
         yield f"headroom {figure(headroom)}x"
     differing = next((one.differing for one in found if one.differing is not None), 0)
     if differing:
@@ -64,6 +69,13 @@ def _not_finite(found: Metrics) -> Iterator[str]:
         if counts is not None and counts[1] > counts[0]:
             yield f"{counts[1] - counts[0]:,} {word}"
     yield f"{share(found.overflow)} not finite"
+
+
+def _beyond(measured: Iterable[float | None], dtype: str) -> Iterator[str]:
+    """Yield why a tensor overflowed, where the reference has numbers that its dtype has not."""
+    largest, limit = max((one for one in measured if one is not None), default=0.0), LARGEST_FINITE.get(dtype, math.inf)
+    if largest > limit:
+        yield f"up to {figure(largest)} in the reference, and {dtype} ends at {limit:,.5g}"
 
 
 def arrow(view: View) -> str:

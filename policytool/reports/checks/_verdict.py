@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from policytool.measurement.checks import Check, Run
+    from policytool.measurement.layers import Output
     from policytool.measurement.verdicts import Judgement, Verdict
 
 
@@ -121,9 +122,16 @@ def _unequal(run: Run) -> Iterator[str]:
 
 def _agreement(run: Run) -> Iterator[str]:
     """Yield how often both models give a sample the same class, by the output in which they do it least."""
-    shares = [output.top_1 for output in run.outputs if output.top_1 is not None]
-    if shares:
-        yield f"the top-1 class is the same in {share(min(shares))} of the rows"
+    found = [output for output in run.outputs if output.top_1 is not None]
+    if found:
+        least = min(found, key=lambda output: output.top_1 or 0.0)
+        yield f"the top-1 class is the same in {share(least.top_1)} of {_rows(least)}"
+
+
+def _rows(output: Output) -> str:
+    """Return how many rows an output was compared in: its last axis has a value for each class."""
+    classes = output.shape[-1] if output.shape else None
+    return many(output.accumulated.elements // classes, "row") if output.accumulated is not None and classes else "the rows"
 
 
 def _about(found: Verdict, about: About) -> list[Judgement]:
