@@ -47,3 +47,8 @@ def test_layer_says_what_it_raised(release: str) -> None:
 def test_error_without_words_is_its_class() -> None:
     """There is nothing else to say."""
     assert sentence(KeyError()) == "KeyError"
+
+
+def test_colours_are_left_out() -> None:
+    """Keras 3 writes some of its errors for a terminal."""
+    assert sentence(ValueError("\x1b[1mCannot index into an inner ragged dimension.\x1b[0m")) == "ValueError: Cannot index into an inner ragged dimension."

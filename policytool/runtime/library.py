@@ -23,6 +23,7 @@ REVIVED = ("saving.saved_model.load", "saving.legacy.saved_model.load")
 """The modules whose classes stand for layers that were revived from their traces, because their own class was not at hand."""
 
 _RAISED = re.compile(r"[\w.]+(?:Error|Exception|Warning): ")
+_COLOURS = re.compile(r"\x1b\[\d*m")
 _NODES = ("[[{{node ", "[[node ")
 
 
@@ -155,7 +156,8 @@ def takes(function: Any, argument: str) -> bool:
 
 def sentence(error: BaseException) -> str:
     """Return the class of an error and the line that says what is wrong."""
-    said = _cause([line.strip() for line in str(error).splitlines() if line.strip()])
+    plain = _COLOURS.sub("", str(error))
+    said = _cause([line.strip() for line in plain.splitlines() if line.strip()])
     return type(error).__name__ + (": " + said[:300] if said else "")
 
 

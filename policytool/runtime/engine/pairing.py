@@ -15,10 +15,10 @@ import numpy as np
 from .. import serving
 from ..library import Refused
 from . import agreeing, measuring
-from .tapping import Tape, named
+from .tapping import MASK, Tape, named
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Sequence
+    from typing import Any, Callable, Mapping, Sequence
 
     from ..library import Library
     from .tapping import Call
@@ -83,6 +83,9 @@ class Pair:
         self._marks: list[tuple[Call, Any]] = []
         """Calls of the reference with no others in them, and what is done once each was compared."""
 
+        self.traced = "reference"
+        """Which of the two is being traced, or was at last."""
+
         self._function: Any = None
         self.graph: Any = None
 
@@ -99,6 +102,7 @@ class Pair:
             first = Tape(self.libraries[0], self.reference, named(self.reference))
             with first.watching(), self.libraries[0].under(self.policies[0]):
                 serving.call(self.reference, inputs)
+            self.traced = "candidate"
             names = named(self.candidate, self.reference)
             second = Tape(self.libraries[1], self.candidate, names, lambda call, make: self._compared(first, second, call, make))
             with second.watching(), self.libraries[1].under(self.policies[1]):
@@ -208,19 +212,18 @@ class Pair:
         given = [one for one in nest.flatten((row.reference.args, row.reference.kwargs)) if is_tensor(one)]
         if len(given) != sum(map(is_tensor, flat)):
             return None
-        tensors = iter(given)
-        args, kwargs = nest.pack_sequence_as(own, [self._like(next(tensors), one) if is_tensor(one) else one for one in flat])
+        masks, tensors = row.reference.masks, iter(given)
+        args, kwargs = nest.pack_sequence_as(own, [self._like(next(tensors), one, masks) if is_tensor(one) else one for one in flat])
         outputs = self._tensors(row.reference.outputs), self._tensors(make(*args, **kwargs))
         return [self._comparison(one, other, full=False) for one, other in zip(*outputs)]
 
-    def _like(self, given: Any, own: Any) -> Any:
-        if given.dtype == own.dtype:
-            return given
-        cast = self.tf.cast(given, own.dtype)
-        mask = getattr(given, "_keras_mask", None)
+    def _like(self, given: Any, own: Any, masks: Mapping[int, Any]) -> Any:
+        """Return a tensor in another's dtype, with the mask that it had when a layer was called with it."""
+        like = given if given.dtype == own.dtype else self.tf.cast(given, own.dtype)
+        mask = masks.get(id(given))
         if mask is not None:
-            cast._keras_mask = mask  # noqa: SLF001 - where both Kerases keep it
-        return cast
+            setattr(like, MASK, mask)
+        return like
 
     def _comparison(self, one: Any, other: Any, *, full: bool) -> int | None:
         if not one.shape.is_compatible_with(other.shape):
@@ -236,13 +239,24 @@ class Pair:
         return [one for one in self.tf.nest.flatten(outputs, expand_composites=True) if self.tf.is_tensor(one)]
 
     def _keep_in_step(self, graph: Any) -> None:
-        """Let each of the reference's layers wait until the layer some places before it was compared."""
+        """
+        Let each of the reference's layers wait until the layer some places before it was compared.
+
+        TensorFlow runs what has effects, such as assertions, in the order of the trace: all of the reference's come first, and what leads to them cannot wait.
+        """
         operations = graph.get_operations()
+        start = next(iter(self._tapes[1].calls.values())).start
+        last = max((place for place, operation in enumerate(operations[:start]) if _has_effects(self.tf, operation)), default=-1)
         for (call, _), (_, mark) in zip(self._marks[AHEAD:], self._marks):
-            inside = set(operations[call.start : call.stop])
+            inside = set(operations[call.start : call.stop]) if call.start > last else set()
             for operation in inside:
                 if operation.type not in _NO_STEP and any(tensor.op not in inside for tensor in operation.inputs):
                     operation._add_control_input(mark)  # noqa: SLF001 - the reference is traced first, when there is nothing yet to wait for
+
+
+def _has_effects(tf: Any, operation: Any) -> bool:
+    """Return whether a function runs an operation in the order of its trace; one on a variable or a table is in order with others on the same alone."""
+    return bool(operation.op_def.is_stateful) and not any(tensor.dtype == tf.resource for tensor in operation.inputs)
 
 
 def _missing(one: Tape, other: Tape) -> list[str]:

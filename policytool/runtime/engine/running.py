@@ -47,7 +47,7 @@ class Running:
         except Refused:
             raise
         except Exception as error:  # a layer's own code, in a dtype that it may not have been written for
-            raise Refused("not-traceable", "the candidate cannot be traced: {}".format(sentence(error))) from error
+            raise Refused("not-traceable", "the {} cannot be traced: {}".format(self.pair.traced, sentence(error))) from error
         self.missing = placing.missing(self.tf, self.pair.operations(), present.short(device).partition(":")[0], self.pair.layer_of)
 
     @property

@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 
     Key = tuple[str, int]
 
+MASK = "_keras_mask"
+"""Where both Kerases keep the mask of a tensor."""
+
+_SYMBOLIC = "KerasTensor"
+"""What stands for a tensor in a model that is put together; up to TF 2.3 it is a tensor of another graph."""
+
 
 class Call:
     """One call of a layer, as it was traced."""
@@ -35,6 +41,9 @@ class Call:
         self.stop = start
         self.args: Any = ()
         self.kwargs: Any = {}
+        self.masks: dict[int, Any] = {}
+        """The masks of what went in, by its identity; Keras 3's MultiHeadAttention takes them off its inputs."""
+
         self.outputs: Any = None
         self.children: list[Call] = []
 
@@ -95,11 +104,17 @@ class Tape:
     def _wrapped(self, original: Any, layers: type, *, is_layer: bool) -> Any:
         @functools.wraps(original)  # AutoGraph goes by the module of what is called, and leaves a Keras' own alone
         def tapped(layer: Any, *args: Any, **kwargs: Any) -> Any:
-            if self.paused or is_layer != isinstance(layer, layers) or self.library.tf.compat.v1.get_default_graph() is not self.graph:
+            elsewhere = self.library.tf.compat.v1.get_default_graph() is not self.graph
+            if self.paused or is_layer != isinstance(layer, layers) or elsewhere or self._is_symbolic((args, kwargs)):
                 return original(layer, *args, **kwargs)
             return self._called(layer, functools.partial(original, layer), args, kwargs)
 
         return tapped
+
+    def _is_symbolic(self, given: Any) -> bool:
+        """Return whether a layer is called to put a model together, as a Sequential without an input shape does within its own call."""
+        flat = self.library.tf.nest.flatten(given)
+        return any(any(one.__name__ == _SYMBOLIC for one in type(tensor).__mro__) or getattr(tensor, "graph", self.graph) is not self.graph for tensor in flat)
 
     def _called(self, layer: Any, make: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         path = self._path(layer)
@@ -107,6 +122,7 @@ class Tape:
         self.counts[path] = number + 1
         call = Call(layer, (path, number), self.size())
         call.args, call.kwargs = args, kwargs
+        call.masks = {id(one): getattr(one, MASK) for one in self.library.tf.nest.flatten((args, kwargs)) if hasattr(one, MASK)}
         self.calls[call.key] = call
         if self.stack:
             self.stack[-1].children.append(call)
