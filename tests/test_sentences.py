@@ -52,3 +52,10 @@ def test_error_without_words_is_its_class() -> None:
 def test_colours_are_left_out() -> None:
     """Keras 3 writes some of its errors for a terminal."""
     assert sentence(ValueError("\x1b[1mCannot index into an inner ragged dimension.\x1b[0m")) == "ValueError: Cannot index into an inner ragged dimension."
+
+
+def test_loader_says_why_the_innermost_object_does_not_load() -> None:
+    """Not that its model could not be deserialised, which Keras 3 puts before every config."""
+    said = "<class '{}'> could not be deserialized properly. Please ensure.\n\nconfig={{'a': 1}}.\n\nException encountered: {}"
+    text = said.format("Functional", said.format("Thing", "Thing.__init__() got an unexpected b"))
+    assert sentence(TypeError(text)) == "TypeError: Thing.__init__() got an unexpected b"

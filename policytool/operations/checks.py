@@ -176,7 +176,7 @@ def _run(inputs: tuple[Input, Input], sides: tuple[Prepared, Prepared], original
             if error.code not in _NO_CODE or inputs[0] is not inputs[1] or sides[1].job["how"] != "rebuilt" or wanted.candidate.to is None:
                 raise
             notes.append(Note(code="graph", message=f"the model runs as the graph that the file holds, because {error}"))
-            answer = tools.worker.run({**job, **_graph(inputs, sides, wanted)})
+            answer = _instead(error, {**job, **_graph(inputs, sides, wanted)}, tools)
     notes += [Note(code=note["code"], message=note["message"]) for note in answer["notes"]]
     notes += _left_out(wanted) if any(found.get("rewrite") is not None for found in answer["runs"]) else ()
     runs = answers.runs(answer["runs"], wanted.tolerances)
@@ -187,6 +187,18 @@ def _run(inputs: tuple[Input, Input], sides: tuple[Prepared, Prepared], original
         runs=runs,
         notes=tuple(notes),
     )
+
+
+def _instead(error: WorkerError, job: Mapping[str, Any], tools: Tools) -> Mapping[str, Any]:
+    """
+    Return what the child makes of a job in place of one that failed.
+
+    :raises WorkerError: where this one fails too, with what kept the first from being done.
+    """
+    try:
+        return tools.worker.run(job)
+    except WorkerError as other:
+        raise WorkerError(other.code, f"{error}; and as a graph: {other}", details=other.details, ended=other.ended) from other
 
 
 def _graph(inputs: tuple[Input, Input], sides: tuple[Prepared, Prepared], wanted: Wanted) -> dict[str, Any]:

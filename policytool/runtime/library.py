@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import importlib.util
 import inspect
+import json
 import os
 import re
 from typing import TYPE_CHECKING
@@ -19,10 +20,14 @@ KERAS3 = "keras3"
 POLICIES = ("float16", "bfloat16", "float32", "float64", "mixed_float16", "mixed_bfloat16")
 """What a global policy can be; removed names and quantised ones are not."""
 
+BARE_NAMES = (2, 5)
+"""The first TensorFlow that reads a mixed policy by its bare name."""
+
 REVIVED = ("saving.saved_model.load", "saving.legacy.saved_model.load")
 """The modules whose classes stand for layers that were revived from their traces, because their own class was not at hand."""
 
 _RAISED = re.compile(r"[\w.]+(?:Error|Exception|Warning): ")
+_ENCOUNTERED = "Exception encountered: "
 _COLOURS = re.compile(r"\x1b\[\d*m")
 _NODES = ("[[{{node ", "[[node ")
 
@@ -93,10 +98,22 @@ class Library:
 
     def load(self, path: str, *, compiled: bool, trust: bool) -> Any:
         """Return a saved model."""
+        if not compiled and self.release < BARE_NAMES and os.path.isfile(path):
+            return self._load_hdf5(path)
         options: dict[str, Any] = {"custom_objects": self.custom, "compile": compiled}
         if takes(self.keras.models.load_model, "safe_mode"):
             options["safe_mode"] = not trust
         return self.keras.models.load_model(path, **options)
+
+    def _load_hdf5(self, path: str) -> Any:
+        """Return the model of an HDF5 file as ``load_model`` does, but with policies that this release reads."""
+        import h5py  # every TensorFlow needs it
+
+        with h5py.File(path, "r") as file:
+            config = json.loads(file.attrs["model_config"])
+        model = self.keras.models.model_from_config(self.spelled(config), custom_objects=self.custom)
+        model.load_weights(path)
+        return model
 
     def trust(self) -> None:
         """Let code in the file run: Lambda layers hold it as bytes, which tf_keras 2.13 and later refuse unless told so."""
@@ -127,7 +144,7 @@ class Library:
     def spelled(self, config: Any) -> Any:
         """Return a config with its policies as this release reads them: mixed ones by a bare name from TF 2.5 on, as dicts before."""
         if isinstance(config, dict):
-            return {key: _dict(value) if key == "dtype" and self.release < (2, 5) else self.spelled(value) for key, value in config.items()}
+            return {key: _dict(value) if key == "dtype" and self.release < BARE_NAMES else self.spelled(value) for key, value in config.items()}
         return [self.spelled(value) for value in config] if isinstance(config, list) else config
 
     def internal(self, *candidates: str) -> ModuleType:
@@ -162,10 +179,11 @@ def sentence(error: BaseException) -> str:
 
 
 def _cause(lines: list[str]) -> str:
-    """Return what an error says; AutoGraph puts it behind the lines of code that it went through, and a graph's error before the node that it arose in."""
+    """Return what an error says; AutoGraph puts it behind the lines of code, a graph before the node, and Keras 3's loader behind the config."""
     raised = [place for place, line in enumerate(lines) if _RAISED.match(line)] if "in user code:" in lines else []
-    if raised:
-        lines = [lines[raised[-1]].partition(": ")[2], *lines[raised[-1] + 1 :]]
+    start = max([*raised[-1:], *(place for place, line in enumerate(lines) if line.startswith(_ENCOUNTERED))], default=None)
+    if start is not None:
+        lines = [lines[start].partition(": ")[2], *lines[start + 1 :]]
     node = next((place for place, line in enumerate(lines) if line.startswith(_NODES)), 0)
     if node:
         return lines[node - 1]
