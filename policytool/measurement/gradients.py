@@ -62,6 +62,8 @@ class Reductions:
     @property
     def relative_error(self) -> float:
         """The length of the difference over the length of the reference, of what is finite; infinite where a zero reference is missed."""
+        if self.overflow and self.overflow + self.undefined >= self.elements:
+            return math.inf  # nothing is left that could be compared
         if self.squared_reference:
             return math.sqrt(self.squared_error / self.squared_reference)
         return math.inf if self.squared_error else 0.0

@@ -27,6 +27,9 @@ PACKAGE = "policytool_runtime"
 JOBS = {"retrace": "retracing", "compare": "comparing", "check": "checking", "devices": "devices.present"}
 """Kind of job to the module that does it."""
 
+NEEDED = ("numpy", "tensorflow")
+"""What every TensorFlow brings with it; an interpreter without it has none."""
+
 
 def package() -> ModuleType:
     """Import this directory as a package of its own, and take it off the path: its modules shadow nobody's."""
@@ -80,6 +83,10 @@ def done(job: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -> dict[st
         sys.path += [entry for entry in job["path"] if entry not in sys.path]
         module = importlib.import_module(PACKAGE + "." + JOBS[job["job"]])
         return {"result": module.run(job, lambda step: tell({"step": step}))}
+    except ModuleNotFoundError as error:
+        missing = str(error.name).partition(".")[0]
+        told = refusal(error)
+        return {"error": {**told, "code": "no-tensorflow"} if missing in NEEDED else told}
     except Exception as error:  # whatever a library raises is told to the parent, which makes a sentence of it
         return {"error": refusal(error)}
 

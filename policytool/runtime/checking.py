@@ -40,7 +40,8 @@ def _models(sides: Sides, chosen: Sequence[str], there: Mapping[str, Any], step:
         with sides.tf.device(device):
             return Running(sides, device, step)
 
-    compared = aside.side_by_side(chosen, prepare, lambda _, one: (one, one.compare()))
+    with present.unfused(sides.tf):
+        compared = aside.side_by_side(chosen, prepare, lambda _, one: (one, one.compare()))
     return [one.told(found, there[present.short(one.device)]) for one, found in compared]
 
 

@@ -32,6 +32,9 @@ _COLOURS = re.compile(r"\x1b\[\d*m")
 _NODES = ("[[{{node ", "[[node ")
 
 
+_FIRST_MAJOR = 2
+
+
 class Refused(Exception):  # noqa: N818  # it names what happened to the job, as the parent tells it
     """What cannot be done with a model, in one sentence; ``code`` is stable."""
 
@@ -67,7 +70,7 @@ class Library:
 
     def register(self, names: Sequence[str], wanted: Sequence[str]) -> None:
         """
-        Make classes known: ``MODULE`` for what a module defines, ``MODULE:NAME`` for one thing in it.
+        Make classes known: ``MODULE`` for what a module defines, or has from elsewhere under a wanted name, ``MODULE:NAME`` for one thing in it.
 
         ``wanted`` are the names by which the file calls classes; one with a package (``package>Name``) also finds a class that was not registered here.
         """
@@ -75,7 +78,7 @@ class Library:
             module_name, _, attribute = name.partition(":")
             try:
                 module = importlib.import_module(module_name)
-                found = {attribute: getattr(module, attribute)} if attribute else _defined(module)
+                found = {attribute: getattr(module, attribute)} if attribute else {**_named(module, wanted), **_defined(module)}
             except (ImportError, AttributeError) as error:
                 raise Refused("custom-objects", "--custom-objects {}: {}".format(name, error)) from error
             for key, value in found.items():
@@ -227,6 +230,8 @@ def _libraries(family: str) -> tuple[Any, Any]:
         tf = importlib.import_module("tensorflow")
     except ImportError as error:
         raise Refused("no-tensorflow", str(error)) from error
+    if int(tf.__version__.partition(".")[0]) < _FIRST_MAJOR:
+        raise Refused("no-tensorflow", "TensorFlow {} is there, and 2.2 is the first that can do it".format(tf.__version__))
     for name in ("tf_keras", "tensorflow.keras") if family == KERAS2 else ("keras", "tensorflow.keras"):
         try:
             keras: Any = importlib.import_module(name)
@@ -236,6 +241,12 @@ def _libraries(family: str) -> tuple[Any, Any]:
         if version and version.startswith("3") == (family == KERAS3):
             return tf, keras
     raise Refused("no-tf-keras" if family == KERAS2 else "no-keras", "TensorFlow {} is there".format(tf.__version__))
+
+
+def _named(module: ModuleType, wanted: Sequence[str]) -> dict[str, Any]:
+    """Return the classes and functions that a module has under the names by which a file calls them, wherever it has them from."""
+    found = {short: getattr(module, short, None) for short in (name.rpartition(">")[2] for name in wanted)}
+    return {name: value for name, value in found.items() if inspect.isclass(value) or inspect.isfunction(value)}
 
 
 def _defined(module: ModuleType) -> dict[str, Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from policytool.dtypes import HALVES
+from policytool.measurement.verdicts import About
 from policytool.reports._layout import clean
 from policytool.reports.checks import _devices, _gradients, _layers, _outputs
 
@@ -26,5 +28,18 @@ def sections(run: Run, view: View, *, everything: bool) -> Iterator[Section]:
 
 
 def remarks(check: Check) -> Iterator[str]:
-    """Yield what else is to be known, each once however many runs say it."""
-    yield from dict.fromkeys([*(clean(note.message) for note in check.notes), *(clean(note) for run in check.runs for note in run.inputs.notes)])
+    """Yield what to do next, and what else is to be known, each once however many runs say it."""
+    notes = [*(clean(note.message) for note in check.notes), *(clean(note) for run in check.runs for note in run.inputs.notes)]
+    yield from dict.fromkeys([*_advice(check), *notes])
+
+
+def _advice(check: Check) -> Iterator[str]:
+    """Yield how the layer that is farthest off stays in float32, where its policy can be chosen."""
+    if check.reference.path != check.candidate.path:
+        return
+    for run in check.runs:
+        missed = [one.path for one in run.verdict.missed if one.about is About.LAYER]
+        worst = run.verdict.first_not_finite or next(iter(missed), None)
+        call = next((call for call in run.calls if call.place == worst and call.compute_candidate in HALVES), None)
+        if call is not None and run.rewrite is None:
+            yield f"--set '{clean(call.path)}=float32' keeps {clean(call.path)} in float32, here and in migrate"
