@@ -195,6 +195,21 @@ def test_a_policy_that_changes_nothing_is_not_put_to_the_test(worker: Worker) ->
     assert not checked(worker, "keras3.15/global_float32.keras", "keras3.15/global_float32.keras").is_alike
 
 
+def test_layers_that_draw_numbers_are_told(worker: Worker, tmp_path: Path) -> None:
+    """A Dropout that is always on makes two models differ, whatever their policies; one that is on in training alone does not."""
+    config = json.loads((FIXTURES / "tf2.15/default_float32.json").read_bytes())
+    (last, *place) = config["config"]["output_layers"][0]
+    for training, random in ((True, 1), (False, 0)):
+        layer = {"name": "noisy", "rate": 0.5, "dtype": "float32"}
+        noisy = {"class_name": "Dropout", "config": layer, "name": "noisy", "inbound_nodes": [[[last, *place, {"training": training}]]]}
+        changed = {**config["config"], "layers": [*config["config"]["layers"], noisy], "output_layers": [["noisy", 0, 0]]}
+        target = tmp_path / f"{training}.json"
+        target.write_text(json.dumps({**config, "config": changed}), encoding="utf-8")
+        found = the_run(checked(worker, target, to="mixed_float16"))
+        assert len(found.random) == random
+        assert all(path.endswith("/noisy") for path in found.random)
+
+
 def test_gradients_are_those_of_one_keras(worker: Worker) -> None:
     """Files of both generations are refused for that before anything runs."""
     with pytest.raises(UsageError, match="--gradients"):

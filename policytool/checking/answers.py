@@ -42,6 +42,7 @@ def _run(found: Mapping[str, Any], tolerances: Tolerances) -> Run:
         gradients=gradients.decoded(found["gradients"]) if found["gradients"] is not None else None,
         timings={name: devices.timing(one) for name, one in found["timings"].items()},
         unmatched=tuple(found["unmatched"]),
+        random=tuple(found.get("random", ())),
     )
 
 

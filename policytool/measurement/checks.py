@@ -69,6 +69,9 @@ class Run:
     unmatched: tuple[str, ...] = ()
     """Layers that one of the two models calls and the other does not."""
 
+    random: tuple[str, ...] = ()
+    """Layers that draw random numbers: those of the candidate need not be those of the reference."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Note:

@@ -113,6 +113,28 @@ def test_the_verdict_says_what_it_leaves_open() -> None:
     assert "synthetic" not in sentence("given")
 
 
+def verdict(found: Checks) -> str:
+    """Return the sentence of the one run of a check."""
+    return str(report(found)["check"]["runs"][0]["verdict"]["sentence"])
+
+
+def test_the_verdict_says_what_its_numbers_cannot_tell() -> None:
+    """Random numbers, policies that are the same, a reference that is none itself, and integers."""
+    counted = output("classes", 0.0, dtype="int32", squared_error=None, differing=3)
+    lost = output("scores", 1e-4, nan_reference=100, infinite_reference=20)
+    said = verdict(check(run(call("net/dense", 1e-4), outputs=(counted, lost), random=("net/noisy",))))
+    assert said.startswith("passed")
+    assert "net/noisy draws random numbers" in said
+    assert "3 of 1,000 values of output classes differ" in said
+    assert "120 of 1,000 values of output scores are NaN or infinite in the reference itself" in said
+    every = output("scores", 0.0, nan_reference=1000)
+    assert "output scores cannot be compared" in verdict(check(run(call("net/dense", 1e-4), outputs=(every,))))
+    same = check(run(call("net/dense", 0.0), outputs=(output("scores", 0.0),)))
+    assert same.check is not None
+    assert "same policies in every layer" in verdict(replace(same, check=replace(same.check, is_alike=True)))
+    assert "same policies" not in verdict(same)
+
+
 def test_the_pair_of_a_bad_element_is_told() -> None:
     """Ten where the candidate made two."""
     assert "GlobalAveragePooling2D; 10 → 2" in rendered("table", CASES["failing"])

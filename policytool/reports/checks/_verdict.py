@@ -155,6 +155,8 @@ def reservations(check: Check, run: Run) -> Iterator[str]:
     """Yield what a run leaves open, so that nobody takes it for more than it is."""
     if run.rewrite is not None and run.rewrite.unchanged is not None:
         yield "the rewrite changed nothing, so this shows nothing of the policy"
+    if run.random:
+        yield f"{some([clean(path) for path in run.random])} {'draws' if len(run.random) == 1 else 'draw'} random numbers, of which each model has its own"
     if check.is_alike:
         yield "both have the same policies in every layer, so this shows nothing of them"
     if not run.missing and run.inputs.kind is Kind.SYNTHETIC:

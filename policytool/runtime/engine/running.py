@@ -9,7 +9,7 @@ from ..devices import placing, present, timing
 from ..feeding import fed
 from ..gradients import backward
 from ..library import Refused, paths, sentence
-from . import agreeing, coarse, depths, measuring
+from . import agreeing, coarse, depths, drawing, measuring
 from .pairing import Pair
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ class Running:
             "missing": self.lacking,
             "fallbacks": [one for one in self.missing if one["elsewhere"]],
             "unmatched": sorted(set(self.pair.only[0]) | set(self.pair.only[1])),
+            "random": drawing.layers(self.pair),
         }
         if found is None:
             return {**told, "calls": [], "outputs": [], "gradients": None, "timings": {}, "tf32": None}

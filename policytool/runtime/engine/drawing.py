@@ -1,0 +1,32 @@
+"""Layers that draw numbers although nothing is trained, such as a Dropout that is always on: each of two models has numbers of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .pairing import Pair
+
+DRAWING = ("Multinomial", "Random", "TruncatedNormal")
+"""Parts of the types of ops that draw numbers."""
+
+
+def layers(pair: Pair) -> list[str]:
+    """Return the paths of the layers that draw what is compared; a GRU of Keras 3 draws masks that it then leaves unused."""
+    needed = _needed(pair.graph)
+    drawing = (one.name for one in pair.operations() if one in needed and any(word in one.type for word in DRAWING))
+    return sorted({path for path in map(pair.layer_of, drawing) if path is not None})
+
+
+def _needed(graph: Any) -> set[Any]:
+    """Return the operations that a graph's outputs depend on."""
+    found: set[Any] = set()
+    pending = [tensor.op for tensor in graph.outputs]
+    while pending:
+        operation = pending.pop()
+        if operation not in found:
+            found.add(operation)
+            pending += [tensor.op for tensor in operation.inputs]
+    return found
