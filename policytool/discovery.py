@@ -75,7 +75,7 @@ def one(path: str) -> Input:
     """
     found = next(iter(inputs([path])), None)
     if found is None or not found.exact:
-        raise ModelFileError(path, "no-model", "is a directory without a model of its own; name the model in it")
+        raise ModelFileError(path, "no-model", "is a directory without a model of its own, or a pattern; name one model")
     return found
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn
 import click
 
 from policytool.cli.exit_codes import Exit
-from policytool.errors import PolicytoolError, UsageError
+from policytool.errors import ModelFileError, PolicytoolError, UsageError
 
 COMMANDS: Final = {
     "inspect": ("policytool.cli.inspect_command", "Report what each layer of saved models computes in, stores in, and why."),
@@ -119,6 +119,9 @@ def _ended_by(error: BaseException, *, debug: bool) -> int:
         case click.ClickException():
             error.show()
             return Exit.USAGE
+        case ModelFileError():
+            click.echo(f"policytool: {error.path} {error.message} [{error.code}]", err=True)
+            return Exit.FAILURE
         case PolicytoolError():
             click.echo(f"policytool: {error}", err=True)
             return Exit.USAGE if isinstance(error, UsageError) else Exit.FAILURE
