@@ -158,7 +158,7 @@ class Pair:
         with self.tf.control_dependencies(self._awaited(other)):
             made = second.made(call, make)
             row.accumulated = self._outputs(row, made)
-            if self.isolated and not _is_model(self.libraries[1], call.layer) and not getattr(call.layer, "stateful", False):
+            if self.isolated and not _is_model(self.libraries[1], call.layer) and not _remembers(second, call):
                 with second.pause():
                     start = second.size()
                     row.isolated = self._alone(row, make)
@@ -257,6 +257,12 @@ class Pair:
 def _has_effects(tf: Any, operation: Any) -> bool:
     """Return whether a function runs an operation in the order of its trace; one on a variable or a table is in order with others on the same alone."""
     return bool(operation.op_def.is_stateful) and not any(tensor.dtype == tf.resource for tensor in operation.inputs)
+
+
+def _remembers(tape: Tape, call: Call) -> bool:
+    """Return whether a layer carries a state from call to call: a second call would change what it makes of the next batch."""
+    made = tape.graph.get_operations()[call.start : call.stop]
+    return bool(getattr(call.layer, "stateful", False)) or any(one.type.startswith(("Assign", "ResourceScatter")) for one in made)
 
 
 def _missing(one: Tape, other: Tape) -> list[str]:
