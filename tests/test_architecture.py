@@ -59,7 +59,7 @@ LEVELS: Final = (
 """Package or module to level; within a level modules may import each other, as long as they make no circle."""
 
 HOMES: Final = {
-    "h5py": {"formats._hdf5", "writers._hdf5", "values"},
+    "h5py": {"formats._hdf5", "writers._hdf5", "values", "runtime"},
     "ml_dtypes": {"casting"},
     "google": {"protobuf_messages"},
     "google_crc32c": {"checkpoints._crc32c"},

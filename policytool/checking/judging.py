@@ -44,7 +44,9 @@ def _layers(calls: Sequence[Call], first: Call | None, wanted: Tolerances) -> It
         if not alone and call is first:
             alone = [output.accumulated for output in call.outputs if output.accumulated is not None]
         if alone:
-            yield _judgement(About.LAYER, call.place, alone, wanted.of(call.path), tolerances.of_layer(call))
+            judged = _judgement(About.LAYER, call.place, alone, wanted.of(call.path), tolerances.of_layer(call))
+            differs = not (judged.given or call.inputs) and any(one.differing for one in alone)
+            yield replace(judged, ruling=Ruling.DIFFERING) if differs else judged
 
 
 def _judgement(about: About, path: str, found: Sequence[Metrics], given: float | None, default: float) -> Judgement:

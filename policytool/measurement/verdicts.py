@@ -29,6 +29,9 @@ class Ruling(StrEnum):
     NOTHING = "nothing-compared"
     """Every value of an output is NaN or infinite in the reference, so that nothing is known of the candidate."""
 
+    DIFFERING = "differing"
+    """A layer that takes no floats makes other integers, words or truth values of the same ones: ids, for one, that a 16-bit dtype does not hold."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judgement:
@@ -81,8 +84,8 @@ class Verdict:
 
 
 def excess(judgement: Judgement) -> float:
-    """Return how many times an error is its tolerance; infinity for what is not finite."""
-    if judgement.ruling is Ruling.NOT_FINITE or judgement.error is None:
+    """Return how many times an error is its tolerance; infinity for what is not finite, and for integers that differ."""
+    if judgement.ruling in {Ruling.NOT_FINITE, Ruling.DIFFERING} or judgement.error is None:
         return float("inf")
     if not judgement.tolerance:
         return float("inf") if judgement.error else 0.0

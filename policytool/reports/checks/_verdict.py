@@ -147,6 +147,8 @@ def _error(judgement: Judgement) -> str:
         return "holds NaN or infinity where the reference does not"
     if judgement.ruling is Ruling.NOTHING:
         return "cannot be compared, because every value is NaN or infinite in the reference itself"
+    if judgement.ruling is Ruling.DIFFERING:
+        return "makes other values of the same integers, words or flags"
     by = " by --tolerance" if judgement.given else ""
     return f"has a relative error of {figure(judgement.error)} where {figure(judgement.tolerance)} is allowed{by}"
 
