@@ -11,7 +11,7 @@ import contextlib
 import functools
 from typing import TYPE_CHECKING
 
-from ..library import KERAS2, KERAS3, paths
+from ..library import KERAS2, KERAS3, below, paths
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Iterator, Mapping
@@ -178,16 +178,33 @@ def inlined(library: Library, model: Any) -> Iterator[None]:
 
 def named(model: Any, like: Any = None) -> dict[int, str]:
     """
-    Return the path of each layer of a model, by its identity.
+    Return the path of each layer of a model, by its identity; those that ``like``, a model of the same layers, has too get its paths.
 
-    Layers that a class makes by itself get numbers in their names that count up with every model of the process; where two models have the same classes at
-    the same places, the second has the names of the first. Otherwise the models alone are called alike, and their layers go by their own names.
+    Layers that a class makes by itself get numbers in their names that count up with every model of the process, and some releases of Keras 3 load the layers
+    of a model in another order each time. Models are called alike, and a layer that the other model lacks goes by its own name.
     """
     own = paths(model)
     if like is None:
         return {id(layer): path for path, layer in own}
-    other = paths(like)
-    if [type(layer).__name__ for _, layer in own] == [type(layer).__name__ for _, layer in other]:
-        return {id(layer): path for (path, _), (_, layer) in zip(other, own)}
-    root, its = other[0][0], own[0][0]
-    return {id(layer): root + path[len(its) :] for path, layer in own}
+    other = {id(layer): path for path, layer in paths(like)}
+    root, its = other[id(like)], own[0][0]
+    found: dict[int, str] = {}
+    pending = [(model, like)]
+    while pending:
+        layer, twin = pending.pop()
+        if id(layer) not in found:
+            found[id(layer)] = other[id(twin)]
+            pending += _twins(below(layer), below(twin))
+    return {id(layer): found.get(id(layer), root + path[len(its) :]) for path, layer in own}
+
+
+def _twins(ones: list[Any], others: list[Any]) -> list[tuple[Any, Any]]:
+    """Return the pairs of what two layers hold: by place where the classes are the same and the names are not, else by name, and of the rest by class."""
+    first, second = ({(str(one.name), type(one).__name__): one for one in side} for side in (ones, others))
+    if first.keys() != second.keys() and [type(one).__name__ for one in ones] == [type(other).__name__ for other in others]:
+        return list(zip(ones, others))
+    pairs = [(one, second[key]) for key, one in first.items() if key in second]
+    for kind in {kind for _, kind in first}:
+        left = [[one for key, one in side.items() if key[1] == kind and not (key in first and key in second)] for side in (first, second)]
+        pairs += zip(*left) if len(left[0]) == len(left[1]) else []
+    return pairs
