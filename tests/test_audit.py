@@ -401,5 +401,5 @@ def test_wrong_arguments_in_python(arguments: dict[str, object], words: str) -> 
 
 def test_what_is_no_model_in_python() -> None:
     """A directory with models is none itself."""
-    with pytest.raises(ModelFileError, match="name the model in it"):
+    with pytest.raises(ModelFileError, match="name one model"):
         policytool.audit("old")

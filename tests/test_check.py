@@ -60,7 +60,7 @@ NAMED: Final = (
 """A fixture of each kind and format, of both Kerases, and the policy of the candidate; None for the file's own."""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # other tests count the processes there are
 def worker() -> Iterator[Worker]:
     """Return one child for all tests."""
     with Worker(Interpreter(python=str(PYTHON), timeout=120)) as child:

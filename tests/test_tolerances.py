@@ -40,5 +40,5 @@ def test_outputs_get_the_layers_tolerances_together() -> None:
     """Of calls that hold others, only those inside count; no output is held to less than a layer is."""
     calls = [call(f"mlp/{number}", 0.0) for number in range(16)]
     together = tolerances.of_outputs([*calls, call("mlp", 0.0, children=16)])
-    assert together == pytest.approx(2 * tolerances.of_layer(calls[0]))
+    assert together == pytest.approx(math.sqrt(16) * tolerances.of_layer(calls[0]))
     assert tolerances.of_outputs(calls[:1]) == tolerances.of_layer(calls[0])

@@ -23,11 +23,13 @@ if TYPE_CHECKING:
 
     from policytool.measurement.layers import Call
 
-_LAYER: Final = 4.0
-"""How many times as far off as expected a layer may be: the farthest of the fixtures of all releases, with real and random weights, is at 2."""
+_SLACK: Final = 4.0
+"""
+How many times as far off as expected a layer, or an output, may be.
 
-_OUTPUT: Final = 2.0
-"""The same for the errors of all layers together, which the chance of one layer matters less to."""
+Of 12,226 calls of layers in 1,093 models of seven releases, under mixed_float16 and mixed_bfloat16, half are within 0.5 times, 99.9 % within 1.2 times; outputs
+of deep image classifiers with random weights are off by up to 4 times what is expected of their layers together.
+"""
 
 _QUANTISED: Final = {"int8": 2.0**-8, "int4": 2.0**-8, "float8": 2.0**-4}
 """
@@ -103,17 +105,16 @@ class Tolerances:
 
 def of_layer(call: Call) -> float:
     """Return how large the relative error of one call may be: four times what is expected of it."""
-    return _LAYER * _expected(call)
+    return _SLACK * _expected(call)
 
 
 def of_outputs(calls: Sequence[Call]) -> float:
     """
     Return how large the relative error of a model's outputs may be.
 
-    What is expected of its layers adds up as random errors do, with the root of the sum of squares; twice that is allowed, and no less than to any layer.
+    What is expected of its layers adds up as random errors do, with the root of the sum of squares; four times that is allowed.
     """
-    expected = [_expected(call) for call in calls if not call.children]
-    return max(_OUTPUT * math.hypot(*expected), _LAYER * max(expected, default=0.0))
+    return _SLACK * math.hypot(*(_expected(call) for call in calls if not call.children))
 
 
 def _expected(call: Call) -> float:

@@ -28,7 +28,7 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
     notes: list[dict[str, str]] = []
     with present.softly(tf):
         runs = _graphs(sides, chosen, there, (notes, step)) if job["candidate"]["how"] == GRAPH else _models(sides, chosen, there, step)
-    notes += [{"code": "tf32", "message": one["tf32"]} for one in runs if one["tf32"] is not None]
+    notes += [note for one in runs for note in one["notes"]]
     names = [sides.library(job[name]["family"]).name for name in ("reference", "candidate")]
     return {"versions": sides.versions(), "libraries": names, "runs": runs, "notes": notes}
 

@@ -54,6 +54,7 @@ def _turns(operation: Any) -> int:
 
 
 def _own(operation: Any) -> int:
+    """Return the depth of an operation by itself; first of products."""
     kind = operation.type
     shapes = [_dims(tensor) for tensor in operation.inputs]
     if kind == "MatMul":
@@ -66,6 +67,14 @@ def _own(operation: Any) -> int:
         return _product(shapes[1][:2])
     if kind.startswith("Conv") and len(shapes) > 1:
         return _product(shapes[1][:-1]) if "Backprop" not in kind else _product(shapes[1][:-2] + shapes[1][-1:])
+    if kind.startswith("CudnnRNN"):  # the whole of an RNN on a GPU: each step multiplies its input and the state
+        return shapes[0][0] * (shapes[0][-1] + shapes[1][-1])
+    return _reduced(operation, shapes)
+
+
+def _reduced(operation: Any, shapes: list[list[int]]) -> int:
+    """Return the depth of what adds up a tensor's own elements; 0 for all other operations."""
+    kind = operation.type
     if kind in _SUMS:
         return max(_product(shapes[0]) // max(_product(_dims(operation.outputs[0])), 1), 1)
     if kind in _RUNNING:

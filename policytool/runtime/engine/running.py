@@ -35,6 +35,9 @@ class Running:
         second, self.candidate = sides.load("candidate")
         self.libraries = first, second
         self.tf = first.tf
+        self.notes: list[dict[str, str]] = []
+        """Why something that was asked for besides could not be measured."""
+
         step("making inputs")
         with first.under(sides.policies[0]):  # a class may make its layers in its first call
             self.fed = fed.fed(first, self.reference, self.job["inputs"])
@@ -83,7 +86,7 @@ class Running:
             "random": drawing.layers(self.pair),
         }
         if found is None:
-            return {**told, "calls": [], "outputs": [], "gradients": None, "timings": {}, "tf32": None}
+            return {**told, "calls": [], "outputs": [], "gradients": None, "timings": {}, "notes": []}
         with self.tf.device(self.device):
             finer = self._tf32(about)
             calls = [self._call(row, found, finer) for row in self.pair.rows]
@@ -93,7 +96,7 @@ class Running:
                 "outputs": self._outputs(calls[-1], found),
                 "gradients": self._gradients(),
                 "timings": self._timings(),
-                "tf32": finer if isinstance(finer, str) else None,
+                "notes": self.notes,
             }
 
     def _call(self, row: Row, found: Measured, finer: Any) -> dict[str, Any]:
@@ -108,7 +111,7 @@ class Running:
                     "dtype_candidate": candidate,
                     "accumulated": _told(found, row.accumulated[place]),
                     "isolated": _told(found, isolated),
-                    "tf32": finer.get((row.reference.key, place)) if isinstance(finer, dict) else None,
+                    "tf32": finer.get((row.reference.key, place)),
                 }
             )
         return {
@@ -144,13 +147,13 @@ class Running:
             text = "the architecture holds none of what the model learnt, and random weights do not do for it ({}); --weights names a file of them"
             raise Refused("no-weights", text.format(sentence(error))) from error
 
-    def _tf32(self, about: Mapping[str, Any]) -> Any:
-        """Return how far TF32 takes each layer of the reference, or why that cannot be measured; None where nobody asks."""
-        if not self.job["tf32"]:
-            return None
-        why = present.without_tf32(self.tf, about)
+    def _tf32(self, about: Mapping[str, Any]) -> Mapping[Any, Any]:
+        """Return how far TF32 takes each output of the reference's calls; nothing where nobody asks, or the device has none."""
+        why = present.without_tf32(self.tf, about) if self.job["tf32"] else None
         if why is not None:
-            return why
+            self.notes.append({"code": "tf32", "message": why})
+        if why is not None or not self.job["tf32"]:
+            return {}
         self.step("running the reference with TF32")
         return coarse.measured(self.libraries[0], self.reference, self.fed)
 
@@ -158,7 +161,11 @@ class Running:
         wanted = self.job["gradients"]
         if wanted is None:
             return None
-        return backward.gradients(self.libraries[1], self.reference, self.candidate, self.fed.batches, wanted, self.step)
+        try:
+            return backward.gradients(self.libraries[1], self.reference, self.candidate, self.fed.batches, wanted, self.step)
+        except Refused as error:  # the comparison stands without
+            self.notes.append({"code": error.code, "message": "no gradients were measured: {}".format(error)})
+            return None
 
     def _timings(self) -> dict[str, Any]:
         """Return how long each model takes for one batch."""

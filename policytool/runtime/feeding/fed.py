@@ -137,6 +137,9 @@ class _Feeder:
         arrays, hows, ignored = given.read(self.wanted["file"], self.slots, recipes)
         if ignored:
             self.notes.append("{} of the file is passed over: it is no input".format(", ".join(ignored)))
+        spoilt = [slot.name for slot, array in zip(self.slots, arrays) if array.dtype.kind == "f" and not np.isfinite(array).all()]
+        if spoilt:
+            self.notes.append("{} of the file holds NaN or infinity".format(", ".join(spoilt)))
         batches = [[self._cut(slot, array, place) for slot, array in zip(self.slots, arrays)] for place in range(self._count(arrays))]
         return self._fed(batches, "given", hows)
 

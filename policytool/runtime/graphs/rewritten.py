@@ -85,7 +85,7 @@ def _told(tf: Any, signature: Any, state: Any, how: tuple[Sequence[Any], str], i
         "unmatched": [],
         "gradients": None,
         "timings": {},
-        "tf32": None,
+        "notes": [],
     }
     return {"refused": None, "rewrite": rewrite, "inputs": fed.told, **told, **found}
 
