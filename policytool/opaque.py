@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 from policytool.classes import builtin_classes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from policytool.tree import Site
 
 OPAQUE_CLASSES: Final = frozenset(
@@ -33,3 +35,8 @@ def is_opaque(site: Site) -> bool:
     if site.module is not None:
         return not f"{site.module}.".startswith(_KERAS_MODULES)
     return site.class_name not in builtin_classes()
+
+
+def names(sites: Iterable[Site]) -> list[str]:
+    """Return the names by which a file calls classes that are no library's: what the code has to be found under."""
+    return sorted({site.registered_name or site.class_name or "" for site in sites if is_opaque(site) and site.class_name not in OPAQUE_CLASSES})

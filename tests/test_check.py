@@ -17,7 +17,8 @@ from policytool import discovery
 from policytool.errors import ModelFileError, UsageError, WorkerError
 from policytool.measurement.inputs import Kind
 from policytool.operations import checks
-from policytool.operations.checks import Tools, Wanted
+from policytool.operations.anew import Tools
+from policytool.operations.checks import Wanted
 from policytool.planning.options import Options
 from policytool.workers import Interpreter, Worker
 from tests.conftest import FIXTURES, MIXED_KERAS, UNPACKED, run

@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from policytool.runtime.library import sentence
+from policytool.runtime.sentences import sentence
 
 NO_INDEX: Final = "indices[0] = 5 is not in [0, 3)"
 NO_MATCH: Final = "Input 'b' of 'MatMul' Op has type float16 that does not match type float32 of argument 'a'."

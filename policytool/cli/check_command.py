@@ -15,7 +15,8 @@ from policytool.cli import completing, options, report_option
 from policytool.cli.exit_codes import Exit
 from policytool.cli.progress import steps
 from policytool.errors import ModelFileError, UsageError, WorkerError
-from policytool.operations.checks import Tools, Wanted, check, devices
+from policytool.operations.anew import Tools
+from policytool.operations.checks import Wanted, check, devices
 from policytool.operations.destinations import Destination
 from policytool.operations.inspection import Failure
 from policytool.operations.migration import the_one_model

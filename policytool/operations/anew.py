@@ -163,14 +163,12 @@ class Run:
             raise MissedError(self.comparison)
 
     def _asked(self, job: Mapping[str, Any]) -> Mapping[str, Any]:
-        sites = self.analysis.placed.sites
-        named = {site.registered_name or site.class_name or "" for site in sites if opaque.is_opaque(site) and site.class_name not in opaque.OPAQUE_CLASSES}
         return self.tools.worker.run(
             {
                 **job,
                 "custom_objects": list(self.tools.custom_objects),
                 "path": list(self.tools.path),
-                "registered": sorted(named),
+                "registered": opaque.names(self.analysis.placed.sites),
                 "trust": self.tools.trust,
             }
         )

@@ -17,6 +17,7 @@ from policytool.errors import ModelFileError, UsageError, WorkerError
 from policytool.measurement.checks import Check, Note, Side
 from policytool.measurement.devices import Device, device
 from policytool.operations import prepared
+from policytool.operations.anew import Tools
 from policytool.planning.options import Options, Outputs, assignment, checked_policy
 from policytool.workers import Interpreter, Worker
 
@@ -56,21 +57,6 @@ class Wanted:
     deterministic: bool = False
     device: str = "auto"
     tolerances: Tolerances = field(default_factory=Tolerances)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tools:
-    """The child with TensorFlow, and what the user allows it."""
-
-    worker: Worker
-    custom_objects: tuple[str, ...] = ()
-    """``MODULE`` or ``MODULE:NAME``: what defines the classes that files name."""
-
-    path: tuple[str, ...] = ()
-    """Directories that these modules are looked for in, after those of the child's own."""
-
-    trust: bool = False
-    """Whether code that a file holds may run."""
 
 
 def check(model: Input, other: Input | None, wanted: Wanted, tools: Tools) -> Check:
@@ -228,7 +214,6 @@ def _left_out(wanted: Wanted) -> list[Note]:
 
 def _job(sides: tuple[Prepared, Prepared], original: Source, wanted: Wanted, tools: Tools) -> dict[str, Any]:
     sites = [site for side in sides if side.analysis is not None for site in side.analysis.placed.sites]
-    own = {site.registered_name or site.class_name or "" for site in sites if opaque.is_opaque(site) and site.class_name not in opaque.OPAQUE_CLASSES}
     return {
         "job": "check",
         "reference": sides[0].job,
@@ -248,7 +233,7 @@ def _job(sides: tuple[Prepared, Prepared], original: Source, wanted: Wanted, too
         "device": wanted.device,
         "custom_objects": list(tools.custom_objects),
         "path": list(tools.path),
-        "registered": sorted(own),
+        "registered": opaque.names(sites),
         "trust": tools.trust,
     }
 

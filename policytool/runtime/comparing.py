@@ -9,7 +9,8 @@ import numpy as np
 
 from . import serving
 from .feeding import seeded
-from .library import KERAS2, Library, Refused, sentence
+from .library import KERAS2, Library, Refused
+from .sentences import sentence
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping

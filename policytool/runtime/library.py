@@ -8,7 +8,6 @@ import importlib.util
 import inspect
 import json
 import os
-import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,12 +24,6 @@ BARE_NAMES = (2, 5)
 
 REVIVED = ("saving.saved_model.load", "saving.legacy.saved_model.load")
 """The modules whose classes stand for layers that were revived from their traces, because their own class was not at hand."""
-
-_RAISED = re.compile(r"[\w.]+(?:Error|Exception|Warning): ")
-_ENCOUNTERED = "Exception encountered: "
-_COLOURS = re.compile(r"\x1b\[\d*m")
-_NODES = ("[[{{node ", "[[node ")
-
 
 _FIRST_MAJOR = 2
 
@@ -172,25 +165,6 @@ class Library:
 def takes(function: Any, argument: str) -> bool:
     """Return whether a function of this release has an argument."""
     return argument in inspect.signature(function).parameters
-
-
-def sentence(error: BaseException) -> str:
-    """Return the class of an error and the line that says what is wrong."""
-    plain = _COLOURS.sub("", str(error))
-    said = _cause([line.strip() for line in plain.splitlines() if line.strip()])
-    return type(error).__name__ + (": " + said[:300] if said else "")
-
-
-def _cause(lines: list[str]) -> str:
-    """Return what an error says; AutoGraph puts it behind the lines of code, a graph before the node, and Keras 3's loader behind the config."""
-    raised = [place for place, line in enumerate(lines) if _RAISED.match(line)] if "in user code:" in lines else []
-    start = max([*raised[-1:], *(place for place, line in enumerate(lines) if line.startswith(_ENCOUNTERED))], default=None)
-    if start is not None:
-        lines = [lines[start].partition(": ")[2], *lines[start + 1 :]]
-    node = next((place for place, line in enumerate(lines) if line.startswith(_NODES)), 0)
-    if node:
-        return lines[node - 1]
-    return next((line for line in lines if not line.endswith(":") and not line.startswith("Exception encountered")), lines[0] if lines else "")
 
 
 def is_revived(layer: Any) -> bool:

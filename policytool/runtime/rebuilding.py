@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from . import serving, sharing
 from .feeding import seeded
-from .library import Refused, is_revived, paths, sentence
+from .library import Refused, is_revived, paths
 from .lookups import Lookups
 from .restoring import Checkpoint, unrestored
+from .sentences import sentence
 
 if TYPE_CHECKING:
     from typing import Any, Mapping

@@ -7,7 +7,8 @@ import os
 from typing import TYPE_CHECKING
 
 from . import rebuilding, serving
-from .library import KERAS2, Library, Refused, paths, sentence
+from .library import KERAS2, Library, Refused, paths
+from .sentences import sentence
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .feeding.seeded import drawn, sizes, specs_of
-from .library import Refused, paths, sentence
+from .library import Refused, paths
+from .sentences import sentence
 
 if TYPE_CHECKING:
     from typing import Any, Mapping, Sequence

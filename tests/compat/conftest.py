@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from policytool.operations.checks import Tools
+from policytool.operations.anew import Tools
 from policytool.workers import Interpreter, Worker
 from tests.compat.asking import ENVIRONMENT, SECONDS, ask
 from tests.compat.cases import CASES, OTHER, job, under_another_policy

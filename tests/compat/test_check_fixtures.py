@@ -19,6 +19,7 @@ import pytest
 from policytool import discovery
 from policytool.errors import PolicytoolError
 from policytool.operations import checks
+from policytool.operations.anew import Tools
 from policytool.operations.checks import Wanted
 from policytool.planning.options import Options
 from tests.compat.cases import CASES, KERAS, RELEASES, TF_KERAS
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from policytool.measurement.checks import Check
-    from policytool.operations.checks import Tools
     from tests.test_truth import Case
 
 pytestmark = pytest.mark.compat
@@ -112,7 +112,7 @@ def checked(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> tuple[Che
 
 
 def _checked(case: Case, to: str, tools: Tools, path: tuple[str, ...]) -> Checked:
-    own = checks.Tools(worker=tools.worker, custom_objects=(f"classes_{library(case).partition('.')[0]}:CLASSES",), path=path)
+    own = Tools(worker=tools.worker, custom_objects=(f"classes_{library(case).partition('.')[0]}:CLASSES",), path=path)
     (found,) = discovery.inputs([case.path])
     try:
         return Checked(case=case, to=to, check=checks.check(found, None, Wanted(candidate=Options(to=to)), own))

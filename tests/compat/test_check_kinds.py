@@ -10,6 +10,7 @@ import pytest
 from policytool import discovery
 from policytool.errors import ModelFileError, WorkerError
 from policytool.operations import checks
+from policytool.operations.anew import Tools
 from policytool.operations.checks import Wanted
 from policytool.planning.options import Options
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from policytool.measurement.checks import Check, Run
-    from policytool.operations.checks import Tools
 
     Checked = Callable[..., Check]
 
@@ -38,7 +38,7 @@ def checked(models: Path, tools: Tools) -> Checked:
 
     def check(name: str, to: str | None = None, *, classes: bool = False, trust: bool = False, **wanted: Any) -> Check:
         (found,) = discovery.inputs([str(models / name)])
-        allowed = checks.Tools(worker=tools.worker, custom_objects=(CLASSES[name.partition("/")[0]],) if classes else (), path=(HERE,), trust=trust)
+        allowed = Tools(worker=tools.worker, custom_objects=(CLASSES[name.partition("/")[0]],) if classes else (), path=(HERE,), trust=trust)
         return checks.check(found, None, Wanted(candidate=Options(to=to), **wanted), allowed)
 
     return check

@@ -17,7 +17,8 @@ from policytool import discovery
 from policytool.errors import ModelFileError
 from policytool.measurement.verdicts import About, Ruling
 from policytool.operations import checks
-from policytool.operations.checks import Tools, Wanted
+from policytool.operations.anew import Tools
+from policytool.operations.checks import Wanted
 from policytool.planning.options import Assignment, Options
 from policytool.workers import Interpreter, Worker
 from tests.compat.check_cases import CASES, INPUT, LAYER, MODEL, Measured

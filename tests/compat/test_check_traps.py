@@ -24,7 +24,7 @@ from tests.compat.check_traps import LIBRARIES, MASKED
 from tests.conftest import ROOT
 
 if TYPE_CHECKING:
-    from policytool.operations.checks import Tools
+    from policytool.operations.anew import Tools
 
 pytestmark = pytest.mark.compat
 

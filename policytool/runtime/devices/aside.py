@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from ..library import Refused, sentence
+from ..library import Refused
+from ..sentences import sentence
 from .present import short
 
 if TYPE_CHECKING:

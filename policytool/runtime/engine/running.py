@@ -8,7 +8,8 @@ from .. import serving
 from ..devices import placing, present, timing
 from ..feeding import fed
 from ..gradients import backward
-from ..library import Refused, paths, sentence
+from ..library import Refused, paths
+from ..sentences import sentence
 from . import agreeing, coarse, depths, drawing, measuring
 from .pairing import Pair
 

@@ -7,7 +7,8 @@ import os
 from typing import TYPE_CHECKING
 
 from .. import rebuilding, serving
-from ..library import Library, Refused, sentence, takes
+from ..library import Library, Refused, takes
+from ..sentences import sentence
 
 if TYPE_CHECKING:
     from typing import Any, Mapping

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .. import serving
-from ..library import Refused, paths, sentence
+from ..library import Refused, paths
+from ..sentences import sentence
 from . import given
 from .reaching import reached
 from .recipes import SMALL_IDS, recipe

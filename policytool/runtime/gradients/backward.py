@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..library import Refused, sentence
+from ..library import Refused
+from ..sentences import sentence
 from . import losses, scaling
 from .reductions import FIELDS, Reducer, merged, trainable
 from .stepping import Step, quiet

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..library import KERAS3, sentence
+from ..library import KERAS3
+from ..sentences import sentence
 
 if TYPE_CHECKING:
     from typing import Any, Mapping, Sequence

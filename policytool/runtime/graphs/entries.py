@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..library import Refused, sentence
+from ..library import Refused
+from ..sentences import sentence
 from . import grappler
 
 if TYPE_CHECKING:

@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..library import Refused, sentence
+from ..library import Refused
+from ..sentences import sentence
 from . import grappler
 
 if TYPE_CHECKING:

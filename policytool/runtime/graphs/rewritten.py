@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 from ..devices import placing
 from ..engine import agreeing, measuring
-from ..library import Refused, sentence
+from ..engine.steps import AHEAD, wait
+from ..library import Refused
+from ..sentences import sentence
 from . import entries, grappler, rewriting, scopes
 
 if TYPE_CHECKING:
@@ -21,12 +23,6 @@ if TYPE_CHECKING:
 
 _RANDOM = ("Random", "Multinomial", "ParameterizedTruncatedNormal", "TruncatedNormal")
 """What the types of ops begin with that give other values at every run: both graphs have to share them."""
-
-AHEAD = 2
-"""How many tensors either graph may run ahead of the comparisons."""
-
-_UNABLE = ("Enter", "Exit", "Merge", "NextIteration", "Switch")
-"""Ops that belong to a loop or branch of TF 1."""
 
 REFERENCE = "reference"
 CANDIDATE = "candidate"
@@ -186,11 +182,9 @@ class _Pair:
 
 
 def _keep_in_step(sources: Sequence[tuple[Any, Any]], comparisons: Sequence[Any]) -> None:
-    """Let what is to be compared wait until what stands some places before it was, so that few activations are held; ops of loops cannot wait."""
+    """Let what is to be compared wait until what stands some places before it was, so that few activations are held."""
     for pair, done in zip(sources[AHEAD:], comparisons):
-        for op in pair:
-            if op.type not in _UNABLE:
-                op._add_control_input(done)  # noqa: SLF001 - both graphs are there before anything is compared
+        wait(pair, done)
 
 
 def _call(scope: str, one: Any, other: Any, op: Any, depth: int) -> dict[str, Any]:
