@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,11 +10,10 @@ import click
 
 from policytool import discovery
 from policytool.checking.tolerances import Tolerances, given
-from policytool.cli import completing, options, report_option
+from policytool.cli import completing, options, policy_options, report_option, tensorflow_options
 from policytool.cli.exit_codes import Exit
 from policytool.cli.progress import steps
 from policytool.errors import ModelFileError, UsageError, WorkerError
-from policytool.operations.anew import Tools
 from policytool.operations.checks import Wanted, check, devices
 from policytool.operations.destinations import Destination
 from policytool.operations.inspection import Failure
@@ -23,11 +21,13 @@ from policytool.operations.migration import the_one_model
 from policytool.planning.options import Options, Outputs, assignment, checked_policy
 from policytool.planning.targets import target as named_target
 from policytool.reports.checks import CHECK_REPORTERS, Checks, described
-from policytool.workers import Interpreter, Worker
+from policytool.workers import Worker
 
 if TYPE_CHECKING:
     from policytool.cli.report_option import ReportFile
+    from policytool.cli.tensorflow_options import TensorFlow
     from policytool.discovery import Input
+    from policytool.operations.anew import Tools
 
 
 @click.command("check", context_settings={"help_option_names": ["-h", "--help"]})
@@ -39,15 +39,7 @@ if TYPE_CHECKING:
 @click.option(
     "--reference", metavar="POLICY", shell_complete=completing.policies, help="What it is held against.  [default: float32, or MODEL as it is with B]"
 )
-@click.option("--set", "set", multiple=True, metavar="PATTERN=POLICY", help="Decide for a layer path, or for paths that a regular expression matches in full.")
-@click.option("--include-exceptions", is_flag=True, help="With --to, change layers with a policy of their own too.")
-@click.option(
-    "--outputs",
-    type=click.Choice([one.value for one in Outputs]),
-    default=Outputs.KEEP.value,
-    show_default=True,
-    help="Whether outputs stay float32 under a 16-bit policy.",
-)
+@policy_options.options
 @click.option("--target", shell_complete=completing.loaders, metavar="LOADER", help="Spell policies for --python's release, such as tf2.4.")
 @click.option("--weights", type=click.Path(path_type=Path), metavar="FILE", help="The weights of an architecture.")
 @click.option(
@@ -66,11 +58,7 @@ if TYPE_CHECKING:
 @click.option("--tolerance", multiple=True, metavar="[PATTERN=]NUMBER", help="The relative error allowed, for all or for an output or layers.")
 @click.option("--timing", is_flag=True, help="Measure latency, throughput and peak memory of both.")
 @click.option("--all-layers", is_flag=True, help="Show every layer instead of the worst.")
-@click.option("--custom-objects", multiple=True, metavar="MODULE[:NAME]", help="Where the classes that a file names are defined.")
-@click.option("--trust", is_flag=True, help="Run the code that a file holds.")
-@click.option("--python", metavar="PYTHON", envvar="POLICYTOOL_PYTHON", help="The interpreter that has TensorFlow, instead of this one.")
-@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="End TensorFlow's process when the check takes longer.")
-@click.option("--memory-limit", type=options.Size(), metavar="SIZE", help="The memory that TensorFlow's process may have, such as 8G.")
+@tensorflow_options.options
 @options.formatted([reporter.name for reporter in CHECK_REPORTERS])
 @report_option.option(CHECK_REPORTERS)
 @options.common
@@ -99,11 +87,7 @@ def command(
     tolerance: tuple[str, ...],
     timing: bool,
     all_layers: bool,
-    custom_objects: tuple[str, ...],
-    trust: bool,
-    python: str | None,
-    timeout: float | None,
-    memory_limit: int | None,
+    tensorflow: TensorFlow,
     format: str,  # the option's name
     report: tuple[ReportFile, ...],
     verbose: bool,
@@ -146,8 +130,7 @@ def command(
         device=device,
         tolerances=Tolerances(given=tuple(given(text) for text in tolerance)),
     )
-    interpreter = Interpreter(python=python or sys.executable, memory_limit=memory_limit, timeout=timeout)
-    with Worker(interpreter, steps(progress)) as worker:
+    with Worker(tensorflow.interpreter, steps(progress)) as worker:
         if list_devices:
             return _devices(worker)
         paths = _paths(model, other, planned)
@@ -158,8 +141,7 @@ def command(
         if save_inputs is not None:
             report_option.check_place("--save-inputs", save_inputs, [*(found.path for found in paths if found.exact), *read])
         report_option.check(report, paths, [*read, *([save_inputs] if save_inputs is not None else [])])
-        own = (str(Path.cwd()),) if custom_objects else ()  # a module of the user's is found as python -m finds it
-        tools = Tools(worker=worker, custom_objects=custom_objects, path=own, trust=trust)
+        tools = tensorflow.tools(worker)
         found = _checked(paths, wanted, tools, everything=all_layers)
     unwritten = report_option.written(report, CHECK_REPORTERS, found)
     reporter = next(reporter for reporter in CHECK_REPORTERS if reporter.name == format)

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from policytool import discovery
-from policytool.cli import completing, options, report_option
+from policytool.cli import completing, options, policy_options, report_option, tensorflow_options
 from policytool.cli.exit_codes import Exit
 from policytool.cli.progress import counted, left_out, steps
 from policytool.discovery import shown
 from policytool.errors import UsageError
-from policytool.operations.anew import Tools
 from policytool.operations.destinations import Destination
 from policytool.operations.inspection import Failure
 from policytool.operations.migration import Migration, Status, migrate_all, the_one_model
@@ -24,12 +22,13 @@ from policytool.planning.options import LossScales, Optimizers, Options, Outputs
 from policytool.planning.targets import target as named_target
 from policytool.reports._layout import clean
 from policytool.reports.plans import PLAN_REPORTERS, Migrations
-from policytool.workers import Interpreter, Worker
+from policytool.workers import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from policytool.cli.report_option import ReportFile
+    from policytool.cli.tensorflow_options import TensorFlow
     from policytool.operations.migration import Result
 
 _DIFF: Final = "diff"
@@ -40,15 +39,7 @@ _FORMATS: Final = [reporter.name for reporter in PLAN_REPORTERS if reporter.name
 @click.command("migrate", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("paths", nargs=-1, metavar="[PATH]...", shell_complete=completing.files)
 @click.option("--to", metavar="POLICY", shell_complete=completing.policies, help="Change the layers that follow the model's policy to this one.")
-@click.option("--set", "set", multiple=True, metavar="PATTERN=POLICY", help="Decide for a layer path, or for paths that a regular expression matches in full.")
-@click.option("--include-exceptions", is_flag=True, help="With --to, change layers with a policy of their own too.")
-@click.option(
-    "--outputs",
-    type=click.Choice([one.value for one in Outputs]),
-    default=Outputs.KEEP.value,
-    show_default=True,
-    help="Whether outputs stay float32 under a 16-bit policy.",
-)
+@policy_options.options
 @click.option(
     "--loss-scale",
     type=click.Choice([one.value for one in LossScales]),
@@ -74,11 +65,7 @@ _FORMATS: Final = [reporter.name for reporter in PLAN_REPORTERS if reporter.name
 @click.option("--check", is_flag=True, help="Write nothing, and exit 1 if a file would change.")
 @click.option("--retrace", is_flag=True, help="Build and trace SavedModels anew with TensorFlow, so that graph and variables follow.")
 @click.option("--verify", is_flag=True, help="Compare predictions before and after with TensorFlow, and write only what stays within tolerance.")
-@click.option("--custom-objects", multiple=True, metavar="MODULE[:NAME]", help="Where the classes that a file names are defined, for --retrace and --verify.")
-@click.option("--trust", is_flag=True, help="Let --retrace and --verify run the code that a file holds.")
-@click.option("--python", metavar="PYTHON", envvar="POLICYTOOL_PYTHON", help="The interpreter that has TensorFlow, instead of this one.")
-@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="End TensorFlow's process when one model takes longer.")
-@click.option("--memory-limit", type=options.Size(), metavar="SIZE", help="The memory that TensorFlow's process may have, such as 8G.")
+@tensorflow_options.options
 @click.option("--plan", type=click.Path(path_type=Path), metavar="FILE", help="Carry out a plan saved with --dry-run --format json.")
 @options.formatted(_FORMATS)
 @report_option.option(PLAN_REPORTERS)
@@ -108,11 +95,7 @@ def command(
     check: bool,
     retrace: bool,
     verify: bool,
-    custom_objects: tuple[str, ...],
-    trust: bool,
-    python: str | None,
-    timeout: float | None,
-    memory_limit: int | None,
+    tensorflow: TensorFlow,
     null: bool,
     jobs: int | None,
     verbose: bool,
@@ -157,10 +140,8 @@ def command(
     listed = list(options.listed(paths, null=null))
     others = [path for path in (plan, destination.output) if path is not None]
     parts = diff or any(file.format == _DIFF for file in report)
-    interpreter = Interpreter(python=python or sys.executable, memory_limit=memory_limit, timeout=timeout)
-    with Worker(interpreter, steps(progress)) as worker:
-        own = (str(Path.cwd()),) if custom_objects else ()  # a module of the user's is found as python -m finds it
-        tools = Tools(worker=worker, verify=verify, custom_objects=custom_objects, path=own, trust=trust)
+    with Worker(tensorflow.interpreter, steps(progress)) as worker:
+        tools = tensorflow.tools(worker, verify=verify)
         if plan is not None:
             report_option.check(report, discovery.inputs(listed) if listed else (), others)
             if asked != Options():

@@ -1,0 +1,34 @@
+"""The options by which layers get other policies, alike in every command that plans so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from policytool.planning.options import Outputs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def options(function: Callable[..., int]) -> Callable[..., int]:
+    """Add ``--set``, ``--include-exceptions`` and ``--outputs``."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+_OPTIONS: Final = (
+    click.option(
+        "--set", "set", multiple=True, metavar="PATTERN=POLICY", help="Decide for a layer path, or for paths that a regular expression matches in full."
+    ),
+    click.option("--include-exceptions", is_flag=True, help="With --to, change layers with a policy of their own too."),
+    click.option(
+        "--outputs",
+        type=click.Choice([one.value for one in Outputs]),
+        default=Outputs.KEEP.value,
+        show_default=True,
+        help="Whether outputs stay float32 under a 16-bit policy.",
+    ),
+)
