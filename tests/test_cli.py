@@ -161,7 +161,8 @@ def test_interrupt_is_exit_code_130(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_interrupted_process_ends_with_130(tmp_path: Path, name: str) -> None:
     """A real signal, while the process waits for the list on stdin, ends it quietly with 130, so that what is temporary is removed."""
     script = (
-        "import signal, threading; from policytool.cli.main import main; "
+        "import signal, threading; signal.signal(signal.SIGHUP, signal.SIG_DFL); "  # below nohup it is ignored, and stays so
+        "from policytool.cli.main import main; "
         f"threading.Timer(0.5, signal.pthread_kill, (threading.main_thread().ident, signal.{name})).start(); "
         "main(['inspect', '-'])"
     )

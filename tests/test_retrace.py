@@ -325,7 +325,7 @@ def test_the_command_says_it_all(child: Callable[..., Worker], model: Path, monk
     """The JSON is of the schema; --plan carries out what --dry-run planned; a missed tolerance is exit code 1."""
     schema = json.loads((ROOT / "policytool/data/migrate.schema.json").read_text(encoding="utf-8"))
     child(compare=compared())
-    monkeypatch.setattr("policytool.cli.migrate_command.Interpreter", lambda **_: Interpreter(script=model.parent.parent / "fake.py"))
+    monkeypatch.setattr("policytool.cli.tensorflow_options.Interpreter", lambda **_: Interpreter(script=model.parent.parent / "fake.py"))
     planned = run("migrate", model, "--retrace", "--dry-run", "--format", "json")
     assert planned.code == 0
     assert planned.json["plans"][0]["retrace"] is True
