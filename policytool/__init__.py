@@ -149,9 +149,10 @@ def check(
 
     from policytool.checking.tolerances import Given, Tolerances
     from policytool.operations import checks
+    from policytool.planning.options import asked
 
     wanted = checks.Wanted(
-        candidate=checks.options(to, assignments or {}),
+        candidate=asked(to, assignments or {}),
         inputs=Path(inputs) if inputs is not None else None,
         gradients=gradients,
         tolerances=Tolerances(given=(Given(pattern=None, value=tolerance),) if tolerance is not None else ()),

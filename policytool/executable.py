@@ -30,6 +30,12 @@ def told(analysis: Analysis) -> Iterator[str]:
     yield from of_graph(analysis.document)
 
 
+def refusal(found: Iterator[str]) -> str | None:
+    """Return, for the first of what would run, why a file is not given to TensorFlow; None where there is nothing."""
+    first = next(found, None)
+    return None if first is None else f"{first}: TensorFlow would run what the file holds; --trust allows it, for files whose origin you know"
+
+
 def of_graph(document: Document) -> Iterator[str]:
     """Yield the same of the ops of a SavedModel's graph alone, which is all that there is to a file without Keras metadata."""
     for name in sorted(document.ops - {PRINTING}):

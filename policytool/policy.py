@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from policytool import dtypes
 from policytool.errors import PolicyNameError
+
+if TYPE_CHECKING:
+    from policytool.jsontext import Json
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,6 +32,16 @@ class Fixed:
     """A loss scale that never changes."""
 
     value: float
+
+
+def loss_scale_values(scale: Dynamic | Fixed | None) -> dict[str, Json] | None:
+    """Return a loss scale as JSON has it in every report and job; None for none."""
+    match scale:
+        case Fixed(value=value):
+            return {"kind": "fixed", "value": value}
+        case Dynamic():
+            return {"kind": "dynamic", "initial": scale.initial, "growth_steps": scale.growth_steps, "multiplier": scale.multiplier}
+    return None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

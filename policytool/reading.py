@@ -29,6 +29,10 @@ _TENSORFLOW_JS: Final = "float32"
 _LAST_UNMIXED: Final = "tf1.4-2.0"
 """The last generation whose files cannot show a mixed policy."""
 
+KERAS2: Final = "keras2"
+KERAS3: Final = "keras3"
+"""The families of releases that load each other's files."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Analysis:
@@ -40,6 +44,11 @@ class Analysis:
 
     placed: Placed
     model: Model
+
+    @property
+    def family(self) -> str:
+        """Whose releases wrote the file, and load it: those of Keras 2 and 1, or of Keras 3."""
+        return KERAS3 if self.origins[-1].release.id.startswith(KERAS3) else KERAS2
 
 
 def read(path: Path, shown: str) -> Model:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from policytool.planning.loss_scale import model_policy
 from policytool.planning.subject import Subject
-from policytool.policy import Dynamic, Fixed
+from policytool.policy import loss_scale_values
 from policytool.training import configuration
 
 if TYPE_CHECKING:
@@ -26,13 +26,4 @@ def training(analysis: Analysis) -> dict[str, Any]:
         scale = policy.effective_loss_scale
     config = configuration(analysis.document)
     losses = {name: config.get(name) if isinstance(config, dict) else None for name in ("loss", "loss_weights")}
-    return {**losses, "recorded": _told(scale)}
-
-
-def _told(scale: Dynamic | Fixed | None) -> dict[str, Any] | None:
-    match scale:
-        case Fixed(value=value):
-            return {"kind": "fixed", "value": value}
-        case Dynamic():
-            return {"kind": "dynamic", "initial": scale.initial, "growth_steps": scale.growth_steps, "multiplier": scale.multiplier}
-    return None
+    return {**losses, "recorded": loss_scale_values(scale)}

@@ -115,8 +115,9 @@ def command(
     audit = replace(audit, audited=tuple(narrowed(audited, passing) for audited in audit.audited))
     unwritten += report_option.written(report, FINDING_REPORTERS, audit, suppressed=show_suppressed)
     view = options.view(color, suppressed=show_suppressed)
-    reporter = next(reporter for reporter in FINDING_REPORTERS if reporter.name == format)
-    text = diffs.REPORTER.render(Migrations(migrations=migrations, failures=()), view) if diff else reporter.render(audit, view)
+    text = (
+        diffs.REPORTER.render(Migrations(migrations=migrations, failures=()), view) if diff else report_option.rendered(FINDING_REPORTERS, format, audit, view)
+    )
     click.echo(text, nl=False, color=color != "never")
     _troubles(audit, unwritten)
     _say(_left(audit) if diff else (), quiet=quiet)

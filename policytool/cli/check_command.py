@@ -144,8 +144,7 @@ def command(
         tools = tensorflow.tools(worker)
         found = _checked(paths, wanted, tools, everything=all_layers)
     unwritten = report_option.written(report, CHECK_REPORTERS, found)
-    reporter = next(reporter for reporter in CHECK_REPORTERS if reporter.name == format)
-    click.echo(reporter.render(found, options.view(color)), nl=False, color=color != "never")
+    click.echo(report_option.rendered(CHECK_REPORTERS, format, found, options.view(color)), nl=False, color=color != "never")
     options.troubles(found.failures, unwritten, debug=debug)
     if found.check is None or unwritten or any(run.missing for run in found.check.runs):
         return Exit.FAILURE

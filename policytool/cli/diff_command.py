@@ -48,8 +48,7 @@ def command(
     report_option.check(report, comparison.inputs(a, b))
     found = Differences(outcome=comparison.attempted(a, b, values=values, layer=layer), everything=all)
     unwritten = report_option.written(report, DIFFERENCE_REPORTERS, found)
-    reporter = next(reporter for reporter in DIFFERENCE_REPORTERS if reporter.name == format)
-    click.echo(reporter.render(found, options.view(color)), nl=False, color=color != "never")
+    click.echo(report_option.rendered(DIFFERENCE_REPORTERS, format, found, options.view(color)), nl=False, color=color != "never")
     options.troubles(found.outcome.failures, unwritten)
     compared = found.outcome.comparison
     if compared is not None and verbose and not quiet:

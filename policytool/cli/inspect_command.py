@@ -67,8 +67,7 @@ def command(
     inspected = inspection.gathered(counted(parallel.each(tasks.inspect(), found, None, jobs), len(found), progress, "inspect"))
     selected = inspection.narrowed(inspected, selection)
     unwritten = report_option.written(report, REPORTERS, selected, variables=variables)
-    reporter = next(reporter for reporter in REPORTERS if reporter.name == format)
-    click.echo(reporter.render(selected, options.view(color, variables=variables)), nl=False, color=color != "never")
+    click.echo(report_option.rendered(REPORTERS, format, selected, options.view(color, variables=variables)), nl=False, color=color != "never")
     options.troubles(inspected.failures, unwritten)
     if inspected.passed_over and not quiet:
         click.echo(f"policytool: {left_out(inspected.passed_over)}", err=True)

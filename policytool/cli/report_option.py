@@ -109,9 +109,13 @@ def written(
     view = View(width=PIPE_WIDTH, variables=variables, suppressed=suppressed)
     failed = []
     for report in files:
-        reporter = next(reporter for reporter in reporters if reporter.name == report.format)
-        failed += write_text(f"--report {report}", report.path, reporter.render(found, view))
+        failed += write_text(f"--report {report}", report.path, rendered(reporters, report.format, found, view))
     return failed
+
+
+def rendered(reporters: Sequence[Renders[Value_contra]], name: str, found: Value_contra, view: View) -> str:
+    """Return the report of a name."""
+    return next(reporter for reporter in reporters if reporter.name == name).render(found, view)
 
 
 def write_text(option: str, path: Path, text: str) -> list[str]:

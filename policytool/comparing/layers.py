@@ -9,7 +9,7 @@ from policytool.comparing import normalising, ranks
 from policytool.comparison import Aspect, Change, Pairing
 from policytool.model import Source
 from policytool.plan import ABSENT
-from policytool.policy import Dynamic, Fixed
+from policytool.policy import loss_scale_values
 from policytool.tree import MODEL_CLASSES
 
 if TYPE_CHECKING:
@@ -99,16 +99,6 @@ def wiring(held: tuple[Held, Held], a: Subject, b: Subject, pairs: Pairs) -> Ite
             yield from _wired(one.ends[key], other.ends.get(key, ()), key, (a, b, pairs))
 
 
-def scale(value: Dynamic | Fixed | None) -> Json:
-    """Return a loss scale as JSON has it; null for none."""
-    match value:
-        case Fixed():
-            return {"kind": "fixed", "value": value.value}
-        case Dynamic():
-            return {"kind": "dynamic", "initial": value.initial, "growth_steps": value.growth_steps, "multiplier": value.multiplier}
-    return None
-
-
 def _identity(held: tuple[Held, Held], by: Pairing) -> Iterator[Change]:
     one, other = (side.layer for side in held)
     ones, others = (one.class_name, one.registered_name), (other.class_name, other.registered_name)
@@ -139,7 +129,7 @@ def _policy(one: Layer, other: Layer, *, implicit: bool) -> Iterator[Change]:
         (Aspect.POLICY, one.policy, other.policy),
         (Aspect.COMPUTE, one.compute_dtype, other.compute_dtype),
         (Aspect.VARIABLE, one.variable_dtype, other.variable_dtype),
-        (Aspect.LOSS_SCALE, scale(one.loss_scale), scale(other.loss_scale)),
+        (Aspect.LOSS_SCALE, loss_scale_values(one.loss_scale), loss_scale_values(other.loss_scale)),
         (Aspect.QUANTIZATION, *_quantized(one.quantization, other.quantization)),
     )
     yield from (Change(aspect=aspect, a=before, b=after) for aspect, before, after in pairs if before != after)

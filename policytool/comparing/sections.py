@@ -8,6 +8,7 @@ from policytool.comparing import layers, variables
 from policytool.comparison import Aspect, Change, Presence, Section
 from policytool.model import Variable
 from policytool.plan import ABSENT
+from policytool.policy import loss_scale_values
 from policytool.training import WRAPPERS
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def optimizer(a: Subject, b: Subject, opened: Opened) -> Section | None:
         if one.class_name != other.class_name:
             found.append(Change(aspect=Aspect.CLASS, a=one.class_name, b=other.class_name))
         if one.loss_scale != other.loss_scale:
-            found.append(Change(aspect=Aspect.LOSS_SCALE, a=layers.scale(one.loss_scale), b=layers.scale(other.loss_scale)))
+            found.append(Change(aspect=Aspect.LOSS_SCALE, a=loss_scale_values(one.loss_scale), b=loss_scale_values(other.loss_scale)))
     found += layers.configs(_inner(a.optimizer), _inner(b.optimizer))
     state = variables.pairs(state_of(a), state_of(b), opened) if has_like_state(a, b) else ()
     return Section(name="optimizer", presence=Presence.BOTH, changes=tuple(found), variables=state)

@@ -105,13 +105,8 @@ class Run:
 
     def refusal(self) -> Refusal | None:
         """Return why the file is not given to TensorFlow at all: it would run code that nobody trusts."""
-        if self.tools.trust:
-            return None
-        found = next(executable.told(self.analysis), None)
-        if found is None:
-            return None
-        message = f"{found}: TensorFlow would run what the file holds; --trust allows it, for files whose origin you know"
-        return Refusal(code="runs-code", message=message)
+        message = None if self.tools.trust else executable.refusal(executable.told(self.analysis))
+        return Refusal(code="runs-code", message=message) if message is not None else None
 
     def fill(self, draft: Path) -> None:
         """
@@ -155,8 +150,7 @@ class Run:
         """
         self.after = _read(path, self.plan.path)
         before, after = self.analysis.model, self.after.model
-        family = "keras3" if self.analysis.origins[-1].release.id.startswith("keras3") else "keras2"
-        answer = self._asked(verification.job(self.source, path, (before, after), family=family))
+        answer = self._asked(verification.job(self.source, path, (before, after), family=self.analysis.family))
         exact = not self.plan.retrace and not self.plan.casts and all(edit.kind is not Kind.NUMERICS for edit in self.plan.edits)
         self.comparison = verification.comparison(answer, before, after, exact=exact, retraced=self.plan.retrace)
         if self.comparison.missed:

@@ -18,7 +18,8 @@ from policytool.measurement.checks import Check, Note, Side
 from policytool.measurement.devices import Device, device
 from policytool.operations import prepared
 from policytool.operations.anew import Tools
-from policytool.planning.options import Options, Outputs, assignment, checked_policy
+from policytool.planning.options import Options, Outputs
+from policytool.reading import KERAS2
 from policytool.workers import Interpreter, Worker
 
 if TYPE_CHECKING:
@@ -84,16 +85,6 @@ def check(model: Input, other: Input | None, wanted: Wanted, tools: Tools) -> Ch
         return replace(found, is_alike=other is None and not any(run.rewrite for run in found.runs) and _same_policies(*sides))
 
 
-def options(to: str | None, assignments: Mapping[str, str]) -> Options:
-    """
-    Return what a candidate's policies are to be.
-
-    :raises UsageError: for policies that do not exist.
-    """
-    pairs = tuple(assignment(f"{pattern}={name}") for pattern, name in assignments.items())
-    return Options(to=checked_policy(to, "to") if to is not None else None, assignments=pairs)
-
-
 def checked(model: str, other: str | None, wanted: Wanted, *, python: str | None = None, trust: bool = False) -> Check:
     """Do the same as :func:`check`, with a child process for this call alone."""
     with Worker(Interpreter(python=python or sys.executable)) as worker:
@@ -106,7 +97,7 @@ def devices(worker: Worker) -> tuple[Device, ...]:
 
     :raises WorkerError: where there is no TensorFlow.
     """
-    answer = worker.run({"job": "devices", "family": prepared.KERAS2, "path": []})
+    answer = worker.run({"job": "devices", "family": KERAS2, "path": []})
     return tuple(device(found) for found in answer["devices"])
 
 
@@ -202,7 +193,7 @@ def _graph(inputs: tuple[Input, Input], sides: tuple[Prepared, Prepared], wanted
         raise UsageError(f"{inputs[0].shown} runs as a graph, whose policy is none of the file's; name one with --to mixed_bfloat16 or --to mixed_float16")
     if wanted.candidate.assignments or wanted.reference is not None:
         raise UsageError(f"{inputs[0].shown} runs as a graph, as it is and as TensorFlow rewrites it as a whole; --set and --reference are for layers")
-    side = {"how": prepared.GRAPH, "path": str(inputs[0].path.resolve()), "family": prepared.KERAS2}
+    side = {"how": prepared.GRAPH, "path": str(inputs[0].path.resolve()), "family": KERAS2}
     return {"reference": side, "candidate": {**side, "policy": wanted.candidate.to}}
 
 

@@ -14,7 +14,7 @@ from policytool.operations.anew import MissedError, Run, measured
 from policytool.operations.destinations import Destination, check_target, places_of, target_of, without_outputs
 from policytool.operations.inspection import Failure, is_passed_over
 from policytool.plan import REWRITTEN, Plan, Refusal
-from policytool.planning.options import Options, assignment, checked_policy
+from policytool.planning.options import Options, asked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -144,10 +144,8 @@ def migrate(path: str, to: str | None, assignments: Mapping[str, str], destinati
     :raises ModelFileError: for what cannot be read, migrated or written.
     :raises UsageError: for policies and patterns that do not exist.
     """
-    pairs = tuple(assignment(f"{pattern}={name}") for pattern, name in assignments.items())
-    options = Options(to=checked_policy(to, "to") if to is not None else None, assignments=pairs)
-    found = discovery.one(path)
-    match next(migrate_all([found], options, destination)):
+    options = asked(to, assignments)
+    match next(migrate_all([discovery.one(path)], options, destination)):
         case Migration() as done:
             return done
         case Failure() as failure:

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from policytool.planning.options import Options
     from policytool.reading import Analysis
 
-KERAS2: Final = "keras2"
-KERAS3: Final = "keras3"
-
 ARCHITECTURES: Final = frozenset({"json", "yaml"})
 """Formats that hold no weights."""
 
@@ -86,26 +83,20 @@ def read(found: Input, *, trust: bool) -> Source:
         raise ModelFileError(found.shown, "not-runnable", _NOT_RUN[document.format])
     analysis = reading.analysed(document) if document.config_part is not None else None
     hazards = executable.of_graph(document) if analysis is None else executable.told(analysis)
-    hazard = None if trust else next(hazards, None)
-    if hazard is not None:
-        message = f"{hazard}: TensorFlow would run what the file holds; --trust allows it, for files whose origin you know"
+    message = None if trust else executable.refusal(hazards)
+    if message is not None:
         raise ModelFileError(found.shown, "runs-code", message)
     return Source(input=found, document=document, analysis=analysis)
 
 
 def check_weights(weights: Path | None, *sources: Source) -> None:
     """
-    Make sure that weights are there, and that something takes them.
+    Make sure that something takes the weights that are named.
 
-    :raises ModelFileError: for a file that does not exist.
     :raises UsageError: where each model has its own.
     """
-    if weights is None:
-        return
-    if not any(source.document.format in ARCHITECTURES for source in sources):
+    if weights is not None and not any(source.document.format in ARCHITECTURES for source in sources):
         raise UsageError(f"--weights names the weights of an architecture (JSON, YAML), and {sources[-1].input.shown} has its own")
-    if not weights.exists() and not weights.with_name(f"{weights.name}.index").exists():  # a checkpoint of TensorFlow's is named by its files' common part
-        raise ModelFileError(str(weights), "not-found", "does not exist; --weights names a file with the weights of the architecture")
 
 
 def prepared(source: Source, options: Options, scratch: Path, weights: Path | None = None) -> Prepared:
@@ -124,8 +115,7 @@ def prepared(source: Source, options: Options, scratch: Path, weights: Path | No
     if plan.refusals:
         raise ModelFileError(found.shown, plan.refusals[0].code, "; ".join(refusal.message for refusal in plan.refusals[:3]))
     wanted = reading.analysed(applied(analysis.document, plan.edits, plan.casts))
-    family = KERAS3 if analysis.origins[-1].release.id.startswith("keras3") else KERAS2
-    job: dict[str, Any] = {"family": family, "policy": wanted.model.layers[0].policy}
+    job: dict[str, Any] = {"family": analysis.family, "policy": wanted.model.layers[0].policy}
     match analysis.document.format:
         case "savedmodel" if analysis.document.nodes:
             job |= _rebuilt(found.path, analysis, wanted)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from policytool import dtypes, policy
 from policytool.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 RETARGETS: Final = ("float16", "bfloat16", "float32", "float64", "mixed_float16", "mixed_bfloat16")
 """The policies that a model can be changed to without quantising its weights."""
@@ -93,3 +96,13 @@ def assignment(text: str) -> Assignment:
     if not equals or not pattern:
         raise UsageError(f"--set {text!r} is not PATTERN=POLICY: expected a layer path or a regular expression, an equals sign, and a policy")
     return Assignment(pattern=pattern, policy=checked_policy(name, "--set"))
+
+
+def asked(to: str | None, assignments: Mapping[str, str]) -> Options:
+    """
+    Return what a call from Python asks for: a policy, and one for each pattern.
+
+    :raises UsageError: for policies that no layer can have.
+    """
+    pairs = tuple(assignment(f"{pattern}={name}") for pattern, name in assignments.items())
+    return Options(to=checked_policy(to, "to") if to is not None else None, assignments=pairs)

@@ -11,6 +11,7 @@ from policytool import dtypes, generations, hazards, jsontext, opaque, policy
 from policytool.errors import SpellingError
 from policytool.model import Address
 from policytool.planning.graph import graphs
+from policytool.reading import KERAS3
 from policytool.tree import INPUT_CLASS, LAYERS, Unspelled, places
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class Subject:
     @property
     def is_keras3(self) -> bool:
         """Whether Keras 3 wrote the file."""
-        return self.analysis.origins[-1].release.id.startswith("keras3")
+        return self.analysis.family == KERAS3
 
     @property
     def loader(self) -> str:

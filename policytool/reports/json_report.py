@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.policy import Dynamic, Fixed, Quantization
+from policytool.policy import Dynamic, Fixed, Quantization, loss_scale_values
 from policytool.reports._base import Reporter
 from policytool.reports._jsonwriting import written
 from policytool.version import version
@@ -99,18 +99,10 @@ def _op(op: TracedOp) -> dict[str, Any]:
 
 
 def _loss_scale(scale: Dynamic | Fixed | None, *, default: bool = False) -> dict[str, Any] | None:
-    match scale:
-        case None:
-            return None
-        case Fixed(value=value):
-            found: dict[str, Any] = {"kind": "fixed", "value": _number(value)}
-        case Dynamic():
-            found = {
-                "kind": "dynamic",
-                "initial": _number(scale.initial),
-                "growth_steps": scale.growth_steps,
-                "multiplier": _number(scale.multiplier),
-            }
+    values = loss_scale_values(scale)
+    if values is None:
+        return None
+    found = {name: _number(value) if isinstance(value, float) else value for name, value in values.items()}
     return {**found, "default": True} if default else found
 
 

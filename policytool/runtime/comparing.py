@@ -76,13 +76,9 @@ class _Predictions:
 
 
 def _loaded(library: Library, job: Mapping[str, Any], path: str) -> Any:
-    try:
-        with library.under(job["policy_before" if path == job["before"] else "policy_after"]):
-            return library.load(path, compiled=False, trust=job["trust"])
-    except Exception as error:  # whatever the library raises is its refusal
-        which = "the original" if path == job["before"] else "the result"
-        text = "{} {} cannot load {}: {}"
-        raise Refused("not-loadable", text.format(library.versions["library"], library.versions["keras"], which, sentence(error))) from error
+    which, policy = ("the original", "policy_before") if path == job["before"] else ("the result", "policy_after")
+    with library.loading(which), library.under(job[policy]):
+        return library.load(path, compiled=False, trust=job["trust"])
 
 
 def _array(tensor: Any) -> tuple[str, Any]:

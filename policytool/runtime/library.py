@@ -10,6 +10,8 @@ import json
 import os
 from typing import TYPE_CHECKING
 
+from .sentences import sentence
+
 if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any, Iterator, Sequence
@@ -91,6 +93,19 @@ class Library:
         if options is not None and hasattr(options, "in_tf_saved_model_scope"):
             return options.keras_option_scope(save_traces=True, in_tf_saved_model_scope=True)
         return contextlib.nullcontext()
+
+    @contextlib.contextmanager
+    def loading(self, what: str, wanted: Sequence[str] = ()) -> Iterator[None]:
+        """Make a refusal of whatever the library raises within the context; ``wanted`` are the classes that the file has of its own."""
+        try:
+            yield
+        except Refused:
+            raise
+        except Exception as error:
+            message = "{} cannot load {}: {}".format(self.name, what, sentence(error))
+            if wanted and not self.custom:
+                message += "; it holds classes of its own ({}), which --custom-objects MODULE names".format(", ".join(wanted))
+            raise Refused("not-loadable", message) from error
 
     def load(self, path: str, *, compiled: bool, trust: bool) -> Any:
         """Return a saved model."""

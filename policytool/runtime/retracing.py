@@ -54,14 +54,8 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
 
 
 def _original(library: Library, job: Mapping[str, Any]) -> Any:
-    try:
-        with library.under(job["policy_before"]):
-            return library.load(job["source"], compiled=False, trust=job["trust"])
-    except Exception as error:  # whatever the library raises is its refusal
-        text = "{} {} cannot load it: {}".format(library.versions["library"], library.versions["keras"], sentence(error))
-        if job["registered"] and not library.custom:
-            text += "; it holds classes of its own ({}), which --custom-objects MODULE names".format(", ".join(job["registered"]))
-        raise Refused("not-loadable", text) from error
+    with library.loading("it", job["registered"]), library.under(job["policy_before"]):
+        return library.load(job["source"], compiled=False, trust=job["trust"])
 
 
 def _check_loads(library: Library, job: Mapping[str, Any]) -> None:

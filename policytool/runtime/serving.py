@@ -43,6 +43,12 @@ def call(model: Any, tensors: Any) -> Any:
     return model(tensors, training=False) if expects else model(tensors)
 
 
+def output_names(model: Any, outputs: Any, count: int) -> list[str]:
+    """Return the names of the tensors that a model gives, as ``nest`` flattens them: the keys of a dict, or its own names; none where they are not as many."""
+    names = sorted(outputs) if isinstance(outputs, dict) else list(getattr(model, "output_names", None) or [])
+    return [str(name) for name in names] if len(names) == count else []
+
+
 def structure(model: Any, signatures: Mapping[str, Any]) -> Any:
     """Return the specs of a model's inputs, nested as its call takes them; where it was never called, those of its one signature with one input."""
     saved = model.save_spec() if hasattr(model, "save_spec") else None

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from policytool.checking import loss_scales
-from policytool.policy import Dynamic, Fixed
+from policytool.policy import loss_scale_values
 
 if TYPE_CHECKING:
     from policytool.measurement.gradients import Gradients, Reductions
@@ -29,7 +29,7 @@ def gradients(found: Gradients) -> dict[str, Any]:
     """Return what a backward step gave under every scale that was tried, and what follows from it."""
     decided = loss_scales.decision(found)
     return {
-        "recorded": _scale(found.recorded),
+        "recorded": loss_scale_values(found.recorded),
         "outputs": [asdict(one) for one in found.outputs],
         "reference_loss": found.reference_loss,
         "variables": [{**asdict(one), "shape": list(one.shape)} for one in found.variables],
@@ -55,12 +55,3 @@ def gradients(found: Gradients) -> dict[str, Any]:
 
 def _reductions(found: Reductions) -> dict[str, Any]:
     return {**asdict(found), "relative_error": found.relative_error}
-
-
-def _scale(found: Fixed | Dynamic | None) -> dict[str, Any] | None:
-    match found:
-        case Fixed(value=value):
-            return {"kind": "fixed", "value": value}
-        case Dynamic():
-            return {"kind": "dynamic", "initial": found.initial, "growth_steps": found.growth_steps, "multiplier": found.multiplier}
-    return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
+from policytool.dtypes import HALVES
 from policytool.measurement.metrics import LARGEST_FINITE
 from policytool.reports._layout import Cell, clean
 from policytool.reports.checks._figures import decibels, figure, share
@@ -32,8 +33,6 @@ _HEADROOM: Final = 16.0
 
 _LEAST: Final = 0.001
 """Shares of lost values from which on they are told."""
-
-_HALF: Final = frozenset({"float16", "bfloat16"})
 
 
 def remarks(output: Output, view: View, *, far: bool) -> Iterator[str]:
@@ -112,4 +111,4 @@ def dtype(reference: str | None, candidate: str | None, view: View) -> Cell:
     shown = clean(candidate or "")
     if view.width >= WIDE and reference is not None and reference != candidate:
         shown = f"{clean(reference)}{arrow(view).strip()}{shown}"
-    return Cell(text=shown, style="half" if candidate in _HALF else "")
+    return Cell(text=shown, style="half" if candidate in HALVES else "")

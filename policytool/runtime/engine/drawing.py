@@ -9,14 +9,19 @@ if TYPE_CHECKING:
 
     from .pairing import Pair
 
-DRAWING = ("Multinomial", "Random", "TruncatedNormal")
+_DRAWING = ("Multinomial", "Random", "TruncatedNormal")
 """Parts of the types of ops that draw numbers."""
+
+
+def draws(kind: str) -> bool:
+    """Return whether ops of a type draw numbers."""
+    return any(word in kind for word in _DRAWING)
 
 
 def layers(pair: Pair) -> list[str]:
     """Return the paths of the layers that draw what is compared; a GRU of Keras 3 draws masks that it then leaves unused."""
     needed = _needed(pair.graph)
-    drawing = (one.name for one in pair.operations() if one in needed and any(word in one.type for word in DRAWING))
+    drawing = (one.name for one in pair.operations() if one in needed and draws(one.type))
     return sorted({path for path in map(pair.layer_of, drawing) if path is not None})
 
 

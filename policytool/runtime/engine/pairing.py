@@ -117,9 +117,8 @@ class Pair:
     def output_names(self) -> list[str]:
         """Return a name for each tensor of the model's own outputs: the model's names, the keys of a dict, else numbers."""
         outputs = self._tapes[1].calls[self.rows[-1].candidate.key].outputs
-        flat = self._comparisons.tensors(outputs)
-        names = sorted(outputs) if isinstance(outputs, dict) else list(getattr(self.candidate, "output_names", None) or [])
-        return [str(name) for name in names] if len(names) == len(flat) else [str(place) for place in range(len(flat))]
+        count = len(self._comparisons.tensors(outputs))
+        return serving.output_names(self.candidate, outputs, count) or [str(place) for place in range(count)]
 
     def _both(self, inputs: Any) -> Any:
         """Call both models, and return every comparison and how the models' own outputs agree."""

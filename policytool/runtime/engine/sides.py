@@ -7,8 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from .. import rebuilding, serving
-from ..library import Library, Refused, takes
-from ..sentences import sentence
+from ..library import Library, takes
 
 if TYPE_CHECKING:
     from typing import Any, Mapping
@@ -61,17 +60,8 @@ class Sides:
         side = self.job[name]
         library = self.library(side["family"])
         ways = {"saved": self._saved, "config": self._built, "rebuilt": self._rebuilt}
-        try:
-            with library.under(side["policy"]), library.scope():
-                return library, ways[side["how"]](library, side)
-        except Refused:
-            raise
-        except Exception as error:  # whatever the library raises is its refusal
-            text = "{} {} cannot load the {}: {}"
-            message = text.format(library.versions["library"], library.versions["keras"], name, sentence(error))
-            if self.job["registered"] and not library.custom:
-                message += "; it holds classes of its own ({}), which --custom-objects MODULE names".format(", ".join(self.job["registered"]))
-            raise Refused("not-loadable", message) from error
+        with library.loading("the " + name, self.job["registered"]), library.under(side["policy"]), library.scope():
+            return library, ways[side["how"]](library, side)
 
     def _saved(self, library: Library, side: Mapping[str, Any]) -> Any:
         return library.load(side["path"], compiled=False, trust=self.job["trust"])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .. import serving
 from ..library import Refused
 from ..sentences import sentence
 from . import losses, scaling
@@ -45,16 +46,7 @@ def gradients(  # noqa: PLR0917  # two models, what goes in, what is asked, and 
     if shapes[0] != shapes[1]:
         raise Refused("no-gradients", "the models that are compared have not the same trainable variables")
     rule = scaling.dynamic(library.family, wanted["recorded"])
-    found: dict[str, Any] = {
-        "fields": list(FIELDS),
-        "recorded": wanted["recorded"],
-        "outputs": [],
-        "quiet": [],
-        "own": _own(library, candidate),
-        "random": [],
-        "unconnected": [],
-    }
-    found.update(reference_loss=None, variables=[], trials=[], dynamic={**rule, "scale": None, "skipped": 0}, search={"lowest": None, "highest": None})
+    found = {**_nothing(wanted["recorded"], rule), "own": _own(library, candidate)}
     if not shapes[0]:
         return found
     with contextlib.ExitStack() as stack:
@@ -69,6 +61,13 @@ def gradients(  # noqa: PLR0917  # two models, what goes in, what is asked, and 
             raise Refused("no-gradients", text.format(candidate.name, sentence(error))) from error
     found.update(trials.told())
     return found
+
+
+def _nothing(recorded: Any, rule: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is told of a model that has nothing to train."""
+    lists: dict[str, Any] = {name: [] for name in ("outputs", "quiet", "random", "unconnected", "variables", "trials")}
+    search = {"lowest": None, "highest": None}
+    return {"fields": list(FIELDS), "recorded": recorded, **lists, "reference_loss": None, "dynamic": {**rule, "scale": None, "skipped": 0}, "search": search}
 
 
 def _own(library: Library, model: Any) -> list[str]:
@@ -193,8 +192,7 @@ def _scaled(trials: _Trials, recorded: Any, rule: dict[str, Any]) -> dict[str, A
 def _parts(library: Library, model: Any, outputs: Any, wanted: Mapping[str, Any]) -> list[Any]:
     """Return the losses of the model's outputs."""
     flat = library.tf.nest.flatten(outputs)
-    named = sorted(outputs) if isinstance(outputs, dict) else list(getattr(model, "output_names", None) or [])
-    names = [str(name) for name in named] if len(named) == len(flat) else ["output_{}".format(place + 1) for place in range(len(flat))]
+    names = serving.output_names(model, outputs, len(flat)) or ["output_{}".format(place + 1) for place in range(len(flat))]
     found = losses.parts(library, names, flat, wanted)
     if all(part.loss is None for part in found):
         raise Refused("no-gradients", "no output of {} has a loss: {}".format(model.name, found[0].why or "the recorded one leaves all of them out"))

@@ -13,6 +13,7 @@ import contextlib
 import inspect
 from typing import TYPE_CHECKING
 
+from ..engine.drawing import draws
 from ..library import KERAS2, paths
 from . import losses
 from .reductions import flow
@@ -136,4 +137,4 @@ def _drawing(graph: Any) -> list[str]:
         called = [value.func.name for value in node.attr.values() if value.HasField("func")]
         called += [one.name for value in node.attr.values() for one in value.list.func]
         pending += [inner for name in called if name in bodies for inner in bodies[name].node_def]
-    return sorted(kind for kind in kinds if "Random" in kind or kind == "Multinomial")
+    return sorted(filter(draws, kinds))
