@@ -11,6 +11,7 @@ from enum import Enum, StrEnum, auto
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from policytool.content import Content
     from policytool.jsontext import Json
     from policytool.model import Address, Verdict
 
@@ -128,6 +129,43 @@ class Refusal:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Change:
+    """One thing that a conversion writes otherwise than the source has it."""
+
+    code: str
+    """Stable and machine-readable, such as ``key-dropped``."""
+
+    text: str
+    """What became of what, as a sentence part: ``batch_shape becomes batch_input_shape``."""
+
+    path: str | None = None
+    """The layer; None where it is the model or the file as a whole."""
+
+
+class Proof(StrEnum):
+    """How sure it is that a converted layer computes what it did."""
+
+    PROVEN = "proven"
+    """Layers of its class and arguments were converted, run in both libraries, and gave the same."""
+
+    BEST_EFFORT = "best-effort"
+    """Nothing known speaks against it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Conversion:
+    """How a model is written for a loader that does not take it as it is."""
+
+    target: str
+    """The loader, such as ``keras3.15``."""
+
+    content: Content
+    changes: tuple[Change, ...] = ()
+    proofs: tuple[tuple[str, Proof], ...] = ()
+    """By class name, how sure its conversion is."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
     """Everything that a migration does to one file."""
 
@@ -152,10 +190,13 @@ class Plan:
     refusals: tuple[Refusal, ...] = ()
     loaders_before: tuple[Verdict, ...] = ()
     loaders_after: tuple[Verdict, ...] = ()
+    conversion: Conversion | None = None
+    """The file that is written anew for a target; None where the source's own file is edited."""
+
     retrace: bool = False
     """Whether the model is built and traced anew, which changes a SavedModel's graph whatever becomes of its metadata."""
 
     @property
     def is_empty(self) -> bool:
         """Whether the file needs nothing."""
-        return not (self.edits or self.casts or self.state is not None or self.refusals or self.retrace)
+        return not (self.edits or self.casts or self.state is not None or self.refusals or self.retrace or self.conversion is not None)

@@ -39,7 +39,7 @@ LEVELS: Final = (
     # L1 values: a policy; a file as named JSON parts
     {"policy", "policymap", "document"},
     # L2 the layer tree as a value; what is to change in it, how it differs from another, what was measured of it, and JSON and YAML text that changes
-    {"model", "plan", "comparison", "finding", "measurement", "jsonedit", "yamledit"},
+    {"model", "content", "plan", "comparison", "finding", "measurement", "jsonedit", "yamledit"},
     # L3 files and spellings to values
     {
         *("formats", "generations", "features", "provenance", "tree", "training", "loaders", "opaque"),
@@ -48,7 +48,7 @@ LEVELS: Final = (
     # L4 from a path to a model, and to its stored values
     {"recognition", "resolving", "traced", "reading", "discovery", "values"},
     # L5 from a model to a plan, from a plan to a file; from two models to what differs; what runs when TensorFlow loads one; what it did, held against the plan
-    {"planning", "rules", "writers", "comparing", "executable", "retracing", "verification", "remedies", "selecting", "checking"},
+    {"planning", "conversion", "building", "rules", "writers", "comparing", "executable", "retracing", "verification", "remedies", "selecting", "checking"},
     # L6 what each command does
     {"operations"},
     # L7 values to text
@@ -59,7 +59,7 @@ LEVELS: Final = (
 """Package or module to level; within a level modules may import each other, as long as they make no circle."""
 
 HOMES: Final = {
-    "h5py": {"formats._hdf5", "writers._hdf5", "values", "runtime"},
+    "h5py": {"formats._hdf5", "writers._hdf5", "building", "values", "runtime"},
     "ml_dtypes": {"casting"},
     "google": {"protobuf_messages"},
     "google_crc32c": {"checkpoints._crc32c"},

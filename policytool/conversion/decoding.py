@@ -1,0 +1,166 @@
+"""From a file's config to a model that belongs to no generation: :mod:`policytool.conversion.architecture`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from policytool import classes, generations
+from policytool.conversion import keras2_graph, keras3_graph
+from policytool.conversion.architecture import Kind, Network, Role, Thing, Unit
+from policytool.errors import SpellingError
+from policytool.naming import snake_case
+from policytool.tree import INPUT_CLASS, LAYERS, MODEL_CLASSES, path_of
+from policytool.tree._site import split_class
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from policytool.conversion.architecture import Value
+    from policytool.jsontext import Json
+    from policytool.planning.subject import Subject
+
+_KINDS: Final = {"_initializer": Kind.INITIALIZER, "_regularizer": Kind.REGULARIZER, "_constraint": Kind.CONSTRAINT}
+_GRAPH_KEYS: Final = frozenset({LAYERS, "input_layers", "output_layers"})
+_SLOTS: Final = {"layer": "forward_layer", "backward_layer": "backward_layer"}
+"""What the tree calls a Bidirectional's layers that its config has under these keys."""
+
+_LAYER_KEYS: Final = frozenset({"layer", "backward_layer", "cell", "cells", LAYERS})
+_FUNCTION: Final = "function"
+
+
+def decode(subject: Subject) -> Unit:
+    """
+    Return the model of a file.
+
+    :raises SpellingError: for a graph that no release writes.
+    """
+    config = subject.document.config
+    if not isinstance(config, dict):
+        raise SpellingError("the file's config is no serialised model")
+    return _Reader(subject).unit(config, parent=None, attribute=LAYERS)
+
+
+@dataclass
+class _Reader:
+    """One reading of one file."""
+
+    subject: Subject
+    used: set[int] = field(default_factory=set)
+
+    def unit(self, value: dict[str, Json], *, parent: int | None, attribute: str) -> Unit:
+        """Return the layer, model or op that ``value`` serialises; ``parent`` is the site that holds it as ``attribute``."""
+        class_name, registered = split_class(str(value["class_name"]), value.get("registered_name"))
+        module = value.get("module")
+        raw = value.get("config")
+        config: dict[str, Json] = {LAYERS: raw} if isinstance(raw, list) else dict(raw) if isinstance(raw, dict) else {}
+        name = str(value.get("name") or config.get("name") or snake_case(class_name))
+        site = self._site(parent, attribute, name)
+        operation = classes.is_operation(value)
+        is_model = not operation and LAYERS in config and (class_name in MODEL_CLASSES or parent is None)
+        build = value.get("build_config")
+        return Unit(
+            class_name=class_name,
+            name=name,
+            config=self._config(config, site, class_name, is_model=is_model, operation=operation),
+            role=Role.OPERATION if operation else Role.MODEL if is_model else Role.LAYER,
+            package=_package(class_name, registered, module, is_model=is_model, operation=operation),
+            module=module if isinstance(module, str) else None,
+            path=self.subject.layers[site].path if site is not None else path_of((name,)),
+            site=site,
+            network=self._network(config, site) if is_model else None,
+            build={key: self._value(key, item, site, key) for key, item in build.items()} if isinstance(build, dict) else None,
+        )
+
+    def _site(self, parent: int | None, attribute: str, name: str) -> int | None:
+        """Return the site of a layer that stands below another; None for what is no layer of the tree."""
+        if parent is None:
+            return 0
+        sites = self.subject.sites
+        below = [child for child in self.subject.children[parent] if (sites[child].given_name or sites[child].name) == name]
+        fitting = [child for child in below if sites[child].attribute == attribute]
+        fresh = [child for child in fitting or below if child not in self.used]
+        found = next(iter(fresh or fitting or below), None)
+        if found is None:  # a shared layer stands at its first place
+            names = (*sites[parent].names, name)
+            found = next((index for index, site in enumerate(sites) if names in site.also_at), None)
+        if found is not None:
+            self.used.add(found)
+        return found
+
+    def _config(self, config: Mapping[str, Json], site: int | None, class_name: str, *, is_model: bool, operation: bool) -> dict[str, Value]:
+        left_out = {"name", *(_GRAPH_KEYS if is_model else ())}
+        found: dict[str, Value] = {}
+        for key, value in config.items():
+            if key in left_out:
+                continue
+            if key == "dtype":
+                found[key] = self._value(key, value, site, key) if operation or class_name == INPUT_CLASS else self._policy(value)
+            else:
+                attribute = _SLOTS.get(key, key) if class_name == "Bidirectional" else key
+                found[key] = self._value(key, value, site, attribute)
+        return found
+
+    def _policy(self, value: Json) -> Value:
+        if value is None:
+            return None
+        try:
+            return generations.parse(value, self.subject.generation)
+        except SpellingError:
+            return self._value("dtype", value, None, "dtype")
+
+    def _value(self, key: str, value: Json, site: int | None, attribute: str) -> Value:
+        if isinstance(value, list):
+            return [self._value(key, item, site, attribute) for item in value]
+        if not isinstance(value, dict):
+            return value
+        if not isinstance(value.get("class_name"), str) or "config" not in value:
+            return {inner: self._value(inner, item, site, inner) for inner, item in value.items()}
+        if _is_layer(key, value):
+            return self.unit(value, parent=site, attribute=attribute)
+        return self._thing(key, value, site)
+
+    def _thing(self, key: str, value: dict[str, Json], site: int | None) -> Thing:
+        class_name, registered = split_class(str(value["class_name"]), value.get("registered_name"))
+        module, config = value.get("module"), value["config"]
+        kind = Kind.FUNCTION if class_name == _FUNCTION else next((kind for end, kind in _KINDS.items() if key.endswith(end)), Kind.OTHER)
+        inner: Mapping[str, Value] | str | None
+        if isinstance(config, dict):
+            inner = {name: self._value(name, item, site, name) for name, item in config.items()}
+        else:
+            inner = config if isinstance(config, str) else None
+        package = registered if kind is not Kind.FUNCTION and registered is not None and registered != class_name else None
+        return Thing(kind=kind, class_name=class_name, config=inner, package=package, module=module if isinstance(module, str) else None)
+
+    def _network(self, config: dict[str, Json], site: int | None) -> Network:
+        entries = [entry for entry in _listed(config.get(LAYERS)) if isinstance(entry, dict) and isinstance(entry.get("class_name"), str)]
+        units = tuple(self.unit(entry, parent=site, attribute=LAYERS) for entry in entries)
+        if "output_layers" not in config:
+            return Network(units=units)
+        nodes = [_listed(entry.get("inbound_nodes")) for entry in entries]
+        keras3 = any(isinstance(node, dict) and "args" in node for found in nodes for node in found)
+        decoded = keras3_graph.decode if keras3 or (self.subject.is_keras3 and not any(nodes)) else keras2_graph.decode
+        return decoded(units, nodes, config.get("input_layers"), config.get("output_layers"))
+
+
+def _listed(value: Json) -> list[Json]:
+    return value if isinstance(value, list) else []
+
+
+def _is_layer(key: str, value: dict[str, Json]) -> bool:
+    config = value["config"]
+    if key in _LAYER_KEYS:
+        return True
+    return (isinstance(config, dict) and "name" in config and "trainable" in config) or (value["class_name"] in MODEL_CLASSES)
+
+
+def _package(class_name: str, registered: str | None, module: Json, *, is_model: bool, operation: bool) -> str | None:
+    """Return what someone else's class was registered under; None for Keras' own."""
+    if operation or (is_model and class_name in MODEL_CLASSES):
+        return None
+    if registered is not None and ">" in registered and not registered.startswith("Keras>"):
+        return registered.rpartition(">")[0]
+    own = class_name in classes.builtin_classes()
+    if own and (not isinstance(module, str) or module.split(".", 1)[0] in {"keras", "tf_keras", "tensorflow"}):
+        return None
+    return None if own and registered is None else registered or "Custom"

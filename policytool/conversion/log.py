@@ -1,0 +1,45 @@
+"""What a conversion gathers on its way: what it changed, why it cannot be done, what is to be known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from policytool.plan import Change, Note, Refusal, Severity
+
+if TYPE_CHECKING:
+    from policytool.conversion.architecture import Unit
+    from policytool.jsontext import Json
+
+
+@dataclass
+class Log:
+    """Filled while a model is converted; what is said twice is kept once."""
+
+    changes: dict[Change, None] = field(default_factory=dict)
+    refusals: dict[Refusal, None] = field(default_factory=dict)
+    notes: dict[Note, None] = field(default_factory=dict)
+
+    def change(self, what: str, unit: Unit | None, text: str) -> None:
+        """Tell of something that is written otherwise; ``what`` is stable and machine-readable, such as ``key-dropped``."""
+        self.changes[Change(code=what, path=unit.path if unit is not None else None, text=text)] = None
+
+    def refuse(self, code: str, unit: Unit | None, message: str) -> None:
+        """Tell why the file cannot be converted: the layer, the key, and what to do."""
+        self.refusals[Refusal(code=code, path=unit.path if unit is not None else None, message=message)] = None
+
+    def warn(self, code: str, unit: Unit | None, message: str) -> None:
+        """Tell of something that is lost or may matter."""
+        self.notes[Note(severity=Severity.WARNING, code=code, path=unit.path if unit is not None else None, message=message)] = None
+
+    def note(self, code: str, unit: Unit | None, message: str) -> None:
+        """Tell of something to know."""
+        self.notes[Note(severity=Severity.NOTE, code=code, path=unit.path if unit is not None else None, message=message)] = None
+
+
+def shown(value: Json) -> str:
+    """Return a JSON value for a sentence, shortened where it is long."""
+    import json
+
+    text = json.dumps(value, sort_keys=True)
+    return text if len(text) <= 60 else f"{text[:57]}..."  # noqa: PLR2004  # a width for sentences

@@ -1,0 +1,50 @@
+"""What a model is converted to: a release that is to load it, and the container it is put in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from policytool.generations import GENERATIONS, Generation
+from policytool.loaders import LOADERS
+from policytool.reading import KERAS2, KERAS3
+
+_BARE_SINCE = "tf2.5"
+"""The first loader that reads a mixed policy as a bare name."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Target:
+    """A release, by its name in :data:`policytool.loaders.LOADERS`, and a container."""
+
+    loader: str
+    container: str
+    """``h5``, ``keras`` or ``json``."""
+
+    @property
+    def family(self) -> str:
+        """:data:`~policytool.reading.KERAS2` or :data:`~policytool.reading.KERAS3`."""
+        return KERAS3 if self.loader.startswith(KERAS3) else KERAS2
+
+    @property
+    def is_keras3(self) -> bool:
+        """Whether the release is one of Keras 3."""
+        return self.family == KERAS3
+
+    def since(self, loader: str) -> bool:
+        """Return whether the release is this one or a later one, in the order of :data:`policytool.loaders.LOADERS`."""
+        return LOADERS.index(self.loader) >= LOADERS.index(loader)
+
+    @property
+    def generation(self) -> Generation:
+        """The generation that the release belongs to."""
+        return next(generation for generation in GENERATIONS if any(release.id == self.loader for release in generation.releases))
+
+    @property
+    def reads_bare_names(self) -> bool:
+        """Whether the release reads a mixed policy as a bare name, the canonical spelling."""
+        return self.since(_BARE_SINCE)
+
+    @property
+    def says_modules(self) -> bool:
+        """Whether serialised objects say their ``module`` and ``registered_name``: in archives of every release, and in all that TF 2.13 and later write."""
+        return self.container == "keras" or self.since("tf2.15")
