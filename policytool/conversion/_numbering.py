@@ -1,9 +1,9 @@
 """
-How calls of a layer are numbered in a functional model's config.
+How calls of a layer are numbered in a functional model's config. Here every layer's first call has number 0, that of a nested model too.
 
-The first call of a layer has number 0. Of a nested model it has number 1: building a functional model makes a node of its own, which the config does not
-hold. Keras 2 counts Sequential models with an input layer among them (``_should_skip_first_node`` in keras/engine/functional.py), Keras 3 functional
-models alone (``get_config`` in keras/src/models/functional.py). Here every first call has number 0.
+In Keras 2 the first call of a nested model that has a graph has number 1: building the graph makes a node of its own, which the config does not hold
+(``_should_skip_first_node`` in keras/engine/functional.py). Keras 3 counts so in ``output_layers`` alone, and functional models alone; Keras 3.0 writes
+that too and reads it wrongly (``get_config`` and ``functional_from_config`` in keras/src/models/functional.py; measured with 3.0, 3.3, 3.6 and 3.15).
 """
 
 from __future__ import annotations
@@ -12,43 +12,61 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from policytool.conversion.architecture import Reference, Role, references, rewired
+from policytool.conversion.architecture import Reference, Role, references, replaced, rewired
 from policytool.tree import INPUT_CLASS
 
 if TYPE_CHECKING:
     from policytool.conversion.architecture import Network, Unit
 
+_SHAPE = "batch_input_shape"
 
-def from_zero(network: Network) -> Network:
-    """Return a network whose references count each layer's calls from 0."""
+
+def from_keras2(network: Network) -> Network:
+    """Return a network of Keras 2, or 1, whose references count each layer's calls from 0."""
     used: dict[str, set[int]] = defaultdict(set)
-    for unit in network.units:
-        for call in unit.calls:
-            for argument in (*call.args, *call.kwargs.values()):
-                for reference in references(argument):
-                    used[reference.layer].add(reference.call)
-    for reference in references(network.outputs):
-        used[reference.layer].add(reference.call)
-    calls = {unit.name: (len(unit.calls), unit) for unit in network.units}
-    first = {name: _first(numbers, *calls[name]) for name, numbers in used.items() if name in calls}
-
-    def renumbered(reference: Reference) -> Reference:
-        return replace(reference, call=max(reference.call - first.get(reference.layer, 0), 0))
-
-    return rewired(network, renumbered)
+    every = (argument for unit in network.units for call in unit.calls for argument in (*call.args, *call.kwargs.values()))
+    for argument in (*every, network.outputs):
+        for reference in references(argument):
+            used[reference.layer].add(reference.call)
+    first = {unit.name: _first(used[unit.name], unit) for unit in network.units if unit.name in used}
+    return rewired(network, lambda reference: _less(reference, first.get(reference.layer, 0)))
 
 
-def first_call(unit: Unit, *, keras3: bool) -> int:
-    """Return the number that a library gives to a unit's first call in a config that it writes or reads."""
-    if unit.role is not Role.MODEL or unit.network is None:
-        return 0
-    if not unit.network.is_chain:
-        return 1
-    starts_with_input = bool(unit.network.units) and unit.network.units[0].class_name == INPUT_CLASS
-    return 1 if starts_with_input and not keras3 else 0
+def from_keras3(network: Network) -> Network:
+    """Return a network of Keras 3 whose outputs count each layer's calls from 0."""
+    first = {unit.name: int(_is_functional(unit)) for unit in network.units}
+    return replace(network, outputs=replaced(network.outputs, lambda reference: _less(reference, first.get(reference.layer, 0))))
 
 
-def _first(numbers: set[int], calls: int, unit: Unit) -> int:
+def first_calls_keras2(network: Network) -> dict[str, int]:
+    """Return the number that Keras 2 gives to each unit's first call."""
+    return {unit.name: int(_has_graph(unit)) for unit in network.units}
+
+
+def first_outputs_keras3(network: Network) -> dict[str, int]:
+    """Return the number that Keras 3.3 and later give to each unit's first call in ``output_layers``."""
+    return {unit.name: int(_is_functional(unit)) for unit in network.units}
+
+
+def _less(reference: Reference, first: int) -> Reference:
+    return replace(reference, call=max(reference.call - first, 0))
+
+
+def _first(numbers: set[int], unit: Unit) -> int:
     if unit.role is not Role.MODEL or 0 in numbers:
         return 0
-    return 1 if max(numbers) >= calls else first_call(unit, keras3=unit.network is not None and not unit.network.is_chain)
+    return 1 if max(numbers) >= len(unit.calls) else int(_has_graph(unit))
+
+
+def _is_functional(unit: Unit) -> bool:
+    return unit.role is Role.MODEL and unit.network is not None and not unit.network.is_chain
+
+
+def _has_graph(unit: Unit) -> bool:
+    """Return whether a nested model has a graph before it is called: a functional one, or a Sequential that knows its input's shape."""
+    if unit.role is not Role.MODEL or unit.network is None:
+        return False
+    if not unit.network.is_chain:
+        return True
+    first = next(iter(unit.network.units), None)
+    return first is not None and (first.class_name == INPUT_CLASS or first.config.get(_SHAPE) is not None or _has_graph(first))

@@ -147,12 +147,15 @@ class Unit:
 
     name: str
     config: Mapping[str, Value]
-    """Without ``name``, and of models without what :attr:`network` says; ``dtype`` is a :class:`~policytool.policy.Policy` or a
+    """Without ``name`` (unless it is another than the graph's), and of models without what :attr:`network` says; ``dtype`` is a :class:`~policytool.policy.Policy` or a
     :class:`~policytool.policymap.PolicyMap` where it spells a policy, and a bare string for an input layer's tensor dtype."""
 
     role: Role = Role.LAYER
+    custom: bool = False
+    """Whether the class is not Keras' own."""
+
     package: str | None = None
-    """Of someone else's class, what it was registered under (``package>Class``); None for Keras' own."""
+    """Of someone else's class, what it was registered under (``package>Class``); None where it was not, or the file does not say."""
 
     module: str | None = None
     """As the file says it; None where it says none."""
@@ -173,11 +176,6 @@ class Unit:
 
     given: Mapping[str, Value] = field(default_factory=lambda: MappingProxyType({}))
     """By a variable's name, the values of a variable that the source has none of: nested lists of numbers."""
-
-    @property
-    def is_custom(self) -> bool:
-        """Whether the class is not Keras' own."""
-        return self.package is not None
 
     def with_config(self, **changes: Value) -> Unit:
         """Return the unit with keys of its config set."""

@@ -34,7 +34,7 @@ def judged(root: Unit, target: Target, log: Log) -> Unit:
 
     def change(unit: Unit) -> Unit:
         config = {key: _value(unit, value, target, log) for key, value in unit.config.items()}
-        if unit.role is not Role.LAYER or unit.is_custom or not accepted.is_known(_LAYERS, unit.class_name):
+        if unit.role is not Role.LAYER or unit.custom or not accepted.is_known(_LAYERS, unit.class_name):
             return replace(unit, config=config)
         return replace(unit, config=_Judge(target, log).taken(unit, _LAYERS, unit.class_name, config))
 

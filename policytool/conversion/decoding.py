@@ -27,6 +27,8 @@ _SLOTS: Final = {"layer": "forward_layer", "backward_layer": "backward_layer"}
 
 _LAYER_KEYS: Final = frozenset({"layer", "backward_layer", "cell", "cells", LAYERS})
 _FUNCTION: Final = "function"
+_OWN: Final = frozenset({"keras", "tf_keras", "tensorflow"})
+"""The first part of the modules that Keras' own classes say."""
 
 
 def decode(subject: Subject) -> Unit:
@@ -62,9 +64,10 @@ class _Reader:
         return Unit(
             class_name=class_name,
             name=name,
-            config=self._config(config, site, class_name, is_model=is_model, operation=operation),
+            config=self._config(config, site, (class_name, name), is_model=is_model, operation=operation),
             role=Role.OPERATION if operation else Role.MODEL if is_model else Role.LAYER,
-            package=_package(class_name, registered, module, is_model=is_model, operation=operation),
+            custom=not operation and _is_custom(class_name, registered, module),
+            package=_package(registered),
             module=module if isinstance(module, str) else None,
             path=self.subject.layers[site].path if site is not None else path_of((name,)),
             site=site,
@@ -88,11 +91,12 @@ class _Reader:
             self.used.add(found)
         return found
 
-    def _config(self, config: Mapping[str, Json], site: int | None, class_name: str, *, is_model: bool, operation: bool) -> dict[str, Value]:
-        left_out = {"name", *(_GRAPH_KEYS if is_model else ())}
+    def _config(self, config: Mapping[str, Json], site: int | None, called: tuple[str, str], *, is_model: bool, operation: bool) -> dict[str, Value]:
+        class_name, name = called
+        left_out = _GRAPH_KEYS if is_model else frozenset()
         found: dict[str, Value] = {}
         for key, value in config.items():
-            if key in left_out:
+            if key in left_out or (key == "name" and value == name):
                 continue
             if key == "dtype":
                 found[key] = self._value(key, value, site, key) if operation or class_name == INPUT_CLASS else self._policy(value)
@@ -154,13 +158,13 @@ def _is_layer(key: str, value: dict[str, Json]) -> bool:
     return (isinstance(config, dict) and "name" in config and "trainable" in config) or (value["class_name"] in MODEL_CLASSES)
 
 
-def _package(class_name: str, registered: str | None, module: Json, *, is_model: bool, operation: bool) -> str | None:
-    """Return what someone else's class was registered under; None for Keras' own."""
-    if operation or (is_model and class_name in MODEL_CLASSES):
-        return None
+def _is_custom(class_name: str, registered: str | None, module: Json) -> bool:
+    """Return whether a class is someone else's."""
     if registered is not None and ">" in registered and not registered.startswith("Keras>"):
-        return registered.rpartition(">")[0]
-    own = class_name in classes.builtin_classes()
-    if own and (not isinstance(module, str) or module.split(".", 1)[0] in {"keras", "tf_keras", "tensorflow"}):
-        return None
-    return None if own and registered is None else registered or "Custom"
+        return True
+    own = class_name in classes.builtin_classes() or class_name in MODEL_CLASSES or class_name in keras2_graph.OP_LAYERS
+    return not own or (isinstance(module, str) and module.split(".", 1)[0] not in _OWN)
+
+
+def _package(registered: str | None) -> str | None:
+    return registered.rpartition(">")[0] if registered is not None and ">" in registered else None

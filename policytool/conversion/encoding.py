@@ -35,7 +35,7 @@ _MODEL_BEFORE: Final = "tf2.3"
 
 def encode(root: Unit, target: Target, log: Log) -> Json:
     """Return the serialised model, as the target's container has it; what the target has no words for goes to the log as a refusal."""
-    return _Writer(target, log).unit(root, network=None)
+    return _Writer(target, log).unit(root, network=None, member=True)
 
 
 class _Writer:
@@ -45,15 +45,20 @@ class _Writer:
         self._target = target
         self._log = log
 
-    def unit(self, unit: Unit, *, network: Network | None) -> dict[str, Json]:
-        """Return a unit as it stands in a config; ``network`` is the functional model that it is a member of, if it is."""
+    def unit(self, unit: Unit, *, network: Network | None, member: bool = False) -> dict[str, Json]:
+        """
+        Return a unit as it stands in a config.
+
+        :param network: the model that it is a layer of; None for the model itself, and for what stands in another layer's config
+        :param member: whether it is a model's layer or the model itself, which says no module but in archives
+        """
         class_name = self._class_name(unit)
         config: dict[str, Json] = {"name": unit.name}
         for key, value in unit.config.items():
             config[key] = self._value(unit, value) if key != "dtype" else self._dtype(unit, value)
         if unit.network is not None:
-            config |= self._network(unit.network)
-        entry = self._entry(unit, class_name, config)
+            config |= self._network(unit.network, member=member)
+        entry = self._entry(unit, class_name, config, member=member)
         if unit.build is not None and self._target.container == "keras" and unit.role is not Role.OPERATION:
             entry["build_config"] = self._value(unit, dict(unit.build))
         if network is not None and not network.is_chain:
@@ -73,14 +78,16 @@ class _Writer:
             return _FUNCTIONAL if self._target.since(_MODEL_BEFORE) else "Model"
         return unit.class_name
 
-    def _entry(self, unit: Unit, class_name: str, config: dict[str, Json]) -> dict[str, Json]:
-        if unit.is_custom:
-            if self._target.says_modules:
-                return {"module": None, "class_name": class_name, "config": config, "registered_name": f"{unit.package}>{class_name}"}
-            return {"class_name": f"{unit.package}>{class_name}", "config": config}
+    def _entry(self, unit: Unit, class_name: str, config: dict[str, Json], *, member: bool) -> dict[str, Json]:
+        modules = self._target.container == "keras" or (self._target.says_modules and not member)
         if unit.role is Role.OPERATION:
             return {"module": unit.module, "class_name": class_name, "config": config, "registered_name": class_name}
-        if not self._target.says_modules:
+        if unit.custom:
+            name = f"{unit.package}>{class_name}" if unit.package is not None else class_name
+            if not modules:
+                return {"class_name": name, "config": config}
+            return {"module": unit.module, "class_name": class_name, "config": config, "registered_name": name}
+        if not modules:
             return {"class_name": class_name, "config": config}
         file_name = next((name for name, public in PUBLIC_NAMES.items() if public == class_name), class_name) if self._target.is_keras3 else class_name
         return {"module": self._module(unit, class_name), "class_name": file_name, "config": config, "registered_name": self._registered(class_name)}
@@ -94,15 +101,15 @@ class _Writer:
     def _registered(class_name: str) -> str | None:
         return class_name if class_name == _FUNCTIONAL else None
 
-    def _network(self, network: Network) -> dict[str, Json]:
-        layers: list[Json] = [self.unit(unit, network=network) for unit in network.units]
+    def _network(self, network: Network, *, member: bool) -> dict[str, Json]:
+        layers: list[Json] = [self.unit(unit, network=network, member=member) for unit in network.units]
         if network.is_chain:
             return {LAYERS: layers}
         return {LAYERS: layers, "input_layers": self._ends(network, network.inputs), "output_layers": self._ends(network, network.outputs)}
 
     def _nodes(self, unit: Unit, network: Network) -> list[Json]:
         if self._target.is_keras3:
-            return keras3_graph.nodes(unit, network)
+            return keras3_graph.nodes(unit)
         try:
             return keras2_graph.nodes(unit, network)
         except keras2_graph.UnwritableCallError as error:
@@ -111,7 +118,7 @@ class _Writer:
 
     def _ends(self, network: Network, argument: Argument) -> Json:
         if self._target.is_keras3:
-            return keras3_graph.ends(network, argument, flat=self._target.since("keras3.6"))
+            return keras3_graph.ends(network, argument, flat=self._target.since("keras3.6"), counted=self._target.since("keras3.3"))
         return keras2_graph.ends(network, argument)
 
     def _dtype(self, unit: Unit, value: Value) -> Json:

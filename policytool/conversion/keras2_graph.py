@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.conversion._numbering import first_call, from_zero
+from policytool.conversion._numbering import first_calls_keras2, from_keras2
 from policytool.conversion.architecture import Call, Constant, Dtype, Network, Reference, Slice, Unit
 
 if TYPE_CHECKING:
@@ -24,6 +24,9 @@ CONSTANT: Final = "_CONSTANT_VALUE"
 KEEPS_STRUCTURE: Final = frozenset({"TFOpLambda", "SlicingOpLambda", "ClassMethod", "InstanceMethod", "InstanceProperty"})
 """Layers of ops, whose single tensor stands in no list (``_preserve_input_structure_in_config``)."""
 
+OP_LAYERS: Final = KEEPS_STRUCTURE | {"TensorFlowOpLayer"}
+"""Keras' own layers around single ops, which no release exports under ``keras.layers``."""
+
 _TENSOR: Final = 3
 _FIRST: Final = 4
 
@@ -32,7 +35,7 @@ def decode(units: Sequence[Unit], nodes: Sequence[Sequence[Json]], inputs: Json,
     """Return the network of units, whose calls ``nodes`` has in the same order."""
     names = frozenset(unit.name for unit in units)
     called = tuple(replace(unit, calls=tuple(_call(node, names) for node in found)) for unit, found in zip(units, nodes, strict=True))
-    return from_zero(Network(units=called, inputs=_alone(_ends(inputs, names)), outputs=_alone(_ends(outputs, names))))
+    return from_keras2(Network(units=called, inputs=_alone(_ends(inputs, names)), outputs=_alone(_ends(outputs, names))))
 
 
 def _alone(ends: Argument) -> Argument:
@@ -100,7 +103,7 @@ def nodes(unit: Unit, network: Network) -> list[Json]:
 
     :raises UnwritableCallError: for positional arguments behind the first, and for values that are no JSON.
     """
-    offsets = _offsets(network)
+    offsets = first_calls_keras2(network)
     found: list[Json] = []
     for call in unit.calls:
         if len(call.args) != 1:
@@ -110,10 +113,6 @@ def nodes(unit: Unit, network: Network) -> list[Json]:
         alone = isinstance(call.args[0], Reference | Constant)
         found.append([first] if alone and unit.class_name not in KEEPS_STRUCTURE else first)
     return found
-
-
-def _offsets(network: Network) -> dict[str, int]:
-    return {unit.name: first_call(unit, keras3=False) for unit in network.units}
 
 
 def _written_first(argument: Argument, kwargs: dict[str, Json], offsets: Mapping[str, int]) -> Json:
@@ -144,7 +143,7 @@ def _written(argument: Argument, offsets: Mapping[str, int]) -> Json:
 
 def ends(network: Network, argument: Argument) -> Json:
     """Return a model's inputs or outputs as ``input_layers`` and ``output_layers``; one tensor stands in a list, which every release reads."""
-    written = _ends_written(argument, _offsets(network))
+    written = _ends_written(argument, first_calls_keras2(network))
     return [written] if isinstance(argument, Reference) else written
 
 

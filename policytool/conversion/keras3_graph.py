@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.conversion._numbering import first_call, from_zero
+from policytool.conversion._numbering import first_outputs_keras3, from_keras3
 from policytool.conversion.architecture import Call, Constant, Dtype, Network, Reference, Slice, Unit
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _HISTORY: Final = 3
 def decode(units: Sequence[Unit], nodes: Sequence[Sequence[Json]], inputs: Json, outputs: Json) -> Network:
     """Return the network of units, whose calls ``nodes`` has in the same order."""
     called = tuple(replace(unit, calls=tuple(_call(node) for node in found)) for unit, found in zip(units, nodes, strict=True))
-    return from_zero(Network(units=called, inputs=_ends(inputs), outputs=_ends(outputs)))
+    return from_keras3(Network(units=called, inputs=_ends(inputs), outputs=_ends(outputs)))
 
 
 def _call(node: Json) -> Call:
@@ -79,47 +79,41 @@ def _ends(value: Json) -> Argument:
     return value
 
 
-def nodes(unit: Unit, network: Network) -> list[Json]:
+def nodes(unit: Unit) -> list[Json]:
     """Return the calls of a unit as ``inbound_nodes``."""
-    offsets = {each.name: first_call(each, keras3=True) for each in network.units}
-    return [
-        {
-            "args": [_written(item, offsets) for item in call.args],
-            "kwargs": {key: _written(item, offsets) for key, item in call.kwargs.items()},
-        }
-        for call in unit.calls
-    ]
+    return [{"args": [_written(item) for item in call.args], "kwargs": {key: _written(item) for key, item in call.kwargs.items()}} for call in unit.calls]
 
 
-def _written(argument: Argument, offsets: Mapping[str, int]) -> Json:
+def _written(argument: Argument) -> Json:
     if isinstance(argument, Reference):
-        history: list[Json] = [argument.layer, argument.call + offsets.get(argument.layer, 0), argument.output]
+        history: list[Json] = [argument.layer, argument.call, argument.output]
         return {"class_name": _TENSOR, "config": {"shape": [None], "dtype": "float32", "keras_history": history}}
     if isinstance(argument, list):
-        return [_written(item, offsets) for item in argument]
+        return [_written(item) for item in argument]
     if isinstance(argument, tuple):
-        return {"class_name": _TUPLE, "items": [_written(item, offsets) for item in argument]}
+        return {"class_name": _TUPLE, "items": [_written(item) for item in argument]}
     if isinstance(argument, dict):
-        return {key: _written(item, offsets) for key, item in argument.items()}
+        return {key: _written(item) for key, item in argument.items()}
     if isinstance(argument, Constant):
-        return {"class_name": "__numpy__", "config": {"value": _written(argument.value, offsets), "dtype": argument.dtype or "float32"}}
+        return {"class_name": "__numpy__", "config": {"value": _written(argument.value), "dtype": argument.dtype or "float32"}}
     if isinstance(argument, Dtype):
         return argument.name
     if isinstance(argument, Slice):
         if argument.ellipsis:
             return {"class_name": _ELLIPSIS, "config": {}}
         bounds = {"start": argument.start, "stop": argument.stop, "step": argument.step}
-        return {"class_name": _SLICE, "config": {key: _written(item, offsets) for key, item in bounds.items()}}
+        return {"class_name": _SLICE, "config": {key: _written(item) for key, item in bounds.items()}}
     return argument
 
 
-def ends(network: Network, argument: Argument, *, flat: bool) -> Json:
+def ends(network: Network, argument: Argument, *, flat: bool, counted: bool) -> Json:
     """
     Return a model's inputs or outputs as ``input_layers`` and ``output_layers``.
 
     :param flat: whether one tensor stands alone, as Keras 3.11 and later write it and Keras 3.6 is the first to read it; else in a list
+    :param counted: whether the calls of nested functional models are counted from 1
     """
-    offsets = {each.name: first_call(each, keras3=True) for each in network.units}
+    offsets = first_outputs_keras3(network) if counted else {}
     written = _ends_written(argument, offsets)
     return [written] if isinstance(argument, Reference) and not flat else written
 

@@ -40,6 +40,13 @@ class Target:
         return next(generation for generation in GENERATIONS if any(release.id == self.loader for release in generation.releases))
 
     @property
+    def keras_version(self) -> str:
+        """What the release writes as its version, as far as minor releases are told apart."""
+        release = next(release for release in self.generation.releases if release.id == self.loader)
+        first = release.keras_versions[0]
+        return f"{first}0" if first.endswith(".") else first
+
+    @property
     def reads_bare_names(self) -> bool:
         """Whether the release reads a mixed policy as a bare name, the canonical spelling."""
         return self.since(_BARE_SINCE)

@@ -56,7 +56,10 @@ class Options:
     loss_scale: LossScales = LossScales.DROP
     optimizer: Optimizers = Optimizers.FOLLOW
     target: str | None = None
-    """The loader to spell policies for, such as ``tf2.4``; None for the spelling of the newest."""
+    """The loader to write for, such as ``tf2.4``; None for the spelling of the newest."""
+
+    allow_weight_rewrite: bool = False
+    """Whether a conversion may multiply weights, where a function is another in the target and nothing else gives the same results."""
 
     retrace: bool = False
     """Whether a SavedModel is built and traced anew, so that its graph and its checkpoint follow its metadata."""

@@ -22,7 +22,7 @@ def _apply(root: Unit, situation: Situation) -> Unit:
             return _with_input_layer(unit, situation)
         if unit.class_name == INPUT_CLASS:
             return _input(unit, situation)
-        if _KERAS2 in unit.config and not unit.is_custom and situation.to_keras3:
+        if _KERAS2 in unit.config and not unit.custom and situation.to_keras3:
             return unit.without(_KERAS2)
         return unit
 
