@@ -165,6 +165,20 @@ def changing(path: Path) -> Iterator[Opened]:
 
 
 @contextmanager
+def making(path: Path) -> Iterator[Opened]:
+    """
+    Make a file in an empty draft, in the oldest formats that hold what is put in it: those that every release reads.
+
+    :raises WriteError: where HDF5 fails.
+    :raises OSError: where the system fails, on a full disk for example.
+    """
+    with opened(path, os.O_RDWR) as descriptor:
+        storage = Storage(descriptor)
+        with _told(storage), h5py.File(storage, "w", libver=("earliest", "latest")) as file:
+            yield Opened(file=file, storage=storage)
+
+
+@contextmanager
 def creating(path: Path, like: Opened) -> Iterator[Opened]:
     """
     Make a file in an empty draft, with the creation properties, the user block and the format version of ``like``.
