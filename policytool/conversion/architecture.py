@@ -147,8 +147,12 @@ class Unit:
 
     name: str
     config: Mapping[str, Value]
-    """Without ``name`` (unless it is another than the graph's), and of models without what :attr:`network` says; ``dtype`` is a :class:`~policytool.policy.Policy` or a
-    :class:`~policytool.policymap.PolicyMap` where it spells a policy, and a bare string for an input layer's tensor dtype."""
+    """
+    Without ``name`` (unless it is another than the graph's), and of models without what :attr:`network` says.
+
+    ``dtype`` is a :class:`~policytool.policy.Policy` or a :class:`~policytool.policy.PolicyMap` where it spells a policy, and a bare string for an input
+    layer's tensor dtype.
+    """
 
     role: Role = Role.LAYER
     custom: bool = False
