@@ -27,6 +27,9 @@ _SLOTS: Final = {"layer": "forward_layer", "backward_layer": "backward_layer"}
 
 _LAYER_KEYS: Final = frozenset({"layer", "backward_layer", "cell", "cells", LAYERS})
 _FUNCTION: Final = "function"
+_SEQUENCES: Final = frozenset({"__tuple__", "TensorShape"})
+"""What the metadata of SavedModels calls shapes and tuples, which stand as lists everywhere else (TF 2.5 to 2.15, tf_keras)."""
+
 _OWN: Final = frozenset({"keras", "tf_keras", "tensorflow"})
 """The first part of the modules that Keras' own classes say."""
 
@@ -118,6 +121,9 @@ class _Reader:
             return [self._value(key, item, site, attribute) for item in value]
         if not isinstance(value, dict):
             return value
+        items = value.get("items")
+        if value.get("class_name") in _SEQUENCES and isinstance(items, list):
+            return [self._value(key, item, site, attribute) for item in items]
         if not isinstance(value.get("class_name"), str) or "config" not in value:
             return {inner: self._value(inner, item, site, inner) for inner, item in value.items()}
         if _is_layer(key, value):
