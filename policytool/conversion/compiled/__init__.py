@@ -1,0 +1,180 @@
+"""
+What becomes of the training configuration: optimizer, loss, metrics and the optimizer's state, in the words of the release that is to read them.
+
+What the target cannot have is left out with a warning, never written so that loading fails: an optimizer that it lacks takes the whole configuration with
+it, a loss leaves an optimizer that can be compiled again, a metric leaves the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from policytool import training
+from policytool.content import Placement
+from policytool.conversion.architecture import references
+from policytool.conversion.compiled import names, optimizer, state, trainables
+from policytool.conversion.compiled.losses import LeftOutError, Speller
+from policytool.conversion.compiled.optimizer import LostError, Optimizer, Style
+from policytool.policy import Dynamic
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from policytool.conversion.architecture import Unit
+    from policytool.conversion.rewrites import Situation
+    from policytool.conversion.target import Target
+    from policytool.jsontext import Json
+
+_VARS: Final = ("optimizer", "vars")
+_INNER: Final = ("optimizer", "inner_optimizer", "vars")
+_OLDEST_ARCHIVE: Final = "tf2.12"
+"""The release whose archives have no optimizer's state in the places of the later ones."""
+
+_LOST: Final = "optimizer-state-lost"
+_FRESH: Final[tuple[tuple[str, float], ...]] = (("int64", 0.0), ("float32", 0.0), ("int64", 0.0))
+_WITH_SAMPLE_WEIGHT_MODE: Final = "tf2.3"
+"""The first release that does not look for ``sample_weight_mode``."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Compiled:
+    """The training configuration of a new file."""
+
+    config: Json = None
+    """HDF5's ``training_config``, or the archive's ``compile_config``; None where the model is not compiled."""
+
+    state: tuple[Placement, ...] = ()
+    """The optimizer's variables: below ``optimizer_weights`` in HDF5, below the root of ``model.weights.h5`` in an archive."""
+
+    state_names: tuple[str, ...] = ()
+    """HDF5: ``weight_names`` of ``optimizer_weights``, in the order that the target restores them in."""
+
+
+def compiled(root: Unit, situation: Situation, weights: Sequence[Placement]) -> Compiled:
+    """
+    Return the training configuration of a converted model.
+
+    :param root: the model as the target has it
+    :param weights: its variables in the order of the target's ``weights``, each with its source
+    """
+    place = training.optimizer_place(situation.subject.document)
+    target, log = situation.target, situation.log
+    if place is None or target.container == "json":
+        return Compiled()
+    try:
+        source = optimizer.read(situation, place[1])
+        found = optimizer.for_target(source, target, log)
+    except LostError as error:
+        log.warn("training-lost", None, f"{error}: the model is written without a training configuration, compile it anew")
+        return Compiled()
+    config = _config(root, situation, training.configuration(situation.subject.document), optimizer.serialised(found, target, log))
+    placements = _state(root, situation, source, found, weights)
+    if target.container == "h5":
+        return Compiled(config=config, state=placements, state_names=tuple("/".join(one.path) for one in placements))
+    return Compiled(config=config, state=placements)
+
+
+def _config(root: Unit, situation: Situation, value: Json, serialised: Json) -> Json:
+    given = value if isinstance(value, dict) else {}
+    target, log = situation.target, situation.log
+    try:
+        loss = Speller(target, log, names.LOSSES).loss(given.get("loss"))
+    except LeftOutError as error:
+        log.warn("loss-lost", None, f"{error}, so the model is written without a loss: compile it anew with model.optimizer")
+        loss = None
+    speller = Speller(target, log, names.METRICS)
+    metrics, weighted = (_flat(root, speller.metrics(given.get(key))) for key in ("metrics", "weighted_metrics"))
+    found: dict[str, Json] = {"loss": loss, "metrics": metrics, "weighted_metrics": weighted, "loss_weights": given.get("loss_weights")}
+    if target.container == "keras":
+        return {"optimizer": serialised, **found}
+    if not target.since(_WITH_SAMPLE_WEIGHT_MODE):
+        found["sample_weight_mode"] = given.get("sample_weight_mode")
+    return {"optimizer_config": serialised, **found}
+
+
+def _flat(root: Unit, metrics: Json) -> Json:
+    """Return the metrics of a single output without the list around them that Keras 2 writes; None for none."""
+    outputs = 1 if root.network is None or root.network.outputs is None else len(list(references(root.network.outputs)))
+    if outputs == 1 and isinstance(metrics, list) and len(metrics) == 1 and isinstance(metrics[0], list):
+        metrics = metrics[0]
+    return metrics or None
+
+
+def _state(root: Unit, situation: Situation, source: Optimizer, found: Optimizer, weights: Sequence[Placement]) -> tuple[Placement, ...]:
+    """Return the optimizer's variables where the target restores them; a warning where they are lost."""
+    target = situation.target
+    try:
+        order = trainables.trainable(root, situation)
+        stored = state.read(situation, source, order)
+        if stored is None:
+            if _had_state(situation):
+                raise state.UnmappedError(f"it is not read from {situation.subject.document.format} files")
+            return ()
+        reason = _unrestored(found, target)
+        if reason is not None:
+            raise state.UnmappedError(reason)
+        variables = state.placed(found, stored, _trained(order, weights))
+    except state.UnmappedError as error:
+        advice = "write a .keras to keep it" if target.container == "h5" and (target.is_keras3 or target.since("tf2.15")) and found.wrapped | target.is_keras3 else ""
+        message = f"the optimizer's state is left out, for {error}: training goes on with step 0 and empty slots"
+        situation.log.warn(_LOST, None, f"{message}; {advice}" if advice else message)
+        return ()
+    if target.container == "h5":
+        if any(one.dtype == "bfloat16" for one in variables) and found.style is Style.OLD:
+            situation.log.warn(_LOST, None, "the optimizer's state is left out, for no Keras reads bfloat16 slots of the old kind from HDF5")
+            return ()
+        return tuple(replace(one, path=tuple(one.path[0].split("/"))) for one in variables)
+    return _in_archive(found, stored, variables, target)
+
+
+def _had_state(situation: Situation) -> bool:
+    """Return whether the source is of a kind that holds a state which is not read: a SavedModel keeps it among the checkpoint's variables."""
+    return situation.subject.is_saved_object
+
+
+def _unrestored(found: Optimizer, target: Target) -> str | None:
+    """
+    Return why a target does not restore the state of an optimizer; None where it does.
+
+    Measured with every release: Keras 3 reads no slots from HDF5, and no Keras 2 those of ``LossScaleOptimizerV3`` (``fixtures/training_state.json``).
+    """
+    if target.container == "h5":
+        if target.is_keras3:
+            return "Keras 3 restores no slots from HDF5"
+        if found.wrapped and found.style is Style.NEW:
+            return "no Keras restores the state of LossScaleOptimizerV3 from HDF5"
+    elif target.loader == _OLDEST_ARCHIVE:
+        return "archives of TF 2.12 have another place for it"
+    return None
+
+
+def _trained(order: Sequence[object], weights: Sequence[Placement]) -> list[Placement]:
+    """Return the target's trainable variables in its order, each once."""
+    wanted = set(order)
+    once: dict[object, Placement] = {}
+    for weight in weights:
+        if weight.source in wanted:
+            once.setdefault(weight.source, weight)
+    if len(once) != len(wanted):
+        raise state.UnmappedError(f"the new model has {len(once)} of the {len(wanted)} weights that were trained")
+    if any(weight.scale is not None for weight in once.values()):
+        raise state.UnmappedError("weights are scaled, to which the slots no longer belong")
+    return list(once.values())
+
+
+def _in_archive(found: Optimizer, stored: state.State, variables: Sequence[Placement], target: Target) -> tuple[Placement, ...]:
+    """Return numbered variables; of a wrapped optimizer below the wrapper as well, where Keras 3 has four of its own before them."""
+    if not found.wrapped:
+        return _numbered(_VARS, variables)
+    own: list[Placement] = []
+    if target.is_keras3 and len(stored.own) > len(_FRESH):
+        own = [Placement(path=(), shape=tensor.shape or (), dtype=tensor.dtype, source=tensor) for tensor in stored.own]
+    elif target.is_keras3:
+        initial = found.scale.initial if isinstance(found.scale, Dynamic) else Dynamic().initial
+        own = [Placement(path=(), shape=(), dtype=dtype, fill=(value,)) for dtype, value in (*_FRESH, ("float32", initial))]
+    return (*_numbered(_INNER, variables), *_numbered(_VARS, [*own, *variables]))
+
+
+def _numbered(group: tuple[str, ...], variables: Sequence[Placement]) -> tuple[Placement, ...]:
+    return tuple(replace(one, path=(*group, str(number))) for number, one in enumerate(variables))
