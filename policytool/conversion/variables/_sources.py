@@ -1,0 +1,69 @@
+"""Which stored tensor of the source is which variable of a layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from policytool.conversion.architecture import walk
+from policytool.conversion.variables._slots import plain, slots
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from policytool.conversion.architecture import Unit
+    from policytool.conversion.rewrites import Situation
+    from policytool.conversion.variables._slots import Slot
+    from policytool.document import Tensor
+
+Key = tuple[tuple[str, ...], str]
+
+_SEEDS: Final = ("seed_generator", "random_generator")
+"""What holds the state of random numbers, which every loader makes anew."""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The stored tensors of one file, by layer."""
+
+    situation: Situation
+    root: Unit
+
+    @cached_property
+    def claimed(self) -> frozenset[int]:
+        """The sites that units of the model stand for, their copies in a Bidirectional too."""
+        return frozenset(unit.site for unit in walk(self.root) if unit.site is not None)
+
+    def of(self, site: int) -> Mapping[Key, Tensor]:
+        """Return the tensors of a layer and of the layers that it makes by itself, by what they are in every release."""
+        subject = self.situation.subject
+        config = subject.sites[site].config or {}
+        known = slots(subject.sites[site].class_name, self.situation.source_release, config) or ()
+        found: dict[Key, Tensor] = {}
+        for within, name, tensor in self._named(site, ()):
+            if not any(seed in part for part in within for seed in _SEEDS):
+                found[_key(known, within, name)] = tensor
+        return found
+
+    def _named(self, site: int, within: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str, Tensor]]:
+        placed = self.situation.subject.analysis.placed
+        for variable, tensor in zip(placed.variables.get(site, ()), placed.sources.get(site, ()), strict=True):
+            *above, name = variable.name.split("/")
+            yield (*within, *above), name, tensor
+        for child in self.situation.subject.children[site]:
+            if child not in self.claimed and not self._is_direction(child):
+                yield from self._named(child, (*within, *self.situation.subject.sites[child].attribute.split("/")))
+
+    def _is_direction(self, site: int) -> bool:
+        return self.situation.subject.sites[site].attribute in {"forward_layer", "backward_layer"}
+
+
+def _key(known: tuple[Slot, ...], within: tuple[str, ...], name: str) -> Key:
+    """Return what a variable is: by its number in an archive, else by its name or by the attribute that a SavedModel has it by."""
+    bare = plain(within)
+    if name.isdecimal():
+        slot = next((slot for slot in known if plain(slot.within) == bare and slot.index == int(name)), None)
+    else:
+        slot = next((slot for slot in known if plain(slot.within) == bare and name in {slot.name, slot.attribute}), None)
+    return slot.key if slot is not None else (bare, name)
