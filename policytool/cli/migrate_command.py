@@ -19,7 +19,7 @@ from policytool.operations.inspection import Failure
 from policytool.operations.migration import Migration, Status, migrate_all, the_one_model
 from policytool.operations.saved_plans import migrate_saved
 from policytool.planning.options import LossScales, Optimizers, Options, Outputs, assignment, checked_policy
-from policytool.planning.targets import target as named_target
+from policytool.planning.targets import described, written_for
 from policytool.reports._layout import clean
 from policytool.reports.plans import PLAN_REPORTERS, Migrations
 from policytool.workers import Worker
@@ -54,7 +54,14 @@ _FORMATS: Final = [reporter.name for reporter in PLAN_REPORTERS if reporter.name
     show_default=True,
     help="Whether the saved optimizer's loss scaling follows --to.",
 )
-@click.option("--target", shell_complete=completing.loaders, metavar="LOADER", help="Spell policies for this loader, such as tf2.4, instead of the newest.")
+@click.option(
+    "--target",
+    shell_complete=completing.loaders,
+    metavar="LOADER",
+    help="Write for this release, such as keras3, tf_keras or tf2.4: convert where it has to be.",
+)
+@click.option("--list-targets", is_flag=True, help="List what --target takes, and write nothing.")
+@click.option("--allow-weight-rewrite", is_flag=True, help="Let a conversion multiply weights where nothing else computes the same.")
 @click.option("-o", "--output", type=click.Path(), metavar="FILE|DIR", help="Where to write, instead of beside the input.")
 @click.option("--in-place", is_flag=True, help="Replace the input, and keep it as NAME.bak.")
 @click.option("--backup/--no-backup", default=True, show_default=True, help="Whether --in-place keeps the original.")
@@ -81,6 +88,8 @@ def command(
     loss_scale: str,
     optimizer: str,
     target: str | None,
+    list_targets: bool,
+    allow_weight_rewrite: bool,
     output: str | None,
     plan: Path | None,
     format: str,  # the option's name
@@ -113,12 +122,16 @@ def command(
 
     --retrace and --verify run TensorFlow in a process of its own, and nothing else does.
     """
+    if list_targets:
+        click.echo("\n".join(f"{name:<12}  {text}" for name, text in described()))
+        return Exit.CLEAN
     if in_place and output is not None:
         raise UsageError("--in-place and -o contradict each other: the one replaces the input, the other leaves it")
     if output == "-":
         raise UsageError("-o - would be a file called -: models are not written to stdout; name a file or a directory")
     if output is not None and output.endswith(("/", os.sep)) and not os.path.isdir(output):
         raise UsageError(f"-o {output} is no directory that exists; make it first")
+    loader, containers = written_for(target) if target is not None else (None, ())
     asked = Options(
         to=checked_policy(to, "--to") if to is not None else None,
         assignments=tuple(assignment(text) for text in set),
@@ -126,8 +139,10 @@ def command(
         outputs=Outputs(outputs),
         loss_scale=LossScales(loss_scale),
         optimizer=Optimizers(optimizer),
-        target=named_target(target) if target is not None else None,
+        target=loader,
+        containers=containers,
         retrace=retrace,
+        allow_weight_rewrite=allow_weight_rewrite,
     )
     destination = Destination(
         output=Path(output) if output is not None else None,

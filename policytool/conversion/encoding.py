@@ -23,6 +23,7 @@ _MODULES: Final = {
     Kind.CONSTRAINT: "keras.constraints",
     Kind.FUNCTION: "builtins",
 }
+_BACKEND: Final = "tensorflow"
 _FUNCTIONAL: Final = "Functional"
 _SEQUENTIAL: Final = "Sequential"
 _FUNCTIONAL_MODULES: Final = {"tf2.12": "keras.engine.functional", "tf2.15": "keras.src.engine.functional", "tf_keras2.21": "tf_keras.src.engine.functional"}
@@ -35,7 +36,10 @@ _MODEL_BEFORE: Final = "tf2.3"
 
 def encode(root: Unit, target: Target, log: Log) -> Json:
     """Return the serialised model, as the target's container has it; what the target has no words for goes to the log as a refusal."""
-    return _Writer(target, log).unit(root, network=None, member=True)
+    found = _Writer(target, log).unit(root, network=None, member=True)
+    if target.container != "json" or target.is_keras3:
+        return found
+    return {"class_name": found["class_name"], "config": found["config"], "keras_version": target.keras_version, "backend": _BACKEND}  # as to_json() has it
 
 
 class _Writer:
@@ -79,7 +83,7 @@ class _Writer:
         return unit.class_name
 
     def _entry(self, unit: Unit, class_name: str, config: dict[str, Json], *, member: bool) -> dict[str, Json]:
-        modules = self._target.container == "keras" or (self._target.says_modules and not member)
+        modules = self._target.container == "keras" or (self._target.says_modules and (not member or self._target.container == "json"))
         if unit.role is Role.OPERATION:
             return {"module": unit.module, "class_name": class_name, "config": config, "registered_name": class_name}
         if unit.custom:

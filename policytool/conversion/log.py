@@ -28,7 +28,7 @@ class Log:
         """Tell why the file cannot be converted: the layer, the key, and what to do."""
         self.refusals[Refusal(code=code, path=unit.path if unit is not None else None, message=message)] = None
 
-    def warn(self, code: str, unit: Unit | None, message: str) -> None:
+    def caution(self, code: str, unit: Unit | None, message: str) -> None:
         """Tell of something that is lost or may matter."""
         self.notes[Note(severity=Severity.WARNING, code=code, path=unit.path if unit is not None else None, message=message)] = None
 

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 _SUFFIXES: Final = {"h5": (".h5", ".hdf5"), "keras": (".keras",), "json": (".json",), "yaml": (".yaml", ".yml"), "tfjs": (".json",), "keras-metadata": (".pb",)}
 """What files of each format are called."""
 
+CONTAINERS: Final = ("h5", "keras", "json")
+"""What models are written anew in."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Destination:
@@ -40,27 +43,38 @@ class Destination:
     """False for ``--dry-run``, ``--diff`` and ``--check``."""
 
 
-def default_name(source: Path, suffix: str) -> str:
-    """Return the name of an output beside its input: ``model.h5`` becomes ``model.mixed_bfloat16.h5``, and a SavedModel ``v1.2`` ``v1.2.migrated``."""
-    if (source / GRAPH).is_file():
+def default_name(source: Path, suffix: str, container: str | None = None) -> str:
+    """
+    Return the name of an output beside its input: ``model.h5`` becomes ``model.mixed_bfloat16.h5``, and a SavedModel ``v1.2`` ``v1.2.migrated``.
+
+    :param container: what the output is where the model is written anew; its suffix says so
+    """
+    directory = (source / GRAPH).is_file()
+    if container is not None:
+        suffixes = _SUFFIXES[container]
+        return f"{source.name if directory else source.stem}.{suffix}{source.suffix if source.suffix in suffixes else suffixes[0]}"
+    if directory:
         return f"{source.name}.{suffix}"
     return f"{source.stem}.{suffix}{source.suffix}"
 
 
-def target_of(source: Path, suffix: str, destination: Destination, *, several: bool) -> Path:
+def target_of(source: Path, suffix: str, destination: Destination, *, several: bool, container: str | None = None) -> Path:
     """
     Return where the output of an input goes.
 
+    :param container: what the output is where the model is written anew
     :raises UsageError: where one output is named for several inputs.
     """
     if destination.in_place:
         return source
     if destination.output is None:
-        return source.with_name(default_name(source, suffix))
+        return source.with_name(default_name(source, suffix, container))
     output = destination.output
     if output.is_dir() and not recognition.is_model(output):
+        if container is not None and source.suffix not in _SUFFIXES[container]:
+            return output / default_name(source, suffix, container)
         inside = output / source.name
-        return output / default_name(source, suffix) if _is_same(inside, source) else inside
+        return output / default_name(source, suffix, container) if _is_same(inside, source) else inside
     if several:
         raise UsageError(f"-o {shown(output)} is one file, and there are several inputs; name an existing directory")
     return output
@@ -69,19 +83,27 @@ def target_of(source: Path, suffix: str, destination: Destination, *, several: b
 def without_outputs(inputs: Sequence[Input], suffix: str, destination: Destination) -> list[Input]:
     """Return the inputs without those that were found and have the name of another input's output."""
     several = len(inputs) > 1
-    outputs = set() if destination.in_place else {_target_or_none(found.path, suffix, destination, several=several) for found in inputs}
+    kinds = (None, *CONTAINERS)
+    outputs = (
+        set() if destination.in_place else {_target_or_none(one.path, suffix, destination, several=several, container=kind) for one in inputs for kind in kinds}
+    )
     return [found for found in inputs if found.exact or found.path not in outputs]
 
 
 def places_of(source: Path, suffix: str, destination: Destination, *, several: bool) -> frozenset[Path]:
     """Return the files and directories, links followed, that are read, written or set aside when an input is rewritten; none where nothing is."""
-    target = _target_or_none(source, suffix, destination, several=several)
-    if target is None or not destination.write:
+    if not destination.write:
         return frozenset()
-    real, place = _real(source), _real(target)
-    aside = place.with_name(place.name + ASIDE)  # a directory has it for a moment even without a backup
-    shards = {_real(target.with_name(name)) for name in _shards(source)} if place.parent != real.parent else set()
-    return frozenset({real, place, aside, *shards})
+    real = _real(source)
+    found: set[Path] = set()
+    for container in (None, *CONTAINERS):  # which one it will be is known once the file is read
+        target = _target_or_none(source, suffix, destination, several=several, container=container)
+        if target is not None:
+            place = _real(target)
+            aside = place.with_name(place.name + ASIDE)  # a directory has it for a moment even without a backup
+            shards = {_real(target.with_name(name)) for name in _shards(source)} if place.parent != real.parent else set()
+            found |= {real, place, aside, *shards}
+    return frozenset(found)
 
 
 def check_target(plan: Plan, source: Path, target: Path, destination: Destination) -> None:
@@ -90,19 +112,29 @@ def check_target(plan: Plan, source: Path, target: Path, destination: Destinatio
 
     :raises UsageError: where it is not so.
     """
+    written = plan.conversion.content.container if plan.conversion is not None else plan.format
     if destination.in_place:
+        if written != plan.format:
+            raise UsageError(f"--in-place would put {written} where {plan.format} is; name the output with -o")
         return
     if _is_same(target, source):
         raise UsageError(f"-o {shown(target)} is the input itself; --in-place replaces it, and keeps the original")
     meant = {kind for kind, suffixes in _SUFFIXES.items() if target.suffix in suffixes}
-    if meant and plan.format not in meant and target.suffix != source.suffix:
-        expected = " or ".join(_SUFFIXES.get(plan.format, ("without a suffix",)))
-        raise UsageError(f"-o {shown(target)} would hold {plan.format}, and Keras picks the reader by the suffix; name it {expected}")
+    if meant and written not in meant and (target.suffix != source.suffix or plan.conversion is not None):
+        expected = " or ".join(_SUFFIXES.get(written, ("without a suffix",)))
+        raise UsageError(f"-o {shown(target)} would hold {written}, and Keras picks the reader by the suffix; name it {expected}")
 
 
-def _target_or_none(source: Path, suffix: str, destination: Destination, *, several: bool) -> Path | None:
+def container_of(output: Path | None) -> str | None:
+    """Return which container an output's name says; None where it says none that a model is written anew in, or is a directory that exists."""
+    if output is None or output.is_dir():
+        return None
+    return next((kind for kind in CONTAINERS if output.suffix in _SUFFIXES[kind]), None)
+
+
+def _target_or_none(source: Path, suffix: str, destination: Destination, *, several: bool, container: str | None = None) -> Path | None:
     try:
-        return target_of(source, suffix, destination, several=several)
+        return target_of(source, suffix, destination, several=several, container=container)
     except UsageError:
         return None
 

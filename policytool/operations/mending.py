@@ -13,7 +13,7 @@ from policytool.finding import Severity
 from policytool.operations import auditing, migration, parallel, tasks, turns
 from policytool.operations.destinations import Destination, places_of
 from policytool.operations.inspection import Failure
-from policytool.operations.migration import Migration, Status, carried_out
+from policytool.operations.migration import Migration, Status, Work, carried_out
 from policytool.remedies import Mended, Outcome, Unmended
 from policytool.selecting.suppressions import narrowed
 
@@ -128,7 +128,8 @@ def _carried_out(found: Input, audited: Audited, mending: Mending) -> Attempt:
     if not mending.write:
         return Attempt(mended=done, migration=planned)
     try:
-        done_by = carried_out(planned.plan, found.path, Destination(in_place=True, backup=mending.backup, overwrite=mending.overwrite))
+        destination = Destination(in_place=True, backup=mending.backup, overwrite=mending.overwrite)
+        done_by = carried_out(Work(plan=planned.plan, source=found.path), destination)
     except ModelFileError as error:
         return Attempt(mended=Mended(path=audited.path, outcome=Outcome.FAILED, left=_all_left(merged, error.message)))
     backup = done_by.written.backup if done_by.written is not None else None

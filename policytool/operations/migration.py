@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from policytool import discovery, planning, reading, recognition
+from policytool import discovery, reading, recognition
+from policytool.conversion import planned
 from policytool.errors import ModelFileError, UsageError, WorkerError
 from policytool.examples import some
 from policytool.operations import parallel, tasks, turns
 from policytool.operations.anew import MissedError, Run, measured
-from policytool.operations.destinations import Destination, check_target, places_of, target_of, without_outputs
+from policytool.operations.destinations import Destination, check_target, container_of, places_of, target_of, without_outputs
 from policytool.operations.inspection import Failure, is_passed_over
 from policytool.plan import REWRITTEN, Plan, Refusal
 from policytool.planning.options import Options, asked
@@ -22,10 +23,15 @@ if TYPE_CHECKING:
 
     from policytool.casting import Counts
     from policytool.discovery import Input
+    from policytool.document import Document
     from policytool.jsontext import Json
     from policytool.operations.anew import Retraced, Tools
     from policytool.verification import Comparison
     from policytool.writers import Written
+
+
+CONFIG: Final = "config"
+"""What the model's config is called where a whole file is written anew."""
 
 
 class Status(StrEnum):
@@ -118,10 +124,10 @@ def attempted(found: Input, asked: Asked, tools: Tools | None = None) -> Result:
             alone = document.config_part is None and not found.exact  # weights lie beside models everywhere; nobody means them by a glob
             return None if alone else Failure(path=found.shown, code="not-migratable", message=unable)
         analysis = reading.analysed(document)
-        plan = planning.plan(analysis, asked.options)
+        plan = planned.plan(analysis, asked.options, container_of(asked.destination.output))
         run = Run(plan=plan, analysis=analysis, source=found.path, tools=tools) if tools is not None else None
-        parts = document.parts if asked.parts else {}
-        return carried_out(plan, found.path, asked.destination, several=asked.several, parts=parts, run=run)
+        work = Work(plan=plan, source=found.path, document=document, run=run, parts=asked.parts)
+        return carried_out(work, asked.destination, several=asked.several)
     except ModelFileError as error:
         return None if is_passed_over(found, error) else Failure(path=error.path, code=error.code, message=error.message)
     except WorkerError as error:
@@ -153,45 +159,82 @@ def migrate(path: str, to: str | None, assignments: Mapping[str, str], destinati
     raise ModelFileError(path, "no-model", "is no model")
 
 
-def carried_out(
-    plan: Plan, source: Path, destination: Destination, *, several: bool = False, parts: Mapping[str, Json] | None = None, run: Run | None = None
-) -> Migration:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Work:
+    """A plan and what it is carried out with."""
+
+    plan: Plan
+    source: Path
+    document: Document | None = None
+    """What the plan was made of, which a model that is written anew gets its values by."""
+
+    run: Run | None = None
+    """What TensorFlow does of it; None where nothing is asked of it."""
+
+    parts: bool = False
+    """Whether a diff is to be made of the result."""
+
+
+def carried_out(work: Work, destination: Destination, *, several: bool = False) -> Migration:
     """
     Return what becomes of a plan: nothing for an empty one, a refusal, a preview, or the written file.
 
     :raises ModelFileError: where writing fails; the original is what it was.
     :raises WorkerError: where TensorFlow is needed, and cannot do its part.
     """
-    done = Migration(plan=plan, status=Status.UNCHANGED, source=source, parts=_changing(parts or {}, plan))
+    plan, source, run = work.plan, work.source, work.run
+    done = Migration(plan=plan, status=Status.UNCHANGED, source=source, parts=_changing(work))
     if plan.is_empty:
         return done
-    target = target_of(source, plan.suffix, destination, several=several)
-    check_target(plan, source, target, destination)
+    container = plan.conversion.content.container if plan.conversion is not None else None
+    target = target_of(source, plan.suffix, destination, several=several, container=container)
     distrusted = run.refusal() if run is not None and (plan.retrace or run.tools.verify) else None
     if plan.refusals or distrusted is not None:
         refusals = plan.refusals or tuple(refusal for refusal in (distrusted,) if refusal is not None)
         return replace(done, plan=replace(plan, refusals=refusals), status=Status.REFUSED, target=target)
-    counts = _measured(plan, source, run)
+    check_target(plan, source, target, destination)
+    counts = _measured(work)
     overflow = sum(count.overflow for count in counts.values())
     if overflow and not destination.allow_overflow:
         return replace(done, plan=replace(plan, refusals=(_overflows(plan, counts),)), status=Status.REFUSED, target=target, counts=counts)
     if not destination.write:
         return replace(done, status=Status.PLANNED, target=target, counts=counts)
     try:
-        written = _written(plan, source, target, destination, run)
+        written = _written(work, target, destination)
     except MissedError as missed:
         return replace(done, status=Status.MISSED, target=target, counts=counts, comparison=missed.comparison)
     done = replace(done, status=Status.WRITTEN, target=target, written=written, counts=counts)
     return done if run is None else _told(done, run)
 
 
-def _changing(parts: Mapping[str, Json], plan: Plan) -> Mapping[str, Json]:
-    edited = {edit.address.part for edit in plan.edits}
-    return {name: value for name, value in parts.items() if name in edited}
+def _changing(work: Work) -> Mapping[str, Json]:
+    """Return the JSON documents that change, as they are; none where nobody asks for them."""
+    if not work.parts or work.document is None:
+        return {}
+    if work.plan.conversion is not None:
+        return {CONFIG: work.document.config}
+    edited = {edit.address.part for edit in work.plan.edits}
+    return {name: value for name, value in work.document.parts.items() if name in edited}
 
 
-def _written(plan: Plan, source: Path, target: Path, destination: Destination, run: Run | None) -> Written:
-    from policytool import writers  # h5py takes 80 ms to import, and most plans are empty or only shown
+def _written(work: Work, target: Path, destination: Destination) -> Written:
+    plan, source, run = work.plan, work.source, work.run
+    verify = run.verify if run is not None and run.tools.verify else None
+    if plan.conversion is not None and work.document is not None:
+        from policytool import building  # h5py takes 80 ms to import, and most plans are empty or only shown
+
+        return building.build(
+            source,
+            work.document,
+            target,
+            plan.conversion.content,
+            overwrite=destination.overwrite,
+            in_place=destination.in_place,
+            backup=destination.backup,
+            shown=plan.path,
+            verify=verify,
+        )
+    from policytool import writers  # as above
 
     if plan.retrace and run is not None:
         return writers.make(
@@ -206,7 +249,7 @@ def _written(plan: Plan, source: Path, target: Path, destination: Destination, r
         in_place=destination.in_place,
         backup=destination.backup,
         shown=plan.path,
-        verify=run.verify if run is not None and run.tools.verify else None,
+        verify=verify,
     )
 
 
@@ -218,12 +261,13 @@ def _told(done: Migration, run: Run) -> Migration:
     return replace(done, plan=plan, retraced=run.retraced, comparison=run.comparison)
 
 
-def _measured(plan: Plan, source: Path, run: Run | None) -> Mapping[tuple[str, ...], Counts]:
+def _measured(work: Work) -> Mapping[tuple[str, ...], Counts]:
     """Return what each cast does to the values, which takes reading those tensors and no others."""
+    plan, source = work.plan, work.source
     if not plan.casts:
         return {}
-    if plan.retrace and run is not None:
-        return measured(plan, run.analysis, source)
+    if plan.retrace and work.run is not None:
+        return measured(plan, work.run.analysis, source)
     from policytool import writers  # as above: h5py and ml_dtypes
 
     return writers.measure(source, plan.format, plan.casts, shown=plan.path)

@@ -18,7 +18,7 @@ from policytool.operations import parallel, tasks, turns
 from policytool.operations.anew import Run
 from policytool.operations.destinations import Destination, places_of
 from policytool.operations.inspection import Failure
-from policytool.operations.migration import Result, carried_out
+from policytool.operations.migration import Result, Work, carried_out
 from policytool.plan import ABSENT, Cast, Edit, Kind, Plan, Refusal, Slot
 from policytool.planning import revival
 from policytool.planning.applied import applied
@@ -98,7 +98,7 @@ def attempted(saved: Saved, asked: Asked, tools: Tools | None = None) -> Result:
             retrace=plan.retrace,
         )
         run = Run(plan=current, analysis=analysis, source=path, tools=tools) if tools is not None else None
-        return carried_out(current, path, asked.destination, parts=document.parts if asked.parts else {}, run=run)
+        return carried_out(Work(plan=current, source=path, document=document, run=run, parts=asked.parts), asked.destination)
     except ModelFileError as error:
         return Failure(path=error.path, code=error.code, message=error.message)
     except WorkerError as error:

@@ -191,10 +191,11 @@ def _of_findings() -> dict[str, object]:
 
 def _of_migrations() -> dict[str, object]:
     """Return what the annotations of migrations mention."""
-    from policytool import casting, model, plan, retracing, verification, writers
+    from policytool import casting, content, document, model, plan, retracing, verification, writers
     from policytool.operations import anew
 
-    classes = (casting.Counts, model.Address, model.Verdict, plan.Plan, retracing.Held, verification.Comparison, writers.Written, anew.Retraced)
+    contents = (content.Content, content.Group, content.Placement, document.Tensor)
+    classes = (*contents, casting.Counts, model.Address, model.Verdict, plan.Plan, retracing.Held, verification.Comparison, writers.Written, anew.Retraced)
     return {"Mapping": Mapping, "Json": AnyJson, "Path": Path, **_classes(*classes)}
 
 

@@ -58,6 +58,9 @@ class Options:
     target: str | None = None
     """The loader to write for, such as ``tf2.4``; None for the spelling of the newest."""
 
+    containers: tuple[str, ...] = ()
+    """The containers that the target takes, where it takes fewer than the loader that it is written as."""
+
     allow_weight_rewrite: bool = False
     """Whether a conversion may multiply weights, where a function is another in the target and nothing else gives the same results."""
 

@@ -9,7 +9,7 @@ from policytool.generations import GENERATIONS
 from policytool.loaders.refusals import LOADERS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from policytool.generations import Generation
 
@@ -17,12 +17,29 @@ _ALIASES: Final = {
     "keras3": next(loader for loader in reversed(LOADERS) if loader.startswith("keras3")),
     "tf_keras": next(loader for loader in reversed(LOADERS) if loader.startswith("tf_keras")),
 }
+_BETWEEN: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("tf2.6", "tf2.7", "tf2.8"), "tf2.5"),
+    **dict.fromkeys(("tf2.10", "tf2.11"), "tf2.9"),
+    **dict.fromkeys(("tf2.13", "tf2.14"), "tf2.12"),
+    **{f"tf_keras2.{minor}": "tf2.15" for minor in range(16, 21)},
+    **dict.fromkeys(("keras3.1", "keras3.2"), "keras3.0"),
+    **dict.fromkeys(("keras3.4", "keras3.5"), "keras3.3"),
+    **{f"keras3.{minor}": "keras3.6" for minor in range(7, 15)},
+}
+"""Releases between those that were asked, and the newest of these before each: releases of one library read what older ones read."""
+
+_WITHOUT_ARCHIVES: Final = frozenset({"tf2.13", "tf2.14"})
+"""Releases whose ``.keras`` archives are laid out as neither of their neighbours reads them: they are written HDF5."""
+
+_ARCHIVES: Final = frozenset({"tf2.12", "tf2.15"})
+"""Releases of TensorFlow whose Keras reads ``.keras`` archives."""
+
 _BARE_SINCE: Final = "tf2.5"
 """The first loader that reads a mixed policy as a bare name; those that do are written the canonical spelling."""
 
 
 def names() -> tuple[str, ...]:
-    """Return what ``--target`` takes, the newest release of each library by a name of its own first."""
+    """Return the loaders that were asked, the newest release of each library by a name of its own first."""
     return (*_ALIASES, *LOADERS)
 
 
@@ -36,6 +53,30 @@ def target(name: str) -> str:
     if found not in LOADERS:
         raise UsageError(f"--target {name} is no loader that was tried; known are {', '.join(names())}")
     return found
+
+
+def written_for(name: str) -> tuple[str, tuple[str, ...]]:
+    """
+    Return the loader whose files are written for a target's name, and the containers that it takes, the empty tuple where it takes what that loader does.
+
+    :raises UsageError: for a name that is none.
+    """
+    if name in _BETWEEN:
+        return _BETWEEN[name], ("h5", "json") if name in _WITHOUT_ARCHIVES else ()
+    return target(name), ()
+
+
+def described() -> tuple[tuple[str, str], ...]:
+    """Return each name that ``--target`` takes, and what it stands for."""
+    aliases = ((alias, f"the newest that was tried: {loader}") for alias, loader in _ALIASES.items())
+    between = ((name, f"written as for {loader}{', in HDF5' if name in _WITHOUT_ARCHIVES else ''}") for name, loader in _BETWEEN.items())
+    return (*aliases, *((loader, _words(loader)) for loader in reversed(LOADERS)), *between)
+
+
+def _words(loader: str) -> str:
+    """Return a release and its generation in words."""
+    generation = next(generation for generation in GENERATIONS if any(release.id == loader for release in generation.releases))
+    return f"{generation.title}; {'.keras, HDF5' if loader.startswith(('keras3', 'tf_keras')) or loader in _ARCHIVES else 'HDF5'}, JSON"
 
 
 def libraries(loader: str, targets: Iterable[str]) -> tuple[str, ...]:

@@ -66,7 +66,7 @@ def compiled(root: Unit, situation: Situation, weights: Sequence[Placement]) -> 
         source = optimizer.read(situation, place[1])
         found = optimizer.for_target(source, target, log)
     except LostError as error:
-        log.warn("training-lost", None, f"{error}: the model is written without a training configuration, compile it anew")
+        log.caution("training-lost", None, f"{error}: the model is written without a training configuration, compile it anew")
         return Compiled()
     config = _config(root, situation, training.configuration(situation.subject.document), optimizer.serialised(found, target, log))
     placements = _state(root, situation, source, found, weights)
@@ -81,7 +81,7 @@ def _config(root: Unit, situation: Situation, value: Json, serialised: Json) -> 
     try:
         loss = Speller(target, log, names.LOSSES).loss(given.get("loss"))
     except LeftOutError as error:
-        log.warn("loss-lost", None, f"{error}, so the model is written without a loss: compile it anew with model.optimizer")
+        log.caution("loss-lost", None, f"{error}, so the model is written without a loss: compile it anew with model.optimizer")
         loss = None
     speller = Speller(target, log, names.METRICS)
     metrics, weighted = (_flat(root, speller.metrics(given.get(key))) for key in ("metrics", "weighted_metrics"))
@@ -116,13 +116,17 @@ def _state(root: Unit, situation: Situation, source: Optimizer, found: Optimizer
             raise state.UnmappedError(reason)
         variables = state.placed(found, stored, _trained(order, weights))
     except state.UnmappedError as error:
-        advice = "write a .keras to keep it" if target.container == "h5" and (target.is_keras3 or target.since("tf2.15")) and found.wrapped | target.is_keras3 else ""
+        advice = (
+            "write a .keras to keep it"
+            if target.container == "h5" and (target.is_keras3 or target.since("tf2.15")) and found.wrapped | target.is_keras3
+            else ""
+        )
         message = f"the optimizer's state is left out, for {error}: training goes on with step 0 and empty slots"
-        situation.log.warn(_LOST, None, f"{message}; {advice}" if advice else message)
+        situation.log.caution(_LOST, None, f"{message}; {advice}" if advice else message)
         return ()
     if target.container == "h5":
         if any(one.dtype == "bfloat16" for one in variables) and found.style is Style.OLD:
-            situation.log.warn(_LOST, None, "the optimizer's state is left out, for no Keras reads bfloat16 slots of the old kind from HDF5")
+            situation.log.caution(_LOST, None, "the optimizer's state is left out, for no Keras reads bfloat16 slots of the old kind from HDF5")
             return ()
         return tuple(replace(one, path=tuple(one.path[0].split("/"))) for one in variables)
     return _in_archive(found, stored, variables, target)

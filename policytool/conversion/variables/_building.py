@@ -88,7 +88,7 @@ class Builder:
         if unit.role is Role.MODEL and unit.network is not None:
             wanted: tuple[Slot, ...] | None = ()
         else:
-            wanted = None if unit.is_custom else slots(unit.class_name, self.situation.target.loader, unit.config)
+            wanted = None if unit.custom else slots(unit.class_name, self.situation.target.loader, unit.config)
         if wanted is None:
             return self._as_they_are(unit, pool)
         if unit.class_name == _SPECTRAL and below:

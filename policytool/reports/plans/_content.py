@@ -15,6 +15,7 @@ from policytool.plan import ABSENT, Kind, Severity
 from policytool.planning.revival import REVIVES_ALL
 from policytool.policy import Policy
 from policytool.reports._words import FORMATS, generation_words, loader_lines, loader_ranges, loss_scale_words
+from policytool.reports.plans import _conversion
 
 if TYPE_CHECKING:
     from policytool.jsontext import Json
@@ -62,6 +63,9 @@ def changes(migration: Migration) -> list[Change]:
         if (edit.path is None and not of_optimizer) or change not in told:
             found.append(change)
             told.add(change)
+    conversion = migration.plan.conversion
+    if conversion is not None and not migration.plan.refusals:
+        found += [Change(name=layers, before="", after="", reason=text, style="good") for layers, text in _conversion.rows(conversion)]
     found += [Change(name=kept.path, before=kept.policy, after=KEPT, reason=kept.reason, style="dim") for kept in migration.plan.kept if kept.path not in seen]
     return found
 
@@ -94,6 +98,8 @@ def facts(migration: Migration) -> list[tuple[str, str, str]]:
     plan = migration.plan
     found = [(note.severity.value, note.message, "half" if note.severity is Severity.WARNING else "dim") for note in plan.notes]
     found += [("refused", refusal.message, "bad") for refusal in plan.refusals]
+    if plan.conversion is not None and not plan.refusals:
+        found += _conversion.facts(plan.conversion)
     if storage := _storage(migration):
         found.append(("tensors", storage, ""))
     found += _done_by_tensorflow(migration)
@@ -147,6 +153,8 @@ _STYLES: Final = {Status.UNCHANGED: "dim", Status.PLANNED: "mixed", Status.WRITT
 
 
 def _outcome(migration: Migration) -> str:
+    if migration.plan.conversion is not None and migration.status in {Status.PLANNED, Status.WRITTEN}:
+        return f"{shown(migration.target or migration.source)}{', read back and compared' if migration.status is Status.WRITTEN else ''}"
     edits = migration.plan.edits
     values = "1 config value" if len(edits) == 1 else f"{len(edits):,} config values" if edits else "no config value"
     kinds = ", ".join(dict.fromkeys(edit.kind.value for edit in edits))
@@ -191,6 +199,8 @@ def _loaders(migration: Migration) -> list[tuple[str, str, str]]:
     if not after:
         return []
     told = [(label, text) for label, text in loader_lines(plan.loaders_after) if label != "refused by"]
+    if plan.conversion is not None:  # who loads it then was asked for
+        return [(label, text, "good") for label, text in told if label == "loads in"]
     found = [(label, text, "" if label == "not judged" else "bad" if text.startswith("none") else "good") for label, text in told]
     lost = [loader for loader, reason in after.items() if reason is not None and loader in before]
     for reason in dict.fromkeys(after[loader] for loader in lost):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from policytool.jsontext import Json
     from policytool.operations.migration import Migration
-    from policytool.plan import Absent, Edit
+    from policytool.plan import Absent, Conversion, Edit
     from policytool.reports._layout import View
     from policytool.reports.plans._base import Migrations
 
@@ -51,12 +51,22 @@ def render(found: Migrations, view: View) -> str:
 
 def _of_file(migration: Migration) -> Iterator[str]:
     target = shown(migration.target) if migration.target else migration.plan.path
+    if migration.plan.conversion is not None:
+        yield from _of_conversion(migration, migration.plan.conversion, target)
+        return
     for part, value in migration.parts.items():
         edits = [edit for edit in migration.plan.edits if edit.address.part == part]
         if edits:
             yield f"--- {migration.plan.path} {part}"
             yield f"+++ {target} {part}"
             yield from _hunks(_changes(value, edits))
+
+
+def _of_conversion(migration: Migration, conversion: Conversion, target: str) -> Iterator[str]:
+    """Yield how the config of a file that is written anew differs from the source's, compared line by line."""
+    for part, value in migration.parts.items():
+        before, after = (json.dumps(one, indent=2, ensure_ascii=False).splitlines() for one in (value, conversion.content.config))
+        yield from difflib.unified_diff(before, after, f"{migration.plan.path} {part}", f"{target} {part}", n=_CONTEXT, lineterm="")
 
 
 def _changes(value: Json, edits: list[Edit]) -> list[_Change]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from policytool.model import Verdict
     from policytool.operations.anew import Retraced
     from policytool.operations.migration import Migration
-    from policytool.plan import Cast, Edit, Slot
+    from policytool.plan import Cast, Conversion, Edit, Slot
     from policytool.reports._layout import View
     from policytool.reports.plans._base import Migrations
     from policytool.verification import Comparison, Output
@@ -58,9 +58,21 @@ def _plan(migration: Migration) -> dict[str, Any]:
         "notes": [{"severity": note.severity.value, "code": note.code, "message": note.message, "path": note.path} for note in plan.notes],
         "refusals": [{"code": refusal.code, "message": refusal.message, "path": refusal.path} for refusal in plan.refusals],
         "loaders": {"before": _verdicts(plan.loaders_before), "after": _verdicts(plan.loaders_after)},
+        "conversion": None if plan.conversion is None else _conversion(plan.conversion),
         "retrace": plan.retrace,
         "retraced": None if migration.retraced is None else _retraced(migration.retraced),
         "verification": None if migration.comparison is None else _verification(migration.comparison),
+    }
+
+
+def _conversion(conversion: Conversion) -> dict[str, Any]:
+    return {
+        "target": conversion.target,
+        "container": conversion.content.container,
+        "variables": len(conversion.content.placements),
+        "optimizer_variables": len(conversion.content.state),
+        "changes": [{"code": change.code, "path": change.path, "text": change.text} for change in conversion.changes],
+        "proofs": [{"class_name": class_name, "proof": proof.value} for class_name, proof in conversion.proofs],
     }
 
 

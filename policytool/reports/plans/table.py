@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.discovery import shown
@@ -38,7 +39,10 @@ def _migration(migration: Migration, view: View) -> list[str]:
         legend: list[str] = []
         if view.width < _WIDE:
             rows, legend = _with_legend(rows)
-        lines += ["", *table(_columns(rows), rows, view)]
+        columns = _columns(rows)
+        if not any(row[1].text or row[2].text for row in rows):  # a conversion alone: what is written otherwise, and where
+            columns, rows = [columns[0], replace(columns[3], title="what")], [[row[0], row[3]] for row in rows]
+        lines += ["", *table(columns, rows, view)]
         lines += [line for text in legend for line in wrapped("     ", text, view, "dim")] + [""]
     for label, text, style in facts(migration):
         lines += wrapped(f"{label:{_LABEL}}", clean(text), view, style)

@@ -1,0 +1,167 @@
+"""
+What a migration with a target, or into another container, changes: the file edited where that is enough, else the model written anew.
+
+A file that the target takes once its policies are spelled otherwise is edited, and keeps all else byte for byte. One of the other library, one that the
+target refuses for more, and one that goes into another container, is converted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from policytool import planning, reading
+from policytool.content import Content
+from policytool.conversion import arguments, decoding, encoding
+from policytool.conversion.compiled import compiled
+from policytool.conversion.log import Log
+from policytool.conversion.proofs import proofs
+from policytool.conversion.rewrites import REWRITES, Situation
+from policytool.conversion.target import Target
+from policytool.conversion.variables import placed
+from policytool.errors import SpellingError, UsageError
+from policytool.plan import Conversion, Kind, Plan, Refusal
+from policytool.planning.applied import applied
+from policytool.planning.subject import Subject
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from policytool.conversion.architecture import Unit
+    from policytool.plan import Cast
+    from policytool.planning.options import Options
+    from policytool.reading import Analysis
+
+_CONTAINERS: Final = {"h5": "h5", "keras": "keras"}
+"""Formats of whole models that are written anew as they are; others become one of these."""
+
+_CONFIG_ALONE: Final = frozenset({"json", "yaml", "keras-metadata"})
+_NEEDED: Final = "target-refuses"
+
+
+def plan(analysis: Analysis, options: Options, container: str | None = None) -> Plan:
+    """
+    Return what migrating a model as asked changes.
+
+    :param container: ``h5``, ``keras`` or ``json``, where the output's name says one
+    :raises UsageError: for patterns that match no layer, or two that match one.
+    """
+    subject = Subject(analysis)
+    document_format = analysis.document.format
+    elsewhere = container is not None and container != document_format and not (container == "json" and document_format == "tfjs")
+    if options.target is None and not elsewhere:
+        return planning.planned(subject, options)
+    target = options.target or subject.loader
+    if container is not None and options.containers and container not in options.containers:
+        raise UsageError(f"the target takes no {container} that this can write; {' or '.join(options.containers)} it does")
+    if not elsewhere and (edited := _edited(subject, options, target)) is not None:
+        return edited
+    return _converted(subject, options, target, (container,) if container is not None else _containers(subject, target, options.containers))
+
+
+def _edited(subject: Subject, options: Options, target: str) -> Plan | None:
+    """Return the plan that edits the file, where that is enough for the target; else None."""
+    if target.startswith("keras3") != subject.is_keras3:
+        return None
+    edited = planning.planned(subject, options)
+    refused = next((verdict.reason for verdict in edited.loaders_after if verdict.loader == target), None)
+    if refused is None or any(refusal.code != _NEEDED for refusal in edited.refusals):
+        return edited
+    return None
+
+
+def _containers(subject: Subject, target: str, taken: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the containers to try, the best first: what Keras 3 writes by default is an archive, and in Keras 2 the file's own kind."""
+    if subject.document.format in _CONFIG_ALONE:
+        return ("json",)
+    own = _CONTAINERS.get(subject.document.format, "h5")
+    order = dict.fromkeys(("keras" if target.startswith("keras3") else own, "h5", "keras"))
+    return tuple(container for container in order if not taken or container in taken)
+
+
+def _converted(subject: Subject, options: Options, target: str, containers: Sequence[str]) -> Plan:
+    """Return the plan that writes the model anew, in the first container that the target takes."""
+    saved = subject.is_saved_object  # a SavedModel's layers are built from their configs by whoever loads the result, as when it is traced anew
+    base = planning.planned(subject, replace(options, target=None, retrace=saved))
+    edited = replace(subject.analysis, document=applied(subject.document, base.edits, ()))
+    after = Subject(replace(reading.analysed(edited.document), document=edited.document))
+    attempts = [_attempt(after, options, Target(loader=target, container=container), base.casts) for container in containers]
+    chosen = next((attempt for attempt in attempts if not attempt.refusals), attempts[0])
+    return replace(
+        base,
+        suffix=options.suffix if options.target or options.to else target,
+        edits=tuple(edit for edit in base.edits if edit.kind is not Kind.SPELLING),
+        state=None,
+        notes=tuple(dict.fromkeys((*base.notes, *chosen.log.notes))),
+        refusals=tuple(dict.fromkeys((*base.refusals, *chosen.refusals))),
+        loaders_after=chosen.analysis.model.loaders if chosen.analysis is not None else (),
+        conversion=chosen.conversion,
+        retrace=False,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Attempt:
+    """A model written for one container."""
+
+    log: Log
+    conversion: Conversion
+    analysis: Analysis | None
+    """What reading the result will give; None where it is refused before."""
+
+    refusals: tuple[Refusal, ...]
+
+
+def _attempt(subject: Subject, options: Options, target: Target, casts: Sequence[Cast]) -> _Attempt:
+    log = Log()
+    situation = Situation(subject=subject, target=target, log=log, allow_weight_rewrite=options.allow_weight_rewrite)
+    root = rewritten(situation)
+    content = Content(container=target.container, config=None) if root is None else _content(root, situation, casts)
+    proven = proofs(root, situation) if root is not None else ()
+    conversion = Conversion(target=target.loader, content=content, changes=tuple(log.changes), proofs=proven)
+    if log.refusals:
+        return _Attempt(log=log, conversion=conversion, analysis=None, refusals=tuple(log.refusals))
+    from policytool import building  # h5py takes 80 ms to import, and most plans convert nothing
+
+    analysis = reading.analysed(building.document(content, subject.document.path))
+    return _Attempt(log=log, conversion=conversion, analysis=analysis, refusals=tuple(_still_refused(analysis, target)))
+
+
+def rewritten(situation: Situation) -> Unit | None:
+    """Return a file's model as the target has it; None, with a refusal in the log, where its config is none that a release writes."""
+    try:
+        root = decoding.decode(situation.subject)
+    except SpellingError as error:
+        situation.log.refuse("config", None, str(error))
+        return None
+    for rewrite in REWRITES:
+        if rewrite.applies(situation):
+            root = rewrite.apply(root, situation)
+    return arguments.judged(root, situation.target, situation.log)
+
+
+def _content(root: Unit, situation: Situation, casts: Sequence[Cast]) -> Content:
+    target = situation.target
+    config = encoding.encode(root, target, situation.log)
+    stores = target.container != "json"
+    groups, placements = placed(root, situation, casts) if stores else ((), ())
+    trained = compiled(root, situation, placements) if stores else None
+    if trained is not None and target.container == "keras" and isinstance(config, dict) and trained.config is not None:
+        config["compile_config"] = trained.config
+    return Content(
+        container=target.container,
+        config=config,
+        training=trained.config if trained is not None and target.container == "h5" else None,
+        keras_version=target.keras_version,
+        groups=groups,
+        placements=placements,
+        state=trained.state if trained is not None else (),
+        state_names=trained.state_names if trained is not None else (),
+    )
+
+
+def _still_refused(analysis: Analysis, target: Target) -> Iterator[Refusal]:
+    """Yield why the target would refuse the converted file, as audit says it of files."""
+    verdict = next((verdict for verdict in analysis.model.loaders if verdict.loader == target.loader), None)
+    if verdict is not None and verdict.reason is not None:
+        yield Refusal(code=_NEEDED, message=f"{target.loader} would refuse the converted file ({target.container}): {verdict.reason}")

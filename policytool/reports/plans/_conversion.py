@@ -1,0 +1,42 @@
+"""What the reports of a conversion for people say: what is written otherwise, layer by layer, and how sure it is to compute the same."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.examples import some
+from policytool.plan import Proof
+from policytool.reports._words import FORMATS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.plan import Conversion
+
+_SHOWN: Final = 3
+
+
+def rows(conversion: Conversion) -> list[tuple[str, str]]:
+    """Return what is written otherwise and where, each once, with the layers that it is done to."""
+    found: dict[str, list[str]] = {}
+    for change in conversion.changes:
+        found.setdefault(change.text, []).append(change.path or "the model")
+    return [(some(layers, _SHOWN), text) for text, layers in found.items()]
+
+
+def facts(conversion: Conversion) -> Iterator[tuple[str, str, str]]:
+    """Yield labels, sentences and styles."""
+    content = conversion.content
+    variables = f" with {len(content.placements):,} variables" if content.placements else ""
+    state = f" and {len(content.state)} of the optimizer" if content.state else ""
+    yield "converted", f"for {conversion.target}, as {FORMATS.get(content.container, content.container)}{variables}{state}", "good"
+    for proof, words in _PROOFS.items():
+        classes = sorted({name for name, found in conversion.proofs if found is proof})
+        if classes:
+            yield words[0], f"{some(classes, 8)}: {words[1]}", words[2]
+
+
+_PROOFS: Final = {
+    Proof.PROVEN: ("proven", "layers like these were converted, run in both libraries, and gave the same", ""),
+    Proof.BEST_EFFORT: ("best effort", "nothing known speaks against it, and nobody ran such layers in both libraries; --verify does", "half"),
+}
