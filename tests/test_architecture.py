@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 import policytool
-from policytool import formats, generations, reports, writers
+from policytool import building, formats, generations, reports, writers
+from policytool.building import Builder
 from policytool.formats import Format
 from policytool.generations import Generation
 from policytool.planning import keep
@@ -194,6 +195,7 @@ def test_nothing_evaluates_text() -> None:
     ("package", "constant", "kind", "listed"),
     [
         (formats, "FORMAT", Format, formats.FORMATS),
+        (building, "BUILDER", Builder, building.BUILDERS),
         (generations, "GENERATION", Generation, generations.GENERATIONS),
         (reports, "REPORTER", Reporter, reports.REPORTERS),
         (plans, "REPORTER", PlanReporter, plans.PLAN_REPORTERS),
@@ -203,7 +205,7 @@ def test_nothing_evaluates_text() -> None:
         (writers, "WRITER", Writer, writers.WRITERS),
         (keep, "RULE", KeepRule, keep.KEEP_RULES),
     ],
-    ids=["formats", "generations", "reports", "plan reports", "difference reports", "finding reports", "check reports", "writers", "keep rules"],
+    ids=["formats", "builders", "generations", "reports", "plan reports", "difference reports", "finding reports", "check reports", "writers", "keep rules"],
 )
 def test_packages_list_every_member(package: ModuleType, constant: str, kind: type, listed: tuple[object, ...]) -> None:
     """Every public module of the package declares its constant, and all of them are in the package's tuple, once."""

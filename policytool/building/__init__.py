@@ -4,6 +4,7 @@ Files written from nothing but what :class:`policytool.content.Content` says and
 To add a container, write its module and add one line to :data:`BUILDERS`. Importing this package imports h5py and ml_dtypes: only what writes does.
 """
 
+from policytool.building._base import Builder
 from policytool.building._building import BUILDERS, build, document
 
-__all__ = ["BUILDERS", "build", "document"]
+__all__ = ["BUILDERS", "Builder", "build", "document"]

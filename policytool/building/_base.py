@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from policytool.content import Content
+    from policytool.content import Content, Placement
     from policytool.document import Document, Tensor
     from policytool.jsontext import Json
     from policytool.values import Values
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class Builder:
     """A way to write models of one container from nothing."""
 
-    container: str
-    """As :attr:`policytool.content.Content.container` says it."""
+    name: str
+    """The container, as :attr:`policytool.content.Content.container` says it."""
 
     write: Callable[[Path, Content, Values | None], Counted]
     """Write into an empty draft; return what the casts did to the values, by :attr:`policytool.content.Placement.path`."""
@@ -74,13 +74,17 @@ def refuse_collisions(content: Content) -> None:
 
     :raises WriteError: where two variables have one path, or one has that of a group.
     """
-    for placements in (content.placements, content.state):
+    for placements in _spaces(content):
         datasets = [flat(placement.path) for placement in placements]
-        groups = {path[:end] for path in datasets for end in range(len(path))}
-        if placements is content.placements:
-            groups |= {flat(group.path) for group in content.groups}
-        seen = set(groups)
+        seen = {path[:end] for path in datasets for end in range(len(path))}
+        if placements is not content.state:
+            seen |= {path[:end] for path in (flat(group.path) for group in content.groups) for end in range(len(path) + 1)}
         for path in datasets:
             if path in seen:
                 raise WriteError("not-rewritable", f"the new file would have two things at {'/'.join(path) or 'its root'}; rename one of the layers")
             seen.add(path)
+
+
+def _spaces(content: Content) -> tuple[tuple[Placement, ...], ...]:
+    """Return what shares one tree: in HDF5 the optimizer's state has a group of its own, in an archive it lies among the layers'."""
+    return (content.placements, content.state) if content.container == "h5" else ((*content.placements, *content.state),)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from policytool.formats import hdf5
 from policytool.values import ValuesError, open_values
 from policytool.writers import WriteError
 from policytool.writers._base import differs
-from policytool.writers.replacing import Place, Replacing, Written, told, view
+from policytool.writers._replacing import Place, Replacing, Written, told, view
 
 if TYPE_CHECKING:
     from policytool.content import Content, Placement
@@ -60,12 +61,12 @@ def build(
             counts = builder.write(draft.path, content, values)
             draft.flush()
             replacing.written()
-            with view(place.target, {Path(place.target.name): draft}) as path:  # libhdf5 opens no file without a name
+            with draft.named() as path, contextlib.ExitStack() as stack:  # libhdf5 opens no file without a name
                 _compare(path, content, expected, values)
                 builder.check(path, content)
                 replacing.compared()
                 if verify is not None:
-                    verify(path)
+                    verify(stack.enter_context(view(place.target, {Path(place.target.name): draft})))
                 replacing.check_source()
                 replacing.publish(draft, like=_like(place.source))
         return replacing.result(counts)
@@ -82,7 +83,7 @@ def document(content: Content, path: str) -> Document:
 
 
 def _builder(content: Content) -> Builder:
-    found = next((builder for builder in BUILDERS if builder.container == content.container), None)
+    found = next((builder for builder in BUILDERS if builder.name == content.container), None)
     if found is None:
         raise WriteError("not-rewritable", f"{content.container} files are not written from nothing")
     return found
@@ -97,6 +98,8 @@ def _compare(draft: Path, content: Content, expected: Document, values: Values |
     try:
         found = recognition.document(draft, expected.path)
     except ModelFileError as error:
+        if isinstance(error.__cause__, OSError) and error.__cause__.errno is not None:
+            raise error.__cause__ from None
         raise WriteError("write-differs", f"what was written does not read back: it {error.message}; nothing was changed") from error
     part = next((name for name in {**expected.parts, **found.parts} if _text(expected, name) != _text(found, name)), None)
     if part is not None:
@@ -118,7 +121,7 @@ def _is_same(placement: Placement, tensor: Tensor, values: Values | None, writte
 
 def _tensors(content: Content) -> list[tuple[Tensor, Placement]]:
     """Return the variables as a document of the new file has them, each with its placement."""
-    prefix = (hdf5.OPTIMIZER,) if content.container == h5.BUILDER.container else ()
+    prefix = (hdf5.OPTIMIZER,) if content.container == h5.BUILDER.name else ()
     pairs = [*(((), placement) for placement in content.placements), *((prefix, placement) for placement in content.state)]
     return [(Tensor(path=(*start, *flat(placement.path)), shape=placement.shape, dtype=placement.dtype), placement) for start, placement in pairs]
 

@@ -97,7 +97,7 @@ def _changed(placement: Placement, before: str, block: Array, done: int) -> tupl
     if placement.scale is not None:
         factors = np.asarray(placement.scale, dtype=_WIDE)
         with np.errstate(all="ignore"):
-            wide = _cast(block, before, _WIDE)[0] * factors[np.arange(done, done + block.size) % factors.size]
+            wide = _cast(block, before, _WIDE)[0] * np.resize(np.roll(factors, -(done % factors.size)), block.size)
         return _cast(wide, _WIDE, after, through)
     if before == after and through in {None, after}:
         return block, None

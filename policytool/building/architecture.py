@@ -41,4 +41,4 @@ def check(draft: Path, content: Content) -> None:
     del draft, content
 
 
-BUILDER: Final = Builder(container="json", write=write, document=document, check=check)
+BUILDER: Final = Builder(name="json", write=write, document=document, check=check)

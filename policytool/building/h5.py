@@ -118,4 +118,4 @@ def _refuse_unreadable(content: Content) -> None:
             raise WriteError("not-rewritable", f"{'/'.join(placement.path)} cannot be stored as {placement.dtype}: no Keras reads that from HDF5")
 
 
-BUILDER: Final = Builder(container="h5", write=write, document=document, check=check)
+BUILDER: Final = Builder(name="h5", write=write, document=document, check=check)

@@ -94,7 +94,8 @@ def _placements(content: Content) -> Iterator[Placement]:
 
 
 def _metadata(content: Content) -> Json:
-    return {"keras_version": content.keras_version, **content.spelled}
+    version: dict[str, Json] = {"keras_version": content.keras_version} if content.keras_version else {}
+    return version | dict(content.spelled)
 
 
-BUILDER: Final = Builder(container="keras", write=write, document=document, check=check)
+BUILDER: Final = Builder(name="keras", write=write, document=document, check=check)

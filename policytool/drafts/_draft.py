@@ -14,6 +14,7 @@ from policytool.drafts._copying import copy_attributes, copy_bytes, opened, sync
 from policytool.drafts._kept import Kept
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import TracebackType
 
 _MODE: Final = 0o600
@@ -113,6 +114,23 @@ class Draft:
             name.symlink_to(self._hidden)
         else:
             self.link(name)
+
+    @contextlib.contextmanager
+    def named(self) -> Iterator[Path]:
+        """
+        Yield a path of the draft that leads to a name, for libraries that resolve links before they open a file; publish it before the end.
+
+        :raises OSError: where none can be made.
+        """
+        if self._named:
+            yield self._hidden
+            return
+        name = _names.hidden(self._hidden)
+        self.link(name)
+        try:
+            yield name
+        finally:
+            _names.remove(name)
 
     def link(self, name: Path) -> None:
         """

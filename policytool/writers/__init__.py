@@ -7,6 +7,6 @@ only what writes does.
 
 from policytool.writers._base import Changes, WriteError, Writer
 from policytool.writers._migration import WRITERS, make, measure, rewrite, write, writer_for
-from policytool.writers.replacing import BACKUP, Verify, Written
+from policytool.writers._replacing import BACKUP, Verify, Written
 
 __all__ = ["BACKUP", "WRITERS", "Changes", "Verify", "WriteError", "Writer", "Written", "make", "measure", "rewrite", "write", "writer_for"]

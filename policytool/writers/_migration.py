@@ -14,7 +14,7 @@ from policytool.writers import architecture, hdf5, keras_directory, keras_metada
 from policytool.writers._base import Changes, WriteError, Writer, differs
 from policytool.writers._blocks import same_bytes
 from policytool.writers._companions import Companions
-from policytool.writers.replacing import BACKUP, Place, Replacing, Written, told, view
+from policytool.writers._replacing import BACKUP, Place, Replacing, Written, told, view
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from policytool.casting import Counts
     from policytool.plan import Cast
     from policytool.writers._base import Counted
-    from policytool.writers.replacing import Verify
+    from policytool.writers._replacing import Verify
 
 WRITERS: Final[tuple[Writer, ...]] = (
     hdf5.WRITER,

@@ -253,7 +253,7 @@ def test_a_killed_process_leaves_the_original_or_the_new_file(casts: bool, large
         large.write_bytes(before)
         with contextlib.suppress(FileNotFoundError):
             Path(f"{large}.bak").unlink()
-        _kill_after(draw.uniform(0, longest), lambda: writers.write(large, large, wanted, document_format="h5", in_place=True))
+        kill_after(draw.uniform(0, longest), lambda: writers.write(large, large, wanted, document_format="h5", in_place=True))
         drafts.remove_stale(directory)
         found = held(directory)
         assert found.keys() <= {"large.h5", "large.h5.bak"}
@@ -261,7 +261,8 @@ def test_a_killed_process_leaves_the_original_or_the_new_file(casts: bool, large
         assert found.get("large.h5.bak", before) == before
 
 
-def _kill_after(seconds: float, work: Callable[[], object]) -> None:
+def kill_after(seconds: float, work: Callable[[], object]) -> None:
+    """Do something in a child process that is killed after so many seconds."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a child that only writes needs none of this process's threads
         child = os.fork()
@@ -276,7 +277,8 @@ def _kill_after(seconds: float, work: Callable[[], object]) -> None:
 
 
 @contextlib.contextmanager
-def _largest_file(size: int) -> Iterator[None]:
+def largest_file(size: int) -> Iterator[None]:
+    """Let no file grow beyond so many bytes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -292,7 +294,7 @@ def test_a_file_that_may_not_grow_is_told_as_a_full_disk(casts: bool, format_: s
     path = tmp_path / f"model.{format_}"
     _ = h5_model(path, sequential()) if format_ == "h5" else keras_zip(path)
     before, changes = held(tmp_path), all_changes(path)
-    with _largest_file(500), pytest.raises(ModelFileError) as caught:
+    with largest_file(500), pytest.raises(ModelFileError) as caught:
         writers.write(path, path, Changes(edits=changes.edits, casts=changes.casts if casts else ()), document_format=format_, in_place=True)
     assert caught.value.code == "no-space"
     assert held(tmp_path) == before
@@ -322,7 +324,7 @@ def test_a_draft_that_does_not_read_back_is_refused(sample: Path, casts: bool, t
     good = writers.write(path, tmp_path / "good", wanted, document_format=document.format).target.read_bytes()
     (tmp_path / "good").unlink()
     edited = str(changes.edits[0].after).encode()
-    for place in (good.index(edited), *_places_of_values(good)):
+    for place in (good.index(edited), *places_of_values(good)):
 
         def spoil(draft: drafts.Draft, place: int = place) -> None:
             with draft.path.open("r+b") as stream:
@@ -337,7 +339,7 @@ def test_a_draft_that_does_not_read_back_is_refused(sample: Path, casts: bool, t
         assert held(tmp_path) == before
 
 
-def _places_of_values(written: bytes) -> list[int]:
+def places_of_values(written: bytes) -> list[int]:
     """Return where the first and the last byte of each tensor of a written file lie."""
     if b"\x89HDF" not in written:
         return []
