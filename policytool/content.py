@@ -26,7 +26,7 @@ class Placement:
 
     shape: tuple[int, ...]
     dtype: str
-    """The Keras dtype that it is stored in."""
+    """The Keras dtype that it is stored in. Floats are cast to it; other values have to be the same in it."""
 
     source: Tensor | None = None
     """The tensor of the source that has its values, bit for bit unless something below says otherwise."""
@@ -35,7 +35,7 @@ class Placement:
     """A dtype that values are rounded to on the way, where the file cannot store the one the layer has (bfloat16 as float32)."""
 
     scale: tuple[float, ...] | None = None
-    """Factors along the last axis, which the values are multiplied by; one factor stands for all."""
+    """Factors along the last axis, which the values are multiplied by in float64; one factor stands for all."""
 
     fill: tuple[float, ...] | None = None
     """The values in C order of a variable that the source does not have; one value stands for all."""
@@ -49,7 +49,11 @@ class Group:
     """A group that describes a layer: in HDF5 one for each layer of the model, in ``.keras`` one for each ``vars``."""
 
     path: tuple[str, ...]
-    """HDF5: below ``model_weights``; ``.keras``: below the root."""
+    """
+    HDF5: below ``model_weights``, all but ``top_level_model_weights`` (Keras 2.9 on: the model's own variables) a layer's; ``.keras``: below the root.
+
+    A name with a ``/`` in it may be one step or several: it makes the same groups.
+    """
 
     names: tuple[str, ...] = ()
     """HDF5: its ``weight_names``, in the order that loaders read them in."""
@@ -85,4 +89,8 @@ class Content:
     """HDF5: ``weight_names`` of ``optimizer_weights``, in order."""
 
     spelled: Mapping[str, str] = field(default_factory=dict)
-    """Further entries of ``metadata.json``."""
+    """
+    Further entries of ``metadata.json``.
+
+    Keras writes ``date_saved`` there (``%Y-%m-%d@%H:%M:%S``), which its KerasFileEditor reads; without it the builder says 1980.
+    """

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _WEIGHTS: Final = f"model{layout.WEIGHTS_SUFFIX}"
 _NAME: Final = "name"
+_NO_DATE: Final = "1980-01-01@00:00:00"
+"""``date_saved`` where the content says none, which is that of the members: the same input makes the same file. Keras' KerasFileEditor wants one."""
 
 
 def write(draft: Path, content: Content, values: Values | None) -> Counted:
@@ -95,7 +97,7 @@ def _placements(content: Content) -> Iterator[Placement]:
 
 def _metadata(content: Content) -> Json:
     version: dict[str, Json] = {"keras_version": content.keras_version} if content.keras_version else {}
-    return version | dict(content.spelled)
+    return version | {"date_saved": _NO_DATE} | dict(content.spelled)
 
 
 BUILDER: Final = Builder(name="keras", write=write, document=document, check=check)

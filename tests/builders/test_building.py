@@ -115,6 +115,15 @@ def test_the_same_input_makes_the_same_file(tmp_path: Path) -> None:
         (tmp_path / "other").unlink()
 
 
+def test_an_archive_has_a_date(tmp_path: Path) -> None:
+    """Its own where the content says one, else the same one each time: Keras' KerasFileEditor reads it."""
+    path = h5_model(tmp_path / "model.h5", sequential())
+    for spelled, date in (({}, "1980-01-01@00:00:00"), ({"date_saved": "2026-11-21@04:50:26"}, "2026-11-21@04:50:26")):
+        new = built(path, tmp_path / f"{len(spelled)}.keras", replace(NO_TENSORS, container="keras", spelled=spelled))
+        with zipfile.ZipFile(new) as archive:
+            assert json.loads(archive.read("metadata.json")) == {"keras_version": "2.15.0", "date_saved": date}
+
+
 @pytest.mark.parametrize("source", [MIXED_H5, MIXED_KERAS, UNPACKED, MIXED_SAVEDMODEL, MIXED_TFJS], ids=lambda path: path.name)
 @pytest.mark.parametrize("container", ["h5", "keras"])
 def test_values_of_any_source(source: Path, container: str, tmp_path: Path) -> None:
