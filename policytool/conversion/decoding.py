@@ -87,6 +87,8 @@ class _Reader:
         fitting = [child for child in below if sites[child].attribute == attribute]
         fresh = [child for child in fitting or below if child not in self.used]
         found = next(iter(fresh or fitting or below), None)
+        if found is None and attribute in _SLOTS.values():  # a SavedModel's objects have the names that they were built with
+            found = next((child for child in self.subject.children[parent] if sites[child].attribute == attribute), None)
         if found is None:  # a shared layer stands at its first place
             names = (*sites[parent].names, name)
             found = next((index for index, site in enumerate(sites) if names in site.also_at), None)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.conversion.architecture import Role, Unit
 from policytool.conversion.variables._holders import Holder, Stored
 from policytool.conversion.variables._slots import Slot, slots
+from policytool.policy import Policy
 from policytool.tree import LAYERS
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class Builder:
         if unit.role is Role.MODEL and unit.network is not None:
             wanted: tuple[Slot, ...] | None = ()
         else:
-            wanted = None if unit.custom else slots(unit.class_name, self.situation.target.loader, unit.config)
+            wanted = None if unit.custom or _is_quantised(unit) else slots(unit.class_name, self.situation.target.loader, unit.config)
         if wanted is None:
             return self._as_they_are(unit, pool)
         if unit.class_name == _SPECTRAL and below:
@@ -114,18 +115,33 @@ class Builder:
 
     def _as_they_are(self, unit: Unit, pool: Mapping[Key, Tensor]) -> tuple[Stored, ...]:
         """Return the variables of a class that is not Keras' own, where and as the source has them."""
+        numbered = all(name.isdecimal() for _, name in pool)
+        holds_layers = unit.role is Role.MODEL or any(within for within, _ in pool)
+        if pool and holds_layers and not self._same_layout(numbered=numbered):
+            self._refuse(unit, "has layers that its config does not hold, which the target stores otherwise: save the model with the target's library")
+            return ()
+        ordered = numbered or len(pool) <= 1
+        if self.situation.target.container == "keras" and not ordered:
+            self._refuse(unit, "has variables whose order the file does not tell: save the model as .keras")
+            return ()
         found = []
         for number, ((within, name), tensor) in enumerate(pool.items()):
-            if name.isdecimal() != (self.situation.target.container == "keras"):
-                self._refuse(unit, "has variables whose order the file does not tell: convert it into the container that it is in")
-                return ()
-            index = int(name) if name.isdecimal() else number
-            slot = Slot(name=name, scopes=within, within=within, index=index, attribute=name, trainable=True, known_as=name)
+            index = int(name) if numbered else number
+            slot = Slot(name=f"variable_{name}" if numbered else name, scopes=within, within=within, index=index, attribute=name, trainable=True, known_as=name)
             found.append(Stored(slot=slot, shape=tensor.shape or (), dtype=tensor.dtype, source=tensor))
         return tuple(found)
 
+    def _same_layout(self, *, numbered: bool) -> bool:
+        situation = self.situation
+        return not situation.crosses and numbered == (situation.target.container == "keras")
+
     def _refuse(self, unit: Unit, what: str) -> None:
         self.situation.log.refuse("variables", unit, f"{unit.path} ({unit.class_name}) {what}")
+
+
+def _is_quantised(unit: Unit) -> bool:
+    policy = unit.config.get("dtype")
+    return isinstance(policy, Policy) and policy.quantization is not None
 
 
 def _units(value: Value) -> Iterator[tuple[bool, Unit]]:
