@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 _VARS: Final = ("optimizer", "vars")
 _INNER: Final = ("optimizer", "inner_optimizer", "vars")
-_OLDEST_ARCHIVE: Final = "tf2.12"
-"""The release whose archives have no optimizer's state in the places of the later ones."""
+_ARCHIVES: Final = "tf2.15"
+"""The first release whose archives have the optimizer's state in these places."""
 
 _LOST: Final = "optimizer-state-lost"
 _FRESH: Final[tuple[tuple[str, float], ...]] = (("int64", 0.0), ("float32", 0.0), ("int64", 0.0))
@@ -59,16 +59,16 @@ def compiled(root: Unit, situation: Situation, weights: Sequence[Placement]) -> 
     :param weights: its variables in the order of the target's ``weights``, each with its source
     """
     place = training.optimizer_place(situation.subject.document)
-    target, log = situation.target, situation.log
+    target, told = situation.target, situation.log
     if place is None or target.container == "json":
         return Compiled()
     try:
         source = optimizer.read(situation, place[1])
-        found = optimizer.for_target(source, target, log)
+        found = optimizer.for_target(source, target, told)
     except LostError as error:
-        log.caution("training-lost", None, f"{error}: the model is written without a training configuration, compile it anew")
+        told.warn("training-lost", None, f"{error}: the model is written without a training configuration, compile it anew")
         return Compiled()
-    config = _config(root, situation, training.configuration(situation.subject.document), optimizer.serialised(found, target, log))
+    config = _config(root, situation, training.configuration(situation.subject.document), optimizer.serialised(found, target, told))
     placements = _state(root, situation, source, found, weights)
     if target.container == "h5":
         return Compiled(config=config, state=placements, state_names=tuple("/".join(one.path) for one in placements))
@@ -77,13 +77,13 @@ def compiled(root: Unit, situation: Situation, weights: Sequence[Placement]) -> 
 
 def _config(root: Unit, situation: Situation, value: Json, serialised: Json) -> Json:
     given = value if isinstance(value, dict) else {}
-    target, log = situation.target, situation.log
+    target, told = situation.target, situation.log
     try:
-        loss = Speller(target, log, names.LOSSES).loss(given.get("loss"))
+        loss = Speller(target, told, names.LOSSES).loss(given.get("loss"))
     except LeftOutError as error:
-        log.caution("loss-lost", None, f"{error}, so the model is written without a loss: compile it anew with model.optimizer")
+        told.warn("loss-lost", None, f"{error}, so the model is written without a loss: compile it anew with model.optimizer")
         loss = None
-    speller = Speller(target, log, names.METRICS)
+    speller = Speller(target, told, names.METRICS)
     metrics, weighted = (_flat(root, speller.metrics(given.get(key))) for key in ("metrics", "weighted_metrics"))
     found: dict[str, Json] = {"loss": loss, "metrics": metrics, "weighted_metrics": weighted, "loss_weights": given.get("loss_weights")}
     if target.container == "keras":
@@ -103,7 +103,7 @@ def _flat(root: Unit, metrics: Json) -> Json:
 
 def _state(root: Unit, situation: Situation, source: Optimizer, found: Optimizer, weights: Sequence[Placement]) -> tuple[Placement, ...]:
     """Return the optimizer's variables where the target restores them; a warning where they are lost."""
-    target = situation.target
+    target, told = situation.target, situation.log
     try:
         order = trainables.trainable(root, situation)
         stored = state.read(situation, source, order)
@@ -116,17 +116,12 @@ def _state(root: Unit, situation: Situation, source: Optimizer, found: Optimizer
             raise state.UnmappedError(reason)
         variables = state.placed(found, stored, _trained(order, weights))
     except state.UnmappedError as error:
-        advice = (
-            "write a .keras to keep it"
-            if target.container == "h5" and (target.is_keras3 or target.since("tf2.15")) and found.wrapped | target.is_keras3
-            else ""
-        )
-        message = f"the optimizer's state is left out, for {error}: training goes on with step 0 and empty slots"
-        situation.log.caution(_LOST, None, f"{message}; {advice}" if advice else message)
+        advice = "; write a .keras to keep it" if _unrestored(found, target) and _unrestored(found, replace(target, container="keras")) is None else ""
+        told.warn(_LOST, None, f"the optimizer's state is left out, for {error}: training goes on with step 0 and empty slots{advice}")
         return ()
     if target.container == "h5":
         if any(one.dtype == "bfloat16" for one in variables) and found.style is Style.OLD:
-            situation.log.caution(_LOST, None, "the optimizer's state is left out, for no Keras reads bfloat16 slots of the old kind from HDF5")
+            told.warn(_LOST, None, "the optimizer's state is left out, for no Keras reads bfloat16 slots of the old kind from HDF5")
             return ()
         return tuple(replace(one, path=tuple(one.path[0].split("/"))) for one in variables)
     return _in_archive(found, stored, variables, target)
@@ -148,8 +143,8 @@ def _unrestored(found: Optimizer, target: Target) -> str | None:
             return "Keras 3 restores no slots from HDF5"
         if found.wrapped and found.style is Style.NEW:
             return "no Keras restores the state of LossScaleOptimizerV3 from HDF5"
-    elif target.loader == _OLDEST_ARCHIVE:
-        return "archives of TF 2.12 have another place for it"
+    elif not target.since(_ARCHIVES):
+        return f"archives of {target.loader} have no place for it that is known"
     return None
 
 

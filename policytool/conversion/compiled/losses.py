@@ -38,7 +38,7 @@ class Speller:
     """Writes the losses or the metrics of one file for one target."""
 
     target: Target
-    log: Log
+    told: Log
     kind: str
     """:data:`~policytool.conversion.compiled.names.LOSSES` or :data:`~policytool.conversion.compiled.names.METRICS`."""
 
@@ -70,7 +70,7 @@ class Speller:
         try:
             return self._one(value)
         except LeftOutError as error:
-            self.log.caution("metric-lost", None, f"{error}, so it is left out: compile the model anew where it is needed")
+            self.told.warn("metric-lost", None, f"{error}, so it is left out: compile the model anew where it is needed")
             return None
 
     def _one(self, value: Json) -> Json:
@@ -111,7 +111,7 @@ class Speller:
         if found is None:
             raise LeftOutError(f"{self.target.loader} finds no {self.word} called {function} without custom_objects")
         if found != function:
-            self.log.change(f"{self.word}-spelled", None, f"the {self.word} {function} is called {found}")
+            self.told.change(f"{self.word}-spelled", None, f"the {self.word} {function} is called {found}")
         return found
 
     def _object(self, class_name: str, config: dict[str, Json]) -> Json:

@@ -12,7 +12,6 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from policytool import training
-from policytool.conversion.arguments import is_neutral
 from policytool.conversion.compiled import names
 from policytool.conversion.log import shown
 from policytool.errors import SpellingError
@@ -83,10 +82,8 @@ def read(situation: Situation, value: Json) -> Optimizer:
     if found is None:
         raise LostError("the file has no optimizer")
     class_name, config = found
-    if situation.from_keras3:
-        style = Style.KERAS3
-    else:
-        style = Style.NEW if training.is_new_style(training.unwrapped(value)) else Style.OLD
+    of_keras2 = Style.NEW if training.is_new_style(training.unwrapped(value)) else Style.OLD
+    style = Style.KERAS3 if situation.from_keras3 else of_keras2
     wrapped = training.is_wrapped(value)
     if not wrapped and scale is None and situation.subject.document.format == "keras" and state.is_of_wrapper(situation.subject):
         situation.log.change("optimizer-wrapped", None, "compile() wrapped the optimizer for loss scaling, which only its state shows: the wrapper is written")
@@ -94,7 +91,7 @@ def read(situation: Situation, value: Json) -> Optimizer:
     return Optimizer(class_name=class_name, config=dict(config), style=style, scale=scale, wrapped=wrapped)
 
 
-def for_target(found: Optimizer, target: Target, log: Log) -> Optimizer:
+def for_target(found: Optimizer, target: Target, told: Log) -> Optimizer:
     """
     Return the optimizer with the keys that a target takes; what changes training is told as a warning.
 
@@ -107,26 +104,28 @@ def for_target(found: Optimizer, target: Target, log: Log) -> Optimizer:
     config = {key: value for key, value in found.config.items() if key not in {"is_legacy_optimizer", "jit_compile"}}
     if "lr" in config:
         config[_RATE] = config.pop("lr")
-    config = _decayed(found, config, style, log)
+    config = _decayed(found, config, style, told)
     if isinstance(config.get(_RATE), dict):
         config[_RATE] = _schedule(config[_RATE], target)
     config.pop(_FACTOR, None)
     objection = accepted.objection(judge, _KIND, found.class_name, config, module=False)
     if objection is not None and (objection.missing or objection.broken):
         raise LostError(f"{target.loader} has no {found.class_name}")
-    refused = set(objection.refused) if objection is not None else set()
-    refused |= {key for key, _ in objection.values} if objection is not None else set()
+    if target.is_keras3 and target.container == "h5" and target.loader in accepted.may_fail(_KIND, found.class_name, module=False):
+        raise LostError(f"{target.loader} does not find {found.class_name} in HDF5")
+    refused = (*objection.refused, *(key for key, _ in objection.values)) if objection is not None else ()
     for key in sorted(refused):
-        _leave_out(found, key, config.pop(key), target, log)
+        _leave_out(found, key, config.pop(key), target, told)
     if style is Style.NEW:
         config |= {"jit_compile": False, "is_legacy_optimizer": False}
     scale = found.scale
     return replace(found, config=config, style=style, wrapped=_is_wrapped(found, target), scale=scale)
 
 
-def serialised(found: Optimizer, target: Target, log: Log) -> Json:
+def serialised(found: Optimizer, target: Target, told: Log) -> Json:
     """Return the optimizer as a target's container has it, in its wrapper where it scales losses."""
-    inner: dict[str, Json] = {"class_name": found.class_name, "config": found.config}
+    name = f"Custom>{found.class_name}" if found.style is Style.NEW and found.scale is None else found.class_name
+    inner: dict[str, Json] = {"class_name": name, "config": found.config}
     if target.container == "keras":
         module = "keras.optimizers.legacy" if found.style is Style.OLD and target.since(_NEW_SINCE) else "keras.optimizers"
         inner = {"module": module, "class_name": found.class_name, "config": found.config, "registered_name": None}
@@ -142,7 +141,7 @@ def serialised(found: Optimizer, target: Target, log: Log) -> Json:
             inner = {"module": "keras.optimizers", "class_name": found.class_name, "config": found.config, "registered_name": None}
         wrapped = optimizers.wrapped(inner, scale, _dialect(target))
     except SpellingError as error:
-        log.caution("loss-scale-lost", None, f"the optimizer gets no loss scale: {error}; under a 16-bit policy gradients may underflow")
+        told.warn("loss-scale-lost", None, f"the optimizer gets no loss scale: {error}; under a 16-bit policy gradients may underflow")
         return inner
     if target.is_keras3 and target.container == "h5" and isinstance(wrapped, dict) and isinstance(scale, Dynamic):
         return {"class_name": wrapped["class_name"], "config": wrapped["config"]}
@@ -178,7 +177,7 @@ def _old_scale(scale: Dynamic | Fixed) -> Json:
     return {"class_name": "DynamicLossScale", "config": config}
 
 
-def _decayed(found: Optimizer, config: dict[str, Json], style: Style, log: Log) -> dict[str, Json]:
+def _decayed(found: Optimizer, config: dict[str, Json], style: Style, told: Log) -> dict[str, Json]:
     """Return the config with a decay as the style has it: the old one has a key for it, the new one a schedule that is the same."""
     own = found.class_name == _SCHEDULE_OF_ITS_OWN
     if own and "schedule_decay" in config:
@@ -187,11 +186,11 @@ def _decayed(found: Optimizer, config: dict[str, Json], style: Style, log: Log) 
         return config
     decay = config.pop("decay")
     if own:
-        log.caution("optimizer-differs", None, "the momentum of Nadam grows by another schedule since TF 2.11 and in Keras 3: training goes on differently")
+        told.warn("optimizer-differs", None, "the momentum of Nadam grows by another schedule since TF 2.11 and in Keras 3: training goes on differently")
     elif isinstance(decay, int | float) and decay > 0 and isinstance(config.get(_RATE), int | float):
         settings: Json = {"initial_learning_rate": config[_RATE], "decay_steps": 1.0, "decay_rate": decay, "staircase": False, "name": "InverseTimeDecay"}
         config[_RATE] = {"class_name": "InverseTimeDecay", "config": settings}
-        log.change("decay", None, f"decay {shown(decay)} of {found.class_name} is written as the schedule InverseTimeDecay, which does the same")
+        told.change("decay", None, f"decay {shown(decay)} of {found.class_name} is written as the schedule InverseTimeDecay, which does the same")
     return config
 
 
@@ -210,9 +209,13 @@ def _schedule(value: Json, target: Target) -> Json:
     return {"class_name": class_name, "config": config}
 
 
-def _leave_out(found: Optimizer, key: str, value: Json, target: Target, log: Log) -> None:
-    if key in _WITHOUT_EFFECT or is_neutral(_KIND, found.class_name, key, value) or (key in _OF_AVERAGES and not found.config.get("use_ema")):
+def _leave_out(found: Optimizer, key: str, value: Json, target: Target, told: Log) -> None:
+    if (
+        key in _WITHOUT_EFFECT
+        or value is None
+        or accepted.text(value) in accepted.written_values(_KIND, found.class_name, key)
+        or (key in _OF_AVERAGES and not found.config.get("use_ema"))
+    ):
         return
-    log.caution(
-        "optimizer-argument", None, f"{key} {shown(value)} of {found.class_name} is left out, for {target.loader} cannot be told: training goes on without it"
-    )
+    what = f"{key} {shown(value)} of {found.class_name}"
+    told.warn("optimizer-argument", None, f"{what} is left out, for {target.loader} cannot be told: training goes on without it")
