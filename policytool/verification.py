@@ -69,12 +69,24 @@ class Comparison:
 
     samples: int
     versions: Mapping[str, str] = field(default_factory=dict)
+    """Of what loaded the original, or both files."""
+
     calls: tuple[Call, ...] = ()
+    versions_after: Mapping[str, str] | None = None
+    """Of what loaded the result, where that was a process of its own."""
+
+    keeps_dtypes: bool = False
+    """Whether a float output that has another dtype than before is a miss, whatever its values are."""
 
     @property
     def missed(self) -> tuple[str, ...]:
         """What is farther apart than it may be, as sentences' parts."""
-        return tuple(text for call in self.calls for output in call.outputs if (text := _missed(call, output, self.tolerance)) is not None)
+        every = [(call, output) for call in self.calls for output in call.outputs]
+        retyped = [f"{_place(call, output)} is {output.dtype_after}, and was {output.dtype_before}" for call, output in every if self._is_retyped(output)]
+        return (*retyped, *(text for call, output in every if (text := _missed(call, output, self.tolerance)) is not None))
+
+    def _is_retyped(self, output: Output) -> bool:
+        return self.keeps_dtypes and output.relative is not None and output.dtype_after != output.dtype_before
 
 
 def job(before: Path, after: Path, models: tuple[Model, Model], *, family: str) -> dict[str, Any]:
@@ -86,8 +98,7 @@ def job(before: Path, after: Path, models: tuple[Model, Model], *, family: str) 
     :raises ModelFileError: for a file that holds no weights to predict with.
     """
     model, other = models
-    if model.format in _WITHOUT_WEIGHTS:
-        raise ModelFileError(model.path, "no-weights", f"holds no weights ({model.format}): there is nothing that --verify could predict with")
+    check_weights(model)
     return {
         "job": "compare",
         "family": family,
@@ -97,6 +108,16 @@ def job(before: Path, after: Path, models: tuple[Model, Model], *, family: str) 
         "policy_after": other.layers[0].policy,
         "signatures": bool(model.signatures),
     }
+
+
+def check_weights(model: Model) -> None:
+    """
+    Check that a file has something to predict with.
+
+    :raises ModelFileError: where it holds no weights.
+    """
+    if model.format in _WITHOUT_WEIGHTS:
+        raise ModelFileError(model.path, "no-weights", f"holds no weights ({model.format}): there is nothing that --verify could predict with")
 
 
 def comparison(result: Mapping[str, Any], before: Model, after: Model, *, exact: bool, retraced: bool = False) -> Comparison:
@@ -139,9 +160,13 @@ def _output(found: Mapping[str, Any]) -> Output:
 
 
 def _missed(call: Call, output: Output, bound: float) -> str | None:
-    where = f"{call.signature}: {output.name}" if call.signature is not None else output.name
+    where = _place(call, output)
     if output.not_finite[1] > output.not_finite[0]:
         return f"{where} has {output.not_finite[1]} values that are not finite, {output.not_finite[0]} before"
     if not bound or output.relative is None:
         return None if output.equal or (bound and not output.differing) else f"{where} differs in {output.differing} of {output.values} values"
     return f"{where} is off by {output.relative:.2g} of its largest value, and {bound:.2g} is allowed" if output.relative > bound else None
+
+
+def _place(call: Call, output: Output) -> str:
+    return f"{call.signature}: {output.name}" if call.signature is not None else output.name

@@ -73,6 +73,7 @@ class Worker:
         self._report = report
         self._stack = contextlib.ExitStack()
         self._child: Child | None = None
+        self._side = ""
 
     def __enter__(self) -> Self:
         return self
@@ -84,12 +85,14 @@ class Worker:
         """End the child, with all that it started."""
         self._stack.close()
 
-    def run(self, job: Mapping[str, Any]) -> Mapping[str, Any]:
+    def run(self, job: Mapping[str, Any], *, side: str = "") -> Mapping[str, Any]:
         """
         Return what the child made of a job.
 
+        :param side: ``source`` or ``target`` where the job is about one side of a conversion: sentences about the interpreter name it.
         :raises WorkerError: with a sentence, where it refused, failed, crashed, took too long, or could not be started.
         """
+        self._side = side
         child = self._started()
         try:
             return self._result(child, json.dumps(job).encode())
@@ -152,7 +155,7 @@ class Worker:
             )
         except OSError as error:
             self.close()
-            message = f"{python} cannot be run ({error.strerror or error}); --python names an interpreter that has TensorFlow"
+            message = f"{self._about}{python} cannot be run ({error.strerror or error}); {self._option} names an interpreter that has TensorFlow"
             raise WorkerError("no-python", message, ended=True) from error
         self._stack.callback(child.end, GRACE)
         self._child = child
@@ -161,7 +164,8 @@ class Worker:
     def _refusal(self, child: Child, code: str, message: str, trace: str) -> WorkerError:
         python = self._interpreter.python
         if code in _MISSING:
-            return WorkerError(code, f"{python} {_MISSING[code]} ({message}); install it with {INSTALL}, or name an interpreter that has it with --python")
+            hint = f"install it with {INSTALL}, or name an interpreter that has it with {self._option}"
+            return WorkerError(code, f"{self._about}{python} {_MISSING[code]} ({message}); {hint}")
         if code == "memory":
             return WorkerError(code, f"TensorFlow ran out of memory ({message}){self._limit()}", details=trace + child.messages)
         return WorkerError(code, message, details=trace)
@@ -171,6 +175,15 @@ class Worker:
         hint = self._limit() if child.may_have_lacked_memory else ""
         message = f"the process with TensorFlow ({self._interpreter.python}) {how}{hint}; nothing was written"
         return WorkerError("worker-crashed", message, details=child.messages, ended=True)
+
+    @property
+    def _about(self) -> str:
+        return f"the conversion's {self._side} cannot be loaded: " if self._side else ""
+
+    @property
+    def _option(self) -> str:
+        """What names another interpreter on the command line."""
+        return f"--python {self._side}=PYTHON" if self._side else "--python"
 
     def _limit(self) -> str:
         limit = self._interpreter.memory_limit

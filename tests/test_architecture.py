@@ -49,7 +49,21 @@ LEVELS: Final = (
     # L4 from a path to a model, and to its stored values
     {"recognition", "resolving", "traced", "reading", "discovery", "values"},
     # L5 from a model to a plan, from a plan to a file; from two models to what differs; what runs when TensorFlow loads one; what it did, held against the plan
-    {"planning", "conversion", "building", "rules", "writers", "comparing", "executable", "retracing", "verification", "remedies", "selecting", "checking"},
+    {
+        "planning",
+        "conversion",
+        "building",
+        "rules",
+        "writers",
+        "comparing",
+        "executable",
+        "retracing",
+        "verification",
+        "predictions",
+        "remedies",
+        "selecting",
+        "checking",
+    },
     # L6 what each command does
     {"operations"},
     # L7 values to text

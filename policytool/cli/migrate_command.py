@@ -72,7 +72,7 @@ _FORMATS: Final = [reporter.name for reporter in PLAN_REPORTERS if reporter.name
 @click.option("--check", is_flag=True, help="Write nothing, and exit 1 if a file would change.")
 @click.option("--retrace", is_flag=True, help="Build and trace SavedModels anew with TensorFlow, so that graph and variables follow.")
 @click.option("--verify", is_flag=True, help="Compare predictions before and after with TensorFlow, and write only what stays within tolerance.")
-@tensorflow_options.options
+@tensorflow_options.two_sided
 @click.option("--plan", type=click.Path(path_type=Path), metavar="FILE", help="Carry out a plan saved with --dry-run --format json.")
 @options.formatted(_FORMATS)
 @report_option.option(PLAN_REPORTERS)
@@ -155,8 +155,8 @@ def command(
     listed = list(options.listed(paths, null=null))
     others = [path for path in (plan, destination.output) if path is not None]
     parts = diff or any(file.format == _DIFF for file in report)
-    with Worker(tensorflow.interpreter, steps(progress)) as worker:
-        tools = tensorflow.tools(worker, verify=verify)
+    with Worker(tensorflow.interpreter, steps(progress)) as worker, Worker(tensorflow.target, steps(progress)) as loader:
+        tools = tensorflow.tools(worker, loader, verify=verify)
         if plan is not None:
             report_option.check(report, discovery.inputs(listed) if listed else (), others)
             if asked != Options():

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from policytool import executable, opaque, planning, reading, recognition, verification
+from policytool import executable, opaque, planning, predictions, reading, recognition, verification
 from policytool.errors import BundleError, ModelFileError, PolicytoolError
 from policytool.plan import Kind, Note, Refusal, Severity
 from policytool.planning.options import Options
+from policytool.predictions import Side
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
     from policytool.casting import Counts
-    from policytool.plan import Plan
+    from policytool.model import Model
+    from policytool.plan import Conversion, Plan
     from policytool.reading import Analysis
     from policytool.retracing import Held
     from policytool.verification import Comparison
@@ -30,6 +33,9 @@ class Tools:
     """The child, and what the user allows it."""
 
     worker: Worker
+    target: Worker | None = None
+    """The child that loads what models were converted to; None where that is the one of everything else."""
+
     verify: bool = False
     custom_objects: tuple[str, ...] = ()
     """``MODULE`` or ``MODULE:NAME``: what defines the classes that files name."""
@@ -145,26 +151,51 @@ class Run:
         """
         Compare the predictions of a result with the original's.
 
+        A result that was converted is loaded by the library that it was converted for, in a process of its own; ``path`` has the suffix of its format.
+
         :raises MissedError: where they are too far apart.
+        :raises ModelFileError: where the result gives other outputs than the original.
         :raises WorkerError: where the child cannot compare them.
         """
-        self.after = _read(path, self.plan.path)
-        before, after = self.analysis.model, self.after.model
-        answer = self._asked(verification.job(self.source, path, (before, after), family=self.analysis.family))
-        exact = not self.plan.retrace and not self.plan.casts and all(edit.kind is not Kind.NUMERICS for edit in self.plan.edits)
-        self.comparison = verification.comparison(answer, before, after, exact=exact, retraced=self.plan.retrace)
+        self.after = after = _read(path, self.plan.path)
+        found = self.plan.conversion
+        self.comparison = self._in_one_process(path, after.model) if found is None else self._in_two_processes(path, after.model, found)
         if self.comparison.missed:
             raise MissedError(self.comparison)
 
-    def _asked(self, job: Mapping[str, Any]) -> Mapping[str, Any]:
-        return self.tools.worker.run(
+    def _in_one_process(self, path: Path, after: Model) -> Comparison:
+        before = self.analysis.model
+        answer = self._asked(verification.job(self.source, path, (before, after), family=self.analysis.family))
+        exact = not self.plan.retrace and not self._changes_numerics
+        return verification.comparison(answer, before, after, exact=exact, retraced=self.plan.retrace)
+
+    def _in_two_processes(self, path: Path, after: Model, conversion: Conversion) -> Comparison:
+        """Compare files that different libraries load: the source's process draws the inputs, and the result's takes them."""
+        from policytool.conversion.target import Target  # its package has the tables of all layers, which other migrations need not read
+
+        target = Target(loader=conversion.target, container=conversion.content.container)
+        source = Side(which="the source", path=self.source, family=self.analysis.family, model=self.analysis.model)
+        result = Side(which="the result", path=path, family=target.family, model=after)
+        with tempfile.TemporaryDirectory(prefix="policytool-") as name:
+            folder = Path(name)
+            drawn = self._asked(source.job(folder), side="source")
+            made = self._asked(result.job(folder, like=drawn["inputs"]), self.tools.target, side="target")
+            return predictions.comparison((source, result), (drawn, made), folder, numerics=self._changes_numerics)
+
+    @property
+    def _changes_numerics(self) -> bool:
+        return bool(self.plan.casts) or any(edit.kind is Kind.NUMERICS for edit in self.plan.edits)
+
+    def _asked(self, job: Mapping[str, Any], worker: Worker | None = None, *, side: str = "") -> Mapping[str, Any]:
+        return (worker or self.tools.worker).run(
             {
                 **job,
                 "custom_objects": list(self.tools.custom_objects),
                 "path": list(self.tools.path),
                 "registered": opaque.names(self.analysis.placed.sites),
                 "trust": self.tools.trust,
-            }
+            },
+            side=side,
         )
 
     def _respell(self, after: Analysis, draft: Path, versions: Mapping[str, str]) -> None:

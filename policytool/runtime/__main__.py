@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 PACKAGE = "policytool_runtime"
 """What this directory's package is called here: policytool itself may not be importable under this interpreter."""
 
-JOBS = {"retrace": "retracing", "compare": "comparing", "check": "checking", "devices": "devices.present"}
+JOBS = {"retrace": "retracing", "compare": "comparing", "predict": "predicting", "check": "checking", "devices": "devices.present"}
 """Kind of job to the module that does it."""
 
 NEEDED = ("numpy", "tensorflow")

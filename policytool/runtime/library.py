@@ -107,9 +107,9 @@ class Library:
                 message += "; it holds classes of its own ({}), which --custom-objects MODULE names".format(", ".join(wanted))
             raise Refused("not-loadable", message) from error
 
-    def load(self, path: str, *, compiled: bool, trust: bool) -> Any:
-        """Return a saved model."""
-        if not compiled and self.release < BARE_NAMES and os.path.isfile(path):
+    def load(self, path: str, *, compiled: bool, trust: bool, as_is: bool = False) -> Any:
+        """Return a saved model; ``as_is`` with no help for spellings that this release does not read."""
+        if not (compiled or as_is) and self.release < BARE_NAMES and os.path.isfile(path):
             return self._load_hdf5(path)
         options: dict[str, Any] = {"custom_objects": self.custom, "compile": compiled}
         if takes(self.keras.models.load_model, "safe_mode"):

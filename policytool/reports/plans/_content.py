@@ -18,6 +18,8 @@ from policytool.reports._words import FORMATS, generation_words, loader_lines, l
 from policytool.reports.plans import _conversion
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from policytool.jsontext import Json
     from policytool.operations.migration import Migration
     from policytool.plan import Absent, Edit
@@ -117,7 +119,7 @@ def _done_by_tensorflow(migration: Migration) -> list[tuple[str, str, str]]:
         found.append(("traced anew", "TensorFlow builds the model from its config and traces it, in a process of its own", ""))
     if (retraced := migration.retraced) is not None:
         held = retraced.held
-        library = f"{retraced.versions['library']} {retraced.versions['keras']} with TensorFlow {retraced.versions['tensorflow']}"
+        library = _library(retraced.versions)
         cast = f", {held.variables - held.identical} exactly as cast" if held.identical != held.variables else ""
         signatures = f"; signatures {', '.join(retraced.signatures)}" if retraced.signatures else ""
         found.append(("traced anew", f"by {library}{signatures}", "good"))
@@ -130,8 +132,14 @@ def _done_by_tensorflow(migration: Migration) -> list[tuple[str, str, str]]:
         for call in comparison.calls:
             said = ", ".join(f"{output.name} {_apart(output)}" for output in call.outputs)
             found.append(("predictions", f"{call.signature + ': ' if call.signature else ''}{said} ({comparison.samples} samples; {allowed})", ""))
+        if comparison.versions_after is not None:
+            found.append(("loaded by", f"{_library(comparison.versions)} before, {_library(comparison.versions_after)} after", ""))
         found += [("missed", text, "bad") for text in comparison.missed]
     return found
+
+
+def _library(versions: Mapping[str, str]) -> str:
+    return f"{versions['library']} {versions['keras']} with TensorFlow {versions['tensorflow']}"
 
 
 def _apart(output: Output) -> str:

@@ -120,6 +120,7 @@ def _verification(comparison: Comparison) -> dict[str, Any]:
         "tolerance": comparison.tolerance,
         "samples": comparison.samples,
         "versions": dict(comparison.versions),
+        "versions_after": None if comparison.versions_after is None else dict(comparison.versions_after),
         "missed": list(comparison.missed),
         "calls": [{"signature": call.signature, "outputs": [_output(output) for output in call.outputs]} for call in comparison.calls],
     }

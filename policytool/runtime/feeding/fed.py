@@ -60,13 +60,16 @@ def fed(library: Library, model: Any, wanted: Mapping[str, Any]) -> Fed:
     Return inputs for ``model(inputs, training=False)``.
 
     ``wanted`` has ``file``, ``batches``, ``batch_size``, ``seed`` and ``save``; the paths are absolute. Of a file all rows are taken: ``batches`` and
-    ``seed`` are about what is drawn. A model with dimensions that are open is called once or more, to find a size that it takes.
+    ``seed`` are about what is drawn. A model with dimensions that are open is called once or more, to find a size that it takes. With ``like``, what
+    :attr:`Fed.told` says of the inputs of a model that this one was converted from, the file holds that one's.
 
     :raises Refused: with the codes ``inputs``, ``no-inputs``, ``inputs-file`` and ``not-callable``.
     """
     inputs = taken(library, model)
     found = reached(library, model)
     recipes = [recipe(slot, found[place] if found is not None else None, model) for place, slot in enumerate(inputs.slots)]
+    if wanted.get("like") is not None:
+        _take_after(inputs.slots, wanted["like"])
     feeder = _Feeder(library, inputs, wanted)
     if wanted["file"] is not None:
         return feeder.from_file(recipes)
@@ -231,6 +234,22 @@ class _Feeder:
 def _shape(first: Any, last: Any) -> list[int | None]:
     """Return the shape that batches have, of which the last may have fewer rows."""
     return [one if one == other else None for one, other in zip(first.shape.as_list(), last.shape.as_list())]
+
+
+def _take_after(slots: Sequence[Slot], like: Sequence[Mapping[str, str]]) -> None:
+    """
+    Give inputs the dtypes that those of another model have, and where any name is another, the names as well, in their order.
+
+    What has no input layer does not say its dtype, and the one library guesses otherwise than the other.
+    """
+    if len(slots) != len(like):
+        raise Refused("inputs", "takes {} inputs, and the other model {}".format(len(slots), len(like)))
+    dtypes = {one["name"]: one["dtype"] for one in like}
+    if {slot.name for slot in slots} != set(dtypes):
+        for slot, one in zip(slots, like):
+            slot.name = one["name"]
+    for slot in slots:
+        slot.dtype = dtypes[slot.name]
 
 
 def _forget(model: Any) -> None:
