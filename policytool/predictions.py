@@ -55,7 +55,7 @@ class Side:
             "job": "predict",
             "family": self.family,
             "which": self.which,
-            "model": str(self.path.resolve()),
+            "model": str(self.path.absolute()),  # not resolved: a draft without a name has a link for its path
             "policy": self.model.layers[0].policy,
             "inputs": str(folder / _INPUTS),
             "outputs": str(self.outputs(folder)),

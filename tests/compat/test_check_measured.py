@@ -217,9 +217,9 @@ def test_a_saved_model_fails_as_the_file_does(checked: Checked, name: str) -> No
 class Divided(Worker):
     """A child that divides this machine's CPU into two devices."""
 
-    def run(self, job: Mapping[str, Any]) -> Mapping[str, Any]:
+    def run(self, job: Mapping[str, Any], *, side: str = "") -> Mapping[str, Any]:
         """Return what the child made of a job."""
-        return super().run({**job, "logical": 2})
+        return super().run({**job, "logical": 2}, side=side)
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

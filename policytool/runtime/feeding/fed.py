@@ -69,7 +69,7 @@ def fed(library: Library, model: Any, wanted: Mapping[str, Any]) -> Fed:
     found = reached(library, model)
     recipes = [recipe(slot, found[place] if found is not None else None, model) for place, slot in enumerate(inputs.slots)]
     if wanted.get("like") is not None:
-        _take_after(inputs.slots, wanted["like"])
+        take_after(inputs.slots, wanted["like"])
     feeder = _Feeder(library, inputs, wanted)
     if wanted["file"] is not None:
         return feeder.from_file(recipes)
@@ -236,7 +236,7 @@ def _shape(first: Any, last: Any) -> list[int | None]:
     return [one if one == other else None for one, other in zip(first.shape.as_list(), last.shape.as_list())]
 
 
-def _take_after(slots: Sequence[Slot], like: Sequence[Mapping[str, str]]) -> None:
+def take_after(slots: Sequence[Slot], like: Sequence[Mapping[str, str]]) -> None:
     """
     Give inputs the dtypes that those of another model have, and where any name is another, the names as well, in their order.
 

@@ -1,0 +1,84 @@
+"""Predictions of a source and of a conversion's result, each in a process with the newest library that reads it: both files are one that both read."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from policytool import planning, reading, recognition
+from policytool.content import Content
+from policytool.errors import WorkerError
+from policytool.operations.anew import MissedError, Run, Tools
+from policytool.plan import Conversion
+from policytool.planning.options import Options
+from policytool.workers import Interpreter, Worker
+from tests.conftest import FIXTURES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from policytool.verification import Comparison
+
+pytestmark = pytest.mark.compat
+
+SECONDS: Final = 300
+SAME: Final = {
+    "tf2.15/default_float32.h5": "keras3.15",
+    "tf2.15/floatx_float64.h5": "keras3.15",
+    "tf2.15/default_float32": "tf_keras2.21",
+    "tf2.4/global_mixed_float16.h5": "tf2.4",
+    "keras3.15/string_lookup.keras": "keras3.15",
+    "keras3.15/integer_lookup.keras": "keras3.15",
+    "keras3.15/text_vectorization.keras": "keras3.3",
+    "keras3.15/nested_models.keras": "keras3.15",
+}
+"""A fixture to the target whose library reads it as well as its own does."""
+
+
+@pytest.fixture(scope="module")
+def sides(compat_python: Path) -> Iterator[Tools]:
+    """Return two children for all files, with one library each."""
+    interpreter = Interpreter(python=str(compat_python), timeout=SECONDS)
+    with Worker(interpreter) as worker, Worker(interpreter) as target:
+        yield Tools(worker=worker, target=target, verify=True)
+
+
+def compared(tools: Tools, source: Path, result: Path, target: str) -> Comparison:
+    """Return what a verification found of a file and of its conversion."""
+    analysis = reading.analysed(recognition.document(source, source.name))
+    conversion = Conversion(target=target, content=Content(container=result.suffix.removeprefix(".") or "h5", config=None))
+    run = Run(plan=replace(planning.plan(analysis, Options()), edits=(), casts=(), conversion=conversion), analysis=analysis, source=source, tools=tools)
+    run.verify(result)
+    assert run.comparison is not None
+    return run.comparison
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_one_file_predicts_the_same_in_both_processes(sides: Tools, name: str) -> None:
+    """Words, ids and floats that one process drew are what the other takes."""
+    path = FIXTURES / name
+    found = compared(sides, path, path, SAME[name])
+    assert found.missed == ()
+    assert found.samples == 16
+    assert found.versions_after is not None
+    assert found.versions["library"] == ("keras" if name.startswith("keras3") else "tf_keras")
+    assert found.versions_after["library"] == ("keras" if SAME[name].startswith("keras3") else "tf_keras")
+    assert all(output.values for call in found.calls for output in call.outputs)
+
+
+def test_other_weights_are_a_miss(sides: Tools) -> None:
+    """A result that computes something else is found out."""
+    with pytest.raises(MissedError, match="is off by"):
+        compared(sides, FIXTURES / "tf2.15/default_float32.h5", FIXTURES / "tf2.1/default_float32.h5", "tf_keras2.21")
+
+
+def test_a_result_that_its_library_refuses_is_one_sentence(sides: Tools, tmp_path: Path) -> None:
+    """It says which of the two files it is."""
+    damaged = tmp_path / "result.keras"
+    shutil.copy(FIXTURES / "keras3.15/string_lookup.keras", damaged)
+    with pytest.raises(WorkerError, match=r"tf_keras 2\.21\.0 cannot load the result: "):
+        compared(sides, FIXTURES / "tf2.15/default_float32.h5", damaged, "tf_keras2.21")
