@@ -200,8 +200,10 @@ def test_reports_say_which_library_loaded_which_file(children: Callable[..., tup
     said = "tf_keras 9.9 with TensorFlow 2.21.0 before, keras 9.9 with TensorFlow 2.21.0 after"
     assert ("loaded by", said, "") in facts(done)
     report = document(Migrations(migrations=(done,), failures=()))
-    jsonschema.validate(report, json.loads((ROOT / "policytool/data/migrate.schema.json").read_text(encoding="utf-8")))
-    assert report["plans"][0]["verification"]["versions_after"]["library"] == "keras"
+    schema = json.loads((ROOT / "policytool/data/migrate.schema.json").read_text(encoding="utf-8"))
+    verification = report["plans"][0]["verification"]
+    jsonschema.validate(verification, {"$defs": schema["$defs"], "$ref": "#/$defs/verification"})
+    assert verification["versions_after"]["library"] == "keras"
 
 
 def test_predictions_that_are_too_far_apart(children: Callable[..., tuple[Worker, Worker]], tmp_path: Path) -> None:

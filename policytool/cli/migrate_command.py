@@ -155,8 +155,8 @@ def command(
     listed = list(options.listed(paths, null=null))
     others = [path for path in (plan, destination.output) if path is not None]
     parts = diff or any(file.format == _DIFF for file in report)
-    with Worker(tensorflow.interpreter, steps(progress)) as worker, Worker(tensorflow.target, steps(progress)) as loader:
-        tools = tensorflow.tools(worker, loader, verify=verify)
+    with Worker(tensorflow.interpreter, steps(progress)) as worker, Worker(tensorflow.target, steps(progress)) as other:
+        tools = tensorflow.tools(worker, other, verify=verify)
         if plan is not None:
             report_option.check(report, discovery.inputs(listed) if listed else (), others)
             if asked != Options():
