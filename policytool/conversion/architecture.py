@@ -114,6 +114,27 @@ class Thing:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Recipe:
+    """How one variable is made of stored ones that lie otherwise: each is reshaped, turned and flipped, then they are joined along the last axis."""
+
+    parts: tuple[str, ...]
+    """
+    What the source calls the variables that it is made of, without the layer's name.
+
+    ``W_i`` is stored as ``lstm_1_W_i:0`` and found as the one variable of the layer whose name is this or ends in ``_`` and this.
+    """
+
+    reshape: tuple[int, ...] = ()
+    """The shape that each part is given first, in C order; empty for none."""
+
+    axes: tuple[int, ...] = ()
+    """As ``numpy.transpose`` takes them; empty for none."""
+
+    flip: tuple[int, ...] = ()
+    """The axes that are reversed, after :attr:`axes` were turned."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Network:
     """The graph of a functional model, or the chain of a sequential one."""
 
@@ -180,6 +201,9 @@ class Unit:
 
     given: Mapping[str, Value] = field(default_factory=lambda: MappingProxyType({}))
     """By a variable's name, the values of a variable that the source has none of: nested lists of numbers."""
+
+    layout: Mapping[str, Recipe] = field(default_factory=lambda: MappingProxyType({}))
+    """By a variable's name, how it is made of the source's; where it is empty, the source's variables have the names and the shapes already."""
 
     def with_config(self, **changes: Value) -> Unit:
         """Return the unit with keys of its config set."""

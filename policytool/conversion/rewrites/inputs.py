@@ -17,16 +17,17 @@ _KERAS2: Final = "batch_input_shape"
 
 
 def _apply(root: Unit, situation: Situation) -> Unit:
+    def begun(unit: Unit) -> Unit:
+        return _with_input_layer(unit, situation) if unit.role is Role.MODEL else unit
+
     def change(unit: Unit) -> Unit:
-        if unit.role is Role.MODEL and unit.network is not None and unit.network.is_chain:
-            return _with_input_layer(unit, situation)
         if unit.class_name == INPUT_CLASS:
             return _input(unit, situation)
         if _KERAS2 in unit.config and not unit.custom and situation.to_keras3:
             return unit.without(_KERAS2)
         return unit
 
-    return mapped(root, change)
+    return mapped(mapped(root, begun), change)  # a chain takes its shape from its first layer before that loses it
 
 
 def _input(unit: Unit, situation: Situation) -> Unit:
@@ -40,7 +41,7 @@ def _input(unit: Unit, situation: Situation) -> Unit:
 def _with_input_layer(unit: Unit, situation: Situation) -> Unit:
     """Return a Sequential whose input's shape stands in an input layer, as every release from TF 2.2 on writes it, and not in its first layer alone."""
     network = unit.network
-    if network is None or not network.units or network.units[0].class_name == INPUT_CLASS or not situation.to_keras3:
+    if network is None or not network.is_chain or not network.units or network.units[0].class_name == INPUT_CLASS or not situation.to_keras3:
         return unit
     first = network.units[0]
     shape = first.config.get(_KERAS2)
