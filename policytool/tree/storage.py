@@ -96,8 +96,9 @@ def _by_names(sites: tuple[Site, ...], children: Mapping[int | None, list[int]],
     longest = 1 + max((site.name.count("/") for site in sites), default=0)
     for tensor in tensors:
         end = next((end for end in range(min(longest, len(tensor.path) - 1), 0, -1) if tensor.path[:end] in top), 0)
-        index = _deepest(sites, children, top.get(tensor.path[:end], 0), tensor.path[end:-1], longest)
+        index, scopes = top.get(tensor.path[:end], 0), tensor.path[end:-1]
         name = tensor.path[-1].removesuffix(":0")
+        index = _deepest(sites, children, index, scopes, longest) if scopes else _prefixed(sites, children, index, name)
         owned[_holder(sites, children, index, name)].append((_variable(tensor, name), tensor))
     return owned
 
@@ -128,6 +129,18 @@ def _deepest(sites: tuple[Site, ...], children: Mapping[int | None, list[int]], 
             length = 1
         position += length
     return index
+
+
+def _prefixed(sites: tuple[Site, ...], children: Mapping[int | None, list[int]], start: int, name: str) -> int:
+    """Return the site below ``start`` whose name the variable's begins with, the longest such; ``start`` where there is none: Keras 1 writes no scopes."""
+    pending, found = list(children.get(start, ())), start
+    longest = ""
+    while pending:
+        index = pending.pop()
+        pending += children.get(index, ())
+        if name.startswith(f"{sites[index].name}_") and len(sites[index].name) > len(longest):
+            longest, found = sites[index].name, index
+    return found
 
 
 def _below(sites: tuple[Site, ...], children: Mapping[int | None, list[int]], start: int, name: str) -> int | None:

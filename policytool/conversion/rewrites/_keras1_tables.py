@@ -66,7 +66,6 @@ OWN_KEYS: Final = {
     },
     "PReLU": {"init": "alpha_initializer"},
     "BatchNormalization": {"beta_init": "beta_initializer", "gamma_init": "gamma_initializer"},
-    "SeparableConvolution2D": {"depthwise_init": "depthwise_initializer", "pointwise_init": "pointwise_initializer"},
     "UpSampling1D": {"length": "size"},
 }
 
@@ -75,6 +74,9 @@ KERNEL_SIZES: Final = (("nb_row", "nb_col"), ("kernel_dim1", "kernel_dim2", "ker
 
 SAID_ELSEWHERE: Final = frozenset({"input_dim", "input_length", "input_dtype", "consume_less", "mode", "forget_bias_init", "weights"})
 """Keys that change no prediction, or are told otherwise: shapes stand in ``batch_input_shape``, and weights in the file."""
+
+UNUSED: Final = frozenset({("Embedding", "dropout"), ("SeparableConvolution2D", "init")})
+"""Keys of one class that change no prediction: the kernels of a separable convolution have initialisers of their own in later releases."""
 
 DATA_FORMATS: Final = {"tf": "channels_last", "th": "channels_first"}
 

@@ -66,7 +66,8 @@ def _layer(unit: Unit, situation: Situation, *, reverses: bool) -> Unit:
     changed = replace(unit, class_name=class_name, config=config)
     if situation.subject.document.tensors is None:
         return changed
-    return replace(changed, layout=weights.layout(unit.class_name, unit.config, shapes, reverses=reverses))
+    layout = weights.layout(unit.class_name, unit.config, shapes, reverses=reverses)
+    return replace(changed, layout={name: recipe for name, recipe in layout.items() if name != "bias" or config.get("use_bias", True) is not False})
 
 
 def _judge(unit: Unit, situation: Situation, *, reverses: bool) -> None:
@@ -77,9 +78,7 @@ def _judge(unit: Unit, situation: Situation, *, reverses: bool) -> None:
     if config.get("border_mode") not in {None, "valid", "same"}:
         told.refuse("argument", unit, f"{unit.path} ({unit.class_name}) has border_mode {shown(str(config['border_mode']))}, which later releases do not have")
     if unit.class_name == "Embedding" and config.get("dropout") not in _NO_VALUE:
-        told.warn(
-            "training", unit, f"{unit.path} (Embedding) has a dropout of {config['dropout']}, which later releases lack; it acts in training alone"
-        )
+        told.warn("training", unit, f"{unit.path} (Embedding) has a dropout of {config['dropout']}, which later releases lack; it acts in training alone")
     if config.get("dim_ordering") == "th" and unit.class_name in KERNELS:
         told.note("channels-first", unit, f"{unit.path} has its channels first, and TensorFlow convolves and pools those on GPUs alone")
     if reverses and not _same_in_tensorflow(unit):
@@ -114,7 +113,7 @@ def _config(unit: Unit, situation: Situation) -> dict[str, Value]:
     for key, value in config.items():
         if key in tables.SAID_ELSEWHERE and not (class_name == "Embedding" and key == "input_dim"):
             continue
-        if class_name == "Embedding" and key == "dropout":
+        if (class_name, key) in tables.UNUSED:
             continue
         found[keys.get(key, key)] = _value(unit, key, value, situation)
     for together in tables.KERNEL_SIZES:
