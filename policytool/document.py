@@ -189,6 +189,9 @@ class Document:
     layer_names: Mapping[str, str] = field(default_factory=dict)
     """Storage path of a layer to the layer's name: of weights alone, where the file records it (Keras 3.6 on)."""
 
+    vocabularies: Mapping[tuple[str, ...], str] = field(default_factory=dict)
+    """Storage path of a lookup layer to the words that an archive holds beside its config, one on a line."""
+
     nodes: Mapping[int, Node] = field(default_factory=dict)
     signatures: tuple[Signature, ...] = ()
     traces: tuple[Trace, ...] = ()

@@ -10,7 +10,8 @@ from __future__ import annotations
 import struct
 import zlib
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from policytool import limits
@@ -21,7 +22,7 @@ from policytool.formats._window import Window
 
 if TYPE_CHECKING:
     import zipfile
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from policytool.formats._hdf5 import Contents
 
@@ -33,6 +34,8 @@ _STORED: Final = 0
 """``zipfile.ZIP_STORED``: not compressed."""
 
 _ENCRYPTED: Final = 0x1
+_ASSETS: Final = "assets/"
+_VOCABULARY: Final = "/vocabulary.txt"
 _FOREIGN: Final = {"data.pkl": "a PyTorch archive", "[Content_Types].xml": "an Office document", "META-INF/MANIFEST.MF": "a Java archive"}
 
 
@@ -51,12 +54,27 @@ def read(probe: Probe) -> Document:
             with zipfile.ZipFile(stream) as archive:
                 members = _members(probe, archive, observations)
                 texts: dict[str, bytes] = {name: archive.read(members[name]) for name in (_keras.CONFIG, _keras.METADATA) if name in members}
+                vocabularies = _vocabularies(probe, archive, members)
                 weights = [_walked(probe, archive, info, stream) for info in weights_members(archive)]
         except (zipfile.BadZipFile, zlib.error, EOFError) as error:
             raise probe.failure("truncated", f"begins like a zip archive and is truncated or damaged ({error}); copy or download it again") from error
         except (NotImplementedError, RuntimeError) as error:
             raise probe.failure("zip-unsupported", f"is a zip archive that cannot be read: {error}") from error
-    return _keras.document(probe, texts, weights, observations)
+    return replace(_keras.document(probe, texts, weights, observations), vocabularies=vocabularies)
+
+
+def _vocabularies(probe: Probe, archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo]) -> dict[tuple[str, ...], str]:
+    """Return the vocabularies that the archive holds beside its config, by the path of their layer; what is no text is left out, as nothing reads it."""
+    infos = [info for name, info in members.items() if name.startswith(_ASSETS) and name.endswith(_VOCABULARY)]
+    for info in infos:
+        _check_size(probe, info, limits.MAX_JSON_BYTES)
+    if sum(info.file_size for info in infos) > limits.MAX_JSON_BYTES:
+        raise probe.failure("zip-limit", f"has vocabularies of more than {limits.MAX_JSON_BYTES} bytes, which is the most that are read")
+    found: dict[tuple[str, ...], str] = {}
+    for info in infos:
+        with suppress(UnicodeDecodeError):
+            found[tuple(info.filename.removeprefix(_ASSETS).removesuffix(_VOCABULARY).split("/"))] = archive.read(info).decode()
+    return found
 
 
 def _members(probe: Probe, archive: zipfile.ZipFile, observations: list[Observation]) -> dict[str, zipfile.ZipInfo]:

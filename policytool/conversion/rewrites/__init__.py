@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from policytool.conversion.rewrites import inputs, keras1
+from policytool.conversion.rewrites import inputs, keras1, preprocessing
 from policytool.conversion.rewrites._base import Rewrite, Situation
 
-REWRITES: Final[tuple[Rewrite, ...]] = (keras1.REWRITE, inputs.REWRITE)
+REWRITES: Final[tuple[Rewrite, ...]] = (keras1.REWRITE, preprocessing.REWRITE, inputs.REWRITE)
 
 __all__ = ["REWRITES", "Rewrite", "Situation"]
