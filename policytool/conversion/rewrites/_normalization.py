@@ -11,12 +11,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from policytool import generations
 from policytool.conversion.log import shown
+from policytool.policy import Policy
 
 if TYPE_CHECKING:
     from policytool.conversion.architecture import Unit, Value
     from policytool.conversion.rewrites._base import Situation
 
+_IN_FLOATX: Final = frozenset({"tf2.1", "tf2.2", "tf2.3", "tf2.4"})
 _SMALLEST: Final = 1e-14
 """The square of Keras' epsilon: later releases divide by no less than its root, TF 2.1 to 2.3 by the variance's root as it is."""
 
@@ -26,6 +29,7 @@ def normalization(unit: Unit, situation: Situation) -> Unit:
     axis = unit.config.get("axis")
     if isinstance(axis, list) and len(axis) == 1 and not situation.target.since("tf2.3"):
         unit = unit.with_config(axis=axis[0])
+    unit = _in_floatx(unit, situation)
     mean, variance = unit.config.get("mean"), unit.config.get("variance")
     if mean is None and variance is None:
         return unit
@@ -39,6 +43,21 @@ def normalization(unit: Unit, situation: Situation) -> Unit:
         situation.log.refuse("argument", unit, f"{unit.path} (Normalization) has a variance of 0, which {situation.target.loader} divides by")
         return unit
     return _as_variables(unit, values[0] or [], values[1] or [], situation)
+
+
+def _in_floatx(unit: Unit, situation: Situation) -> Unit:
+    """Return the layer in what it computed in: up to TF 2.4 that is floatx, whatever its policy (``call`` in normalization.py of TF 2.3 and 2.4)."""
+    policy = unit.config.get("dtype")
+    if not isinstance(policy, Policy) or policy.compute_dtype in {None, "float32"}:
+        return unit
+    if situation.source_release in _IN_FLOATX and situation.target.since("tf2.5"):
+        situation.log.change("dtype", unit, f"{policy.name} of Normalization becomes float32, which {situation.source_release} computes it in")
+        return unit.with_config(dtype=generations.parse("float32", situation.subject.generation))
+    if situation.source_release not in _IN_FLOATX and not situation.target.since("tf2.5"):
+        situation.log.refuse(
+            "policy", unit, f"{unit.path} (Normalization) has {policy.name}, and {situation.target.loader} computes it in float32 whatever that is"
+        )
+    return unit
 
 
 def _as_variables(unit: Unit, mean: list[float], variance: list[float], situation: Situation) -> Unit:

@@ -10,12 +10,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.conversion.architecture import Role, Unit, mapped
+from policytool.conversion.architecture import Role, Unit, mapped, references, walk
 from policytool.conversion.rewrites import _vocabularies
 from policytool.conversion.rewrites._base import Rewrite, Situation
 from policytool.conversion.rewrites._normalization import normalization
+from policytool.tree import INPUT_CLASS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from policytool.conversion.architecture import Value
 
 _RENAMED_2_5: Final = {
@@ -28,6 +31,12 @@ _RENAMED_2_5: Final = {
 _MODES_2_9: Final = {"binary": "multi_hot", "tf-idf": "tf_idf"}
 """Output modes of TF 2.3 to 2.5, and those of later releases (2.6 on, as 2.9 writes them)."""
 
+_SINCE: Final[dict[str, Callable[[Unit], bool]]] = {
+    "tf2.5": lambda unit: unit.config.get("invert") is True,
+    "tf2.9": lambda unit: unit.config.get("split") == "character" or unit.config.get("standardize") in {"lower", "strip_punctuation"},
+}
+"""The first releases that know a value of an argument: TF 2.3 and 2.4 number words otherwise when they invert; TF 2.5 splits at white space alone."""
+
 _LOOKUPS: Final = frozenset({"StringLookup", "IntegerLookup", "TextVectorization"})
 _ENCODERS: Final = frozenset({*_LOOKUPS, "CategoryEncoding", "Hashing", "HashedCrossing", "Discretization"})
 _IMAGES: Final = frozenset({"Resizing", "CenterCrop"})
@@ -37,6 +46,7 @@ _DEFAULT_SALT: Final[Value] = [956888297470, 956888297470]
 
 def _apply(root: Unit, situation: Situation) -> Unit:
     vocabularies = _vocabularies.assets(root, situation)
+    integers = frozenset(_fed_with_integers(root))
 
     def change(unit: Unit) -> Unit:
         if unit.is_custom or unit.role is not Role.LAYER:
@@ -47,6 +57,11 @@ def _apply(root: Unit, situation: Situation) -> Unit:
             return normalization(unit, situation)
         if unit.class_name == "Rescaling":
             return _rescaling(unit, situation)
+        if unit.class_name == "RandomCrop" and situation.crosses:
+            situation.log.refuse("class", unit, f"{unit.path} (RandomCrop) crops in prediction too in Keras 2, and in Keras 3 in training alone")
+        if unit.class_name == "Resizing" and situation.crosses and unit.name in integers:
+            text = f"{unit.path} (Resizing) gets integers: Keras 3 rounds what it makes of them, and Keras 2 gives floats; cast them first"
+            situation.log.refuse("argument", unit, text)
         if unit.class_name in _IMAGES and situation.to_keras3 and not situation.from_keras3:
             return unit.with_config(data_format="channels_last")
         return unit
@@ -54,18 +69,39 @@ def _apply(root: Unit, situation: Situation) -> Unit:
     return mapped(root, change)
 
 
+def _fed_with_integers(root: Unit) -> Iterator[str]:
+    """Yield the names of layers that get an input of integers as it comes."""
+    for unit in walk(root):
+        members = unit.network.units if unit.network is not None else ()
+        whole = {member.name for member in members if member.class_name == INPUT_CLASS and str(member.config.get("dtype")).startswith(("int", "uint"))}
+        if unit.network is not None and unit.network.is_chain and whole:
+            yield members[1].name if len(members) > 1 else ""
+        for member in members:
+            if any(reference.layer in whole for call in member.calls for argument in call.args for reference in references(argument)):
+                yield member.name
+
+
 def _encoder(unit: Unit, situation: Situation, vocabularies: dict[str, list[Value]]) -> Unit:
     """Return a layer that makes numbers of categories, in the target's words."""
     modern = _without_dtype(_modern(unit), situation)
     if unit.class_name in _LOOKUPS:
         modern = _vocabularies.told(modern, situation, vocabularies.get(unit.path))
-    told = situation.log
-    if unit.class_name == "Hashing" and unit.config.get("salt") == _DEFAULT_SALT:
-        told.warn("salt", unit, f"{unit.path} (Hashing) has the salt that TF 2.3 to 2.5 write where none is given; with it, every loader hashes otherwise")
+    if unit.class_name == "Hashing" and unit.config.get("salt") == _DEFAULT_SALT and situation.target.since("tf2.9"):
+        text = f"{unit.path} (Hashing) has the salt that TF 2.3 to 2.5 write for a layer without one, which hashes otherwise"
+        situation.log.refuse("argument", unit, f"{text}; give it a salt of its own, or none, in a newer release")
     if unit.class_name == "Discretization" and modern.config.get("bin_boundaries") in (None, []) and situation.subject.document.tensors is not None:
         text = f"{unit.path} (Discretization) was adapted, and its config has no bin_boundaries; give them, and save the model again"
-        told.refuse("argument", unit, text)
+        situation.log.refuse("argument", unit, text)
+    _judge(modern, situation)
     return _older(modern, situation)
+
+
+def _judge(unit: Unit, situation: Situation) -> None:
+    """Refuse what older releases do otherwise, or not at all, though they have the argument."""
+    older = [release for release, found in _SINCE.items() if found(unit) and not situation.target.since(release)]
+    for release in older:
+        text = f"{unit.path} ({unit.class_name}) has an argument that releases before {release} do not know: standardize, split or invert"
+        situation.log.refuse("argument", unit, text)
 
 
 def _modern(unit: Unit) -> Unit:
@@ -103,9 +139,10 @@ def _older(unit: Unit, situation: Situation) -> Unit:
 def _without_dtype(unit: Unit, situation: Situation) -> Unit:
     """Return the layer without a dtype where it gives int64 whatever that says, and where Keras 2 takes ``string`` alone."""
     gives_integers = unit.config.get("output_mode", "int") == "int"
-    if "dtype" not in unit.config or not (gives_integers or unit.class_name == "TextVectorization"):
+    takes_one_alone = unit.class_name == "TextVectorization" or (unit.class_name in _LOOKUPS and not situation.target.since("tf2.9"))
+    if "dtype" not in unit.config or not (gives_integers or takes_one_alone):
         return unit
-    situation.log.change("dtype", unit, f"the dtype of {unit.class_name} is left out: it gives int64 whatever that says")
+    situation.log.change("dtype", unit, f"the dtype of {unit.class_name} is left out: what it gives does not depend on it")
     return unit.without("dtype")
 
 
