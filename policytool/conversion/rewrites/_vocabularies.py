@@ -72,7 +72,7 @@ def _without(unit: Unit, situation: Situation) -> Unit:
     told_of = situation.log
     what = f"{unit.path} ({unit.class_name}) was adapted, and the file's config does not hold its vocabulary"
     if situation.subject.document.tensors is None:
-        told_of.warn("vocabulary", unit, f"{what}: adapt it anew before use")
+        told_of.caution("vocabulary", unit, f"{what}: adapt it anew before use")
         return unit
     told_of.refuse("vocabulary", unit, f"{what}; give the layer its words as vocabulary, and save the model again")
     return unit

@@ -39,7 +39,7 @@ def _apply(root: Unit, situation: Situation) -> Unit:
     reverses = theano(situation)
 
     def change(unit: Unit) -> Unit:
-        if unit.is_custom or unit.role is not Role.LAYER:
+        if unit.custom or unit.role is not Role.LAYER:
             return unit
         return _refused(unit, situation) if unit.class_name in tables.GONE else _layer(unit, situation, reverses=reverses)
 
@@ -78,7 +78,7 @@ def _judge(unit: Unit, situation: Situation, *, reverses: bool) -> None:
     if config.get("border_mode") not in {None, "valid", "same"}:
         told.refuse("argument", unit, f"{unit.path} ({unit.class_name}) has border_mode {shown(str(config['border_mode']))}, which later releases do not have")
     if unit.class_name == "Embedding" and config.get("dropout") not in _NO_VALUE:
-        told.warn("training", unit, f"{unit.path} (Embedding) has a dropout of {config['dropout']}, which later releases lack; it acts in training alone")
+        told.caution("training", unit, f"{unit.path} (Embedding) has a dropout of {config['dropout']}, which later releases lack; it acts in training alone")
     if config.get("dim_ordering") == "th" and unit.class_name in KERNELS:
         told.note("channels-first", unit, f"{unit.path} has its channels first, and TensorFlow convolves and pools those on GPUs alone")
     if reverses and not _same_in_tensorflow(unit):

@@ -35,7 +35,7 @@ def _apply(root: Unit, situation: Situation) -> Unit:
     unsaid = situation.subject.generation.unsaid is Unsaid.FLOATX
 
     def change(unit: Unit) -> Unit:
-        if unit.is_custom or unit.role is not Role.LAYER:
+        if unit.custom or unit.role is not Role.LAYER:
             return unit
         if unit.class_name in _GONE:
             situation.log.refuse("class", unit, f"{unit.path} is a {unit.class_name}, which no release from TF 2.0 on has")

@@ -49,7 +49,7 @@ def _apply(root: Unit, situation: Situation) -> Unit:
     integers = frozenset(_fed_with_integers(root))
 
     def change(unit: Unit) -> Unit:
-        if unit.is_custom or unit.role is not Role.LAYER:
+        if unit.custom or unit.role is not Role.LAYER:
             return unit
         if unit.class_name in _ENCODERS:
             return _encoder(unit, situation, vocabularies)
