@@ -9,9 +9,33 @@ from __future__ import annotations
 
 from typing import Final
 
-from policytool.conversion.rewrites import inputs, keras1, keras2, preprocessing
+from policytool.conversion.rewrites import (
+    activations,
+    attention,
+    builds,
+    calls,
+    inputs,
+    keras1,
+    keras2,
+    naming,
+    normalization,
+    preprocessing,
+    renamed,
+)
 from policytool.conversion.rewrites._base import Rewrite, Situation
 
-REWRITES: Final[tuple[Rewrite, ...]] = (keras1.REWRITE, keras2.REWRITE, preprocessing.REWRITE, inputs.REWRITE)
+REWRITES: Final[tuple[Rewrite, ...]] = (
+    keras1.REWRITE,
+    keras2.REWRITE,
+    preprocessing.REWRITE,
+    inputs.REWRITE,
+    naming.REWRITE,
+    calls.REWRITE,
+    renamed.REWRITE,
+    normalization.REWRITE,
+    attention.REWRITE,
+    activations.REWRITE,
+    builds.REWRITE,
+)
 
 __all__ = ["REWRITES", "Rewrite", "Situation"]

@@ -1,0 +1,44 @@
+"""
+The shapes that Keras 2 keeps of what a MultiHeadAttention was built on (``_build_from_signature`` in keras/layers/attention/multi_head_attention.py).
+
+TF 2.5 to tf_keras 2.21 need the keys in a config, and build the layer from them, or when it is called where they are null. TF 2.4 and Keras 3 know no
+such keys; Keras 3 keeps the shapes as ``shapes_dict`` in ``build_config``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.conversion.architecture import Unit, mapped
+from policytool.conversion.rewrites._base import Rewrite, Situation
+
+if TYPE_CHECKING:
+    from policytool.conversion.architecture import Value
+
+_CLASS: Final = "MultiHeadAttention"
+_SHAPES: Final = ("query_shape", "key_shape", "value_shape")
+_SINCE: Final = "tf2.5"
+
+
+def _apply(root: Unit, situation: Situation) -> Unit:
+    return mapped(root, lambda unit: _changed(unit, situation) if unit.class_name == _CLASS and not unit.is_custom else unit)
+
+
+def _changed(unit: Unit, situation: Situation) -> Unit:
+    target = situation.target
+    if target.is_keras3 or not target.since(_SINCE):
+        kept = [key for key in _SHAPES if key in unit.config]
+        if kept:
+            situation.log.change("key-dropped", unit, f"{', '.join(kept)} of {_CLASS} are left out: {target.loader} takes them from the call")
+        return unit.without(*_SHAPES)
+    if all(key in unit.config for key in _SHAPES):
+        return unit
+    shapes: Value = unit.build.get("shapes_dict") if unit.build is not None else None
+    known = shapes if isinstance(shapes, dict) else {}
+    value: Value = known.get("value_shape")
+    found = {"query_shape": known.get("query_shape"), "value_shape": value, "key_shape": known.get("key_shape") or value}
+    situation.log.change("key-added", unit, f"{', '.join(_SHAPES)} of {_CLASS} are written, which {target.loader} needs")
+    return unit.with_config(**(found if all(found.values()) else dict.fromkeys(found)))
+
+
+REWRITE: Final = Rewrite(name="attention", applies=lambda situation: True, apply=_apply)  # noqa: ARG005  # releases of Keras 2 differ too

@@ -1,0 +1,29 @@
+"""Shapes that a writer keeps of a built layer: the other library's words for them are others, and calls build layers anyway."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from policytool.conversion.architecture import Role, Unit, mapped
+from policytool.conversion.rewrites._base import Rewrite, Situation
+
+if TYPE_CHECKING:
+    from policytool.conversion.architecture import Value
+
+_SHAPE: Final = "input_shape"
+
+
+def _apply(root: Unit, situation: Situation) -> Unit:  # noqa: ARG001  # the signature of every rewrite
+    return mapped(root, _changed)
+
+
+def _changed(unit: Unit) -> Unit:
+    if unit.build is None:
+        return unit
+    shape: Value = unit.build.get(_SHAPE)
+    chain = unit.role is Role.MODEL and unit.network is not None and unit.network.is_chain
+    return replace(unit, build={_SHAPE: shape} if chain and shape is not None else None)
+
+
+REWRITE: Final = Rewrite(name="builds", applies=lambda situation: situation.crosses, apply=_apply)
