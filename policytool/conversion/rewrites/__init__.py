@@ -14,21 +14,27 @@ from policytool.conversion.rewrites import (
     attention,
     builds,
     calls,
+    code,
     inputs,
     keras1,
     keras2,
+    masks,
     naming,
     normalization,
+    policies,
     preprocessing,
     renamed,
 )
 from policytool.conversion.rewrites._base import Rewrite, Situation
 
 REWRITES: Final[tuple[Rewrite, ...]] = (
+    code.REWRITE,
     keras1.REWRITE,
     keras2.REWRITE,
     preprocessing.REWRITE,
     inputs.REWRITE,
+    masks.REWRITE,
+    policies.REWRITE,
     naming.REWRITE,
     calls.REWRITE,
     renamed.REWRITE,

@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     from policytool.conversion.architecture import Argument
 
 RECURRENT: Final = frozenset({"RNN", "SimpleRNN", "GRU", "LSTM", "Bidirectional", "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D"})
+_ONE_STATE: Final = frozenset({"SimpleRNN", "GRU"})
 _STATE: Final = "initial_state"
 _CONSTANTS: Final = "constants"
+_TRAINING: Final = "training"
+"""Keras 3 writes ``training: false`` of recurrent layers that were given none, and takes the model's; in Keras 2 it would hold in training too."""
 
 _RECURRENT_NAMES: Final = ("sequences", _STATE, "mask", "training")
 _PLACES: Final = {
@@ -63,7 +66,7 @@ def _to_keras3(unit: Unit, call: Call, situation: Situation) -> Call:
     if len(first) == 1:
         return Call(args=(first[0],), kwargs=kwargs)
     situation.log.change("call", unit, f"the states in the first argument become {_STATE}")
-    states: Argument = list(first[1:]) if unit.class_name != "SimpleRNN" and unit.class_name != "GRU" else first[1]
+    states: Argument = list(first[1:]) if unit.class_name not in _ONE_STATE else first[1]
     return Call(args=(first[0],), kwargs={_STATE: states, **kwargs})
 
 
@@ -78,7 +81,7 @@ def _to_keras2(unit: Unit, call: Call, situation: Situation) -> Call:
         return call
     for name, value in zip(names[1:], args[1:], strict=False):
         kwargs.setdefault(name, value)
-    kwargs = {key: value for key, value in kwargs.items() if value is not None}
+    kwargs = {key: value for key, value in kwargs.items() if value is not None and not (key == _TRAINING and value is False)}
     args = args[:1]
     if unit.class_name in RECURRENT and not unit.is_custom and _STATE in kwargs:
         state = kwargs.pop(_STATE)

@@ -14,6 +14,12 @@ if TYPE_CHECKING:
 _KEYS: Final = {"LeakyReLU": (("alpha", "negative_slope"),)}
 """By class, keys of Keras 2 with those of Keras 3."""
 
+_UNUSED: Final = {
+    **dict.fromkeys(("SeparableConv1D", "SeparableConv2D"), ("kernel_initializer", "kernel_regularizer", "kernel_constraint")),
+    **dict.fromkeys(("SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D", "Discretization"), ("trainable",)),
+}
+"""By class, keys that Keras 2 writes and does nothing with, and that Keras 3 refuses: a separable convolution has a depthwise and a pointwise kernel."""
+
 _ALIASES: Final = {"SyncBatchNormalization": "BatchNormalization"}
 """Classes of Keras 2 that predict as another one does."""
 
@@ -30,6 +36,10 @@ def _changed(unit: Unit, situation: Situation) -> Unit:
             unit = replace(unit, config={there if key == here else key: value for key, value in unit.config.items()})
     if not situation.to_keras3:
         return unit
+    unused = [key for key in _UNUSED.get(unit.class_name, ()) if key in unit.config]
+    if unused:
+        situation.log.change("key-dropped", unit, f"{', '.join(unused)} of {unit.class_name} are left out: nothing is done with them")
+        unit = unit.without(*unused)
     if unit.class_name == "ThresholdedReLU":
         return _relu(unit, situation)
     if unit.class_name in _ALIASES:

@@ -1,0 +1,24 @@
+"""Layers that were measured to compute something else once converted: none is converted into one that does (:mod:`policytool.conversion.behaviour`)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from policytool.conversion import behaviour
+from policytool.conversion.architecture import Unit, walk
+from policytool.conversion.rewrites._base import Rewrite, Situation
+
+
+def _apply(root: Unit, situation: Situation) -> Unit:
+    subject = situation.subject
+    for unit in walk(root):
+        if unit.site is None or unit.is_custom or unit.network is not None:
+            continue
+        class_name = subject.sites[unit.site].class_name or unit.class_name
+        why = behaviour.objection(class_name, subject.config(unit.site), to_keras3=situation.to_keras3)
+        if why is not None:
+            situation.log.refuse("behaviour", unit, f"{unit.path} ({class_name}) is not converted to {situation.target.loader}: {why}")
+    return root
+
+
+REWRITE: Final = Rewrite(name="measured", applies=lambda situation: situation.crosses, apply=_apply)
