@@ -21,7 +21,10 @@ _ONE_STATE: Final = frozenset({"SimpleRNN", "GRU"})
 _STATE: Final = "initial_state"
 _CONSTANTS: Final = "constants"
 _TRAINING: Final = "training"
-"""Keras 3 writes ``training: false`` of recurrent layers that were given none, and takes the model's; in Keras 2 it would hold in training too."""
+"""
+Keras 3 writes it of layers that were given none, and ``predict`` and ``fit`` give their own to all layers whatever stands there (measured with Keras 3.15:
+a Dropout called with ``training=True`` drops nothing in ``predict``). In Keras 2 what stands there holds.
+"""
 
 _RECURRENT_NAMES: Final = ("sequences", _STATE, "mask", "training")
 _PLACES: Final = {
@@ -58,6 +61,11 @@ def _apply(root: Unit, situation: Situation) -> Unit:
 def _to_keras3(unit: Unit, call: Call, situation: Situation) -> Call:
     kwargs = {key: value for key, value in call.kwargs.items() if not (key in _NEUTRAL and value is None)}
     first = call.args[0] if call.args else None
+    if kwargs.get(_TRAINING) is True:
+        message = f"{unit.path} ({unit.class_name}) is called with training=True, which Keras 3 does not heed in predict: it would not act as in training there"
+        situation.log.refuse("call", unit, message)
+    elif kwargs.get(_TRAINING) is False:
+        situation.log.warn("training-argument", unit, f"{unit.path} is called with training=False: fit of Keras 3 trains it as all others; predict is the same")
     if unit.class_name not in RECURRENT or unit.is_custom or not isinstance(first, list | tuple):
         return Call(args=call.args, kwargs=kwargs)
     constants = unit.config.get("num_constants")
@@ -81,7 +89,7 @@ def _to_keras2(unit: Unit, call: Call, situation: Situation) -> Call:
         return call
     for name, value in zip(names[1:], args[1:], strict=False):
         kwargs.setdefault(name, value)
-    kwargs = {key: value for key, value in kwargs.items() if value is not None and not (key == _TRAINING and value is False)}
+    kwargs = {key: value for key, value in kwargs.items() if value is not None and key != _TRAINING}
     args = args[:1]
     if unit.class_name in RECURRENT and not unit.is_custom and _STATE in kwargs:
         state = kwargs.pop(_STATE)

@@ -78,7 +78,9 @@ def _masks(unit: Unit, tensor: Reference, compared: Argument) -> bool:
 def _pruned(network: Network, made: set[str]) -> Network:
     """Return a network without those of its ops that nothing takes any more."""
     while True:
-        used = {reference.layer for unit in network.units for call in unit.calls for item in (*call.args, *call.kwargs.values()) for reference in references(item)}
+        used = {
+            reference.layer for unit in network.units for call in unit.calls for item in (*call.args, *call.kwargs.values()) for reference in references(item)
+        }
         used |= {reference.layer for reference in references(network.outputs)}
         units = tuple(unit for unit in network.units if unit.name in used or unit.name not in made)
         if len(units) == len(network.units):

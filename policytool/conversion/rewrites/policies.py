@@ -1,0 +1,50 @@
+"""Maps of policies, which Keras 2 has no notion of: a layer gets the one policy that the map gives it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.conversion.architecture import Unit, mapped
+from policytool.conversion.rewrites._base import Rewrite, Situation
+from policytool.errors import PolicyNameError
+from policytool.model import Source
+from policytool.policy import Policy, PolicyMap, named
+
+if TYPE_CHECKING:
+    from policytool.planning.subject import Subject
+
+
+def _apply(root: Unit, situation: Situation) -> Unit:
+    return mapped(root, lambda unit: _changed(unit, situation) if isinstance(unit.config.get("dtype"), PolicyMap) else unit)
+
+
+def _changed(unit: Unit, situation: Situation) -> Unit:
+    if unit.site is not None and situation.subject.layers[unit.site].source is Source.LOADER:
+        situation.log.change("policy", unit, "its map of policies gives it none, and is left out: the loader's global policy decides, as before")
+        return unit.with_config(dtype=None)
+    policy, inner = _of(unit.site, situation.subject)
+    if policy is None:
+        situation.log.refuse("policy", unit, f"{unit.path} ({unit.class_name}) has a map of policies that gives it no single one, which Keras 2 needs")
+        return unit
+    others = sorted({name for name in inner if name != policy.name})
+    if others:
+        message = f"{unit.path} ({unit.class_name}) has policy {policy.name} and within it {', '.join(others)}, by its map: Keras 2 has one policy for both"
+        situation.log.refuse("policy", unit, message)
+        return unit
+    situation.log.change("policy", unit, f"its map of policies becomes {policy.name}, which the map gives it")
+    return unit.with_config(dtype=policy)
+
+
+def _of(site: int | None, subject: Subject) -> tuple[Policy | None, tuple[str, ...]]:
+    """Return the policy of a layer, and the names of those of the layers that it makes by itself."""
+    name = subject.layers[site].policy if site is not None else None
+    if site is None or name is None or subject.layers[site].quantization is not None:
+        return None, ()
+    inner = (subject.layers[child].policy for child in subject.children[site] if subject.sites[child].sub_policy is not None)
+    try:
+        return named(name), tuple(one for one in inner if one is not None)
+    except PolicyNameError:
+        return None, ()
+
+
+REWRITE: Final = Rewrite(name="policies", applies=lambda situation: situation.from_keras3 and not situation.to_keras3, apply=_apply)

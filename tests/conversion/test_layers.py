@@ -1,0 +1,176 @@
+"""Layers that one library writes otherwise than the other, and what of them is refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from policytool.plan import Severity
+from tests.conversion.models import converted, input2, input3, keras2, keras3, layer2, layer3, named, tensor, told
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conversion.models import Config
+
+K2, K3 = "tf_keras2.21", "keras3.15"
+ONE = [["x", 0, 0, {}]]
+
+
+def history(argument: Config) -> list[object]:
+    found: list[object] = argument["config"]["keras_history"]
+    return found
+
+
+class TestHardSigmoid:
+    def test_a_layer_of_its_own_gets_its_input_multiplied(self, tmp_path: Path) -> None:
+        model = keras2(input2("x", 4), layer2("Activation", "act", ONE, activation="hard_sigmoid"))
+        config, _, log = converted(tmp_path, model, K3)
+        assert not log.refusals
+        assert named(config, "act_scale")["config"]["scale"] == 1.2
+        assert history(named(config, "act_scale")["inbound_nodes"][0]["args"][0]) == ["x", 0, 0]
+        assert history(named(config, "act")["inbound_nodes"][0]["args"][0]) == ["act_scale", 0, 0]
+
+    def test_that_of_a_dense_is_split_off_and_the_output_moves(self, tmp_path: Path) -> None:
+        model = keras3(input3("x", 4), layer3("Dense", "dense", tensor("x"), units=2, activation="hard_sigmoid"))
+        config, _, log = converted(tmp_path, model, K2)
+        assert not log.refusals
+        assert named(config, "dense")["config"]["activation"] == "linear"
+        assert named(config, "dense_scale")["config"]["scale"] == pytest.approx(1 / 1.2)
+        assert config["config"]["output_layers"] == [["dense_hard_sigmoid", 0, 0]]
+
+    def test_in_a_time_distributed_it_is_split_off_outside(self, tmp_path: Path) -> None:
+        inner = {"class_name": "Dense", "config": {"name": "dense", "trainable": True, "dtype": "float32", "units": 2, "activation": "hard_sigmoid"}}
+        model = keras2(input2("x", 3, 4), layer2("TimeDistributed", "td", ONE, layer=inner))
+        config, _, _ = converted(tmp_path, model, K3)
+        assert [layer["config"]["name"] for layer in config["config"]["layers"]] == ["x", "td", "td_scale", "td_hard_sigmoid"]
+
+    def test_in_gates_it_is_refused_without_the_option(self, tmp_path: Path) -> None:
+        model = keras2(input2("x", 3, 4), layer2("LSTM", "lstm", ONE, units=2, activation="tanh", recurrent_activation="hard_sigmoid"))
+        assert "--allow-weight-rewrite" in told(converted(tmp_path, model, K3)[2])
+
+    @pytest.mark.parametrize(
+        ("class_name", "key", "expected"),
+        [
+            ("LSTM", "recurrent_activation", (1.2, 1.2, 1.0, 1.2)),
+            ("GRU", "recurrent_activation", (1.2, 1.2, 1.0)),
+            ("GRU", "activation", (1.0, 1.0, 1.2)),
+            ("SimpleRNN", "activation", (1.2,)),
+        ],
+    )
+    def test_with_it_the_columns_before_it_are_multiplied(self, tmp_path: Path, class_name: str, key: str, expected: tuple[float, ...]) -> None:
+        model = keras2(input2("x", 3, 4), layer2(class_name, "rnn", ONE, units=2, **{key: "hard_sigmoid"}))
+        _, root, log = converted(tmp_path, model, K3, weights=True)
+        assert not log.refusals
+        assert root.network is not None
+        scales = root.network.unit("rnn").scales
+        assert set(scales) == {"kernel", "recurrent_kernel", "bias"}
+        assert scales["bias"] == tuple(factor for factor in expected for _ in range(2))
+
+    def test_that_of_a_cell_state_cannot_be_mended(self, tmp_path: Path) -> None:
+        model = keras2(input2("x", 3, 4), layer2("LSTM", "lstm", ONE, units=2, activation="hard_sigmoid"))
+        assert "cell state" in told(converted(tmp_path, model, K3, weights=True)[2])
+
+    def test_within_one_library_nothing_changes(self, tmp_path: Path) -> None:
+        model = keras2(input2("x", 3, 4), layer2("LSTM", "lstm", ONE, units=2, recurrent_activation="hard_sigmoid"))
+        _, root, log = converted(tmp_path, model, "tf2.9")
+        assert not log.refusals
+        assert root.network is not None
+        assert not root.network.unit("lstm").scales
+
+
+class TestActivations:
+    def test_hard_silu_becomes_a_product(self, tmp_path: Path) -> None:
+        model = keras3(input3("x", 4), layer3("Activation", "act", tensor("x"), activation="hard_silu"))
+        config, _, log = converted(tmp_path, model, K2)
+        assert not log.refusals
+        assert named(config, "act_gate")["inbound_nodes"] == [[["act", 0, 0, {}], ["act_scale", 0, 0, {}]]]
+        assert config["config"]["output_layers"] == [["act_gate", 0, 0]]
+
+    def test_one_that_the_target_lacks_is_refused_by_name(self, tmp_path: Path) -> None:
+        model = keras3(input3("x", 4), layer3("Dense", "dense", tensor("x"), units=2, activation="squareplus"))
+        assert "activation squareplus" in told(converted(tmp_path, model, K2)[2])
+
+
+class TestCalls:
+    def test_states_in_a_list_become_an_argument(self, tmp_path: Path) -> None:
+        model = keras2(
+            input2("x", 3, 4), input2("h", 2), input2("c", 2), layer2("LSTM", "lstm", [["x", 0, 0, {}], ["h", 0, 0, {}], ["c", 0, 0, {}]], units=2)
+        )
+        config, _, _ = converted(tmp_path, model, K3)
+        node = named(config, "lstm")["inbound_nodes"][0]
+        assert len(node["args"]) == 1
+        assert [history(one)[0] for one in node["kwargs"]["initial_state"]] == ["h", "c"]
+
+    def test_and_back(self, tmp_path: Path) -> None:
+        states = [tensor("h"), tensor("c")]
+        lstm = layer3("LSTM", "lstm", tensor("x"), kwargs={"initial_state": states, "training": False}, units=2)
+        config, _, _ = converted(tmp_path, keras3(input3("x", 3, 4), input3("h", 2), input3("c", 2), lstm), K2)
+        assert named(config, "lstm")["inbound_nodes"] == [[["x", 0, 0, {}], ["h", 0, 0, {}], ["c", 0, 0, {}]]]
+
+    def test_arguments_by_place_get_their_names(self, tmp_path: Path) -> None:
+        mha = layer3("MultiHeadAttention", "mha", tensor("x"), tensor("v"), num_heads=2, key_dim=3)
+        config, _, log = converted(tmp_path, keras3(input3("x", 3, 4), input3("v", 3, 4), mha), K2)
+        assert not log.refusals
+        assert named(config, "mha")["inbound_nodes"] == [[["x", 0, 0, {"value": ["v", 0, 0]}]]]
+        assert named(config, "mha")["config"]["query_shape"] is None
+
+    def test_training_true_is_refused_to_keras3(self, tmp_path: Path) -> None:
+        model = keras2(input2("x", 4), layer2("Dropout", "drop", [["x", 0, 0, {"training": True}]], rate=0.5))
+        assert "training=True" in told(converted(tmp_path, model, K3)[2])
+
+    def test_training_false_is_told(self, tmp_path: Path) -> None:
+        model = keras2(input2("x", 4), layer2("Dropout", "drop", [["x", 0, 0, {"training": False}]], rate=0.5))
+        _, _, log = converted(tmp_path, model, K3)
+        assert [note.severity for note in log.notes if note.code == "training-argument"] == [Severity.WARNING]
+
+
+class TestMasks:
+    def embedded(self, compared: float) -> Config:
+        embedding = layer3("Embedding", "embedding", tensor("x"), input_dim=5, output_dim=3, mask_zero=True)
+        mask = layer3("NotEqual", "not_equal", tensor("x"), compared, module="keras.src.ops.numpy")
+        return keras3(input3("x", 3), embedding, mask, layer3("LSTM", "lstm", tensor("embedding"), kwargs={"mask": tensor("not_equal")}, units=2))
+
+    def test_that_of_an_embedding_travels_with_its_tensor(self, tmp_path: Path) -> None:
+        config, _, log = converted(tmp_path, self.embedded(0), K2)
+        assert not log.refusals
+        assert [layer["config"]["name"] for layer in config["config"]["layers"]] == ["x", "embedding", "lstm"]
+        assert named(config, "lstm")["inbound_nodes"] == [[["embedding", 0, 0, {}]]]
+
+    def test_another_one_stays(self, tmp_path: Path) -> None:
+        config, _, _ = converted(tmp_path, self.embedded(2), K2)
+        assert "not_equal" in [layer["config"]["name"] for layer in config["config"]["layers"]]
+
+
+class TestKeys:
+    def test_a_slope_has_another_name(self, tmp_path: Path) -> None:
+        model = keras2(input2("x", 4), layer2("LeakyReLU", "leaky", ONE, alpha=0.25))
+        config = named(converted(tmp_path, model, K3)[0], "leaky")["config"]
+        assert config["negative_slope"] == 0.25
+        assert "alpha" not in config
+
+    def test_a_thresholded_relu_is_a_relu(self, tmp_path: Path) -> None:
+        model = keras2(input2("x", 4), layer2("ThresholdedReLU", "relu", ONE, theta=0.5))
+        layer = named(converted(tmp_path, model, K3)[0], "relu")
+        assert (layer["class_name"], layer["config"]["threshold"]) == ("ReLU", 0.5)
+
+    def test_an_axis_in_a_list_is_a_number(self, tmp_path: Path) -> None:
+        model = keras2(input2("x", 4), layer2("BatchNormalization", "bn", ONE, axis=[1]))
+        assert named(converted(tmp_path, model, K3)[0], "bn")["config"]["axis"] == 1
+
+    def test_several_axes_are_refused(self, tmp_path: Path) -> None:
+        model = keras2(input2("x", 4, 4), layer2("BatchNormalization", "bn", ONE, axis=[1, 2]))
+        assert "axis [1, 2]" in told(converted(tmp_path, model, K3)[2])
+
+    def test_a_lambda_is_refused(self, tmp_path: Path) -> None:
+        model = keras2(input2("x", 4), layer2("Lambda", "code", ONE, function=["", None, None], function_type="lambda"))
+        assert "bytecode" in told(converted(tmp_path, model, K3)[2])
+
+    def test_a_slash_in_a_name_is_an_underscore_everywhere(self, tmp_path: Path) -> None:
+        model = keras2(input2("a/x", 4), layer2("Dense", "b/y", [["a/x", 0, 0, {}]], units=2), layer2("ReLU", "b_y", [["b/y", 0, 0, {}]]))
+        config, _, log = converted(tmp_path, model, K3)
+        assert [layer["config"]["name"] for layer in config["config"]["layers"]] == ["a_x", "b_y_", "b_y"]
+        assert history(named(config, "b_y")["inbound_nodes"][0]["args"][0]) == ["b_y_", 0, 0]
+        assert config["config"]["input_layers"] in ([["a_x", 0, 0]], ["a_x", 0, 0])
+        assert {change.code for change in log.changes} >= {"renamed"}
