@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.conversion import keras2_graph, keras3_graph
 from policytool.conversion.architecture import Kind, Network, Role, Thing, Unit
 from policytool.errors import SpellingError
+from policytool.loaders import operations
 from policytool.policy import Policy, PolicyMap
 from policytool.tree import LAYERS
 from policytool.tree._site import PUBLIC_NAMES
@@ -28,6 +29,9 @@ _FUNCTIONAL: Final = "Functional"
 _SEQUENTIAL: Final = "Sequential"
 _FUNCTIONAL_MODULES: Final = {"tf2.12": "keras.engine.functional", "tf2.15": "keras.src.engine.functional", "tf_keras2.21": "tf_keras.src.engine.functional"}
 """Where releases of Keras 2 that write archives have the class; TF 2.13 and 2.14 have it where 2.15 has."""
+
+_OP_LAYER_MODULES: Final = {"tf2.12": "keras.layers.core.tf_op_layer", "tf_keras2.21": "tf_keras.src.layers.core.tf_op_layer"}
+"""Where they have the layers of ops, as above."""
 
 _KERAS3_FUNCTIONAL: Final = "keras.src.models.functional"
 _MODEL_BEFORE: Final = "tf2.3"
@@ -57,7 +61,7 @@ class _Writer:
         :param member: whether it is a model's layer or the model itself, which says no module but in archives
         """
         class_name = self._class_name(unit)
-        config: dict[str, Json] = {"name": unit.name}
+        config: dict[str, Json] = {"name": unit.name} if self._takes_name(unit) else {}
         for key, value in unit.config.items():
             config[key] = self._value(unit, value) if key != "dtype" else self._dtype(unit, value)
         if unit.network is not None:
@@ -69,6 +73,13 @@ class _Writer:
             entry["name"] = unit.name
             entry["inbound_nodes"] = self._nodes(unit, network)
         return entry
+
+    def _takes_name(self, unit: Unit) -> bool:
+        """Whether a config has the name: operations of older releases of Keras 3 do not take one."""
+        if unit.role is not Role.OPERATION or unit.module is None:
+            return True
+        signature = operations.signature(self._target.loader, unit.module.removeprefix(operations.MODULES), unit.class_name)
+        return signature is None or signature.takes_name
 
     def _class_name(self, unit: Unit) -> str:
         if (
@@ -93,12 +104,16 @@ class _Writer:
             return {"module": unit.module, "class_name": class_name, "config": config, "registered_name": name}
         if not modules:
             return {"class_name": class_name, "config": config}
+        if class_name in keras2_graph.KEEPS_STRUCTURE:
+            return {"module": self._module(unit, class_name), "class_name": class_name, "config": config, "registered_name": class_name}
         file_name = next((name for name, public in PUBLIC_NAMES.items() if public == class_name), class_name) if self._target.is_keras3 else class_name
         return {"module": self._module(unit, class_name), "class_name": file_name, "config": config, "registered_name": self._registered(class_name)}
 
     def _module(self, unit: Unit, class_name: str) -> str:
         if class_name == _FUNCTIONAL:
             return _KERAS3_FUNCTIONAL if self._target.is_keras3 else _FUNCTIONAL_MODULES.get(self._target.loader, "keras.src.engine.functional")
+        if class_name in keras2_graph.KEEPS_STRUCTURE:
+            return _OP_LAYER_MODULES.get(self._target.loader, "keras.src.layers.core.tf_op_layer")
         return "keras" if unit.role is Role.MODEL else "keras.layers"
 
     @staticmethod

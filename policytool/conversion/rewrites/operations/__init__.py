@@ -1,0 +1,144 @@
+"""
+The ops of functional graphs: ``TFOpLambda`` and ``SlicingOpLambda`` of Keras 2 (TF 2.4 on), operations of Keras 3.
+
+Rows say which function of TensorFlow computes what an operation does, in modules by family; ``composed`` has what one side says with several.
+``to_keras3`` and ``to_keras2`` read the rows, each its way. Op layers and operations follow no policy: what they compute in is their tensors' dtype,
+which ``_dtypes`` infers where the two libraries make something else of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from policytool.conversion.architecture import Network, Reference, Role, Unit, mapped, references
+from policytool.conversion.rewrites._base import Rewrite, Situation
+from policytool.conversion.rewrites.operations import _table, casts, composed, slicing, to_keras2, to_keras3
+from policytool.conversion.rewrites.operations._building import Builder, UnsayableError
+from policytool.conversion.rewrites.operations._calls import LAMBDA, SLICING, module_of
+from policytool.conversion.rewrites.operations._dtypes import Dtypes, of_network
+from policytool.loaders import operations
+
+if TYPE_CHECKING:
+    from policytool.conversion.architecture import Call, Value
+
+FUNCTIONS: Final = frozenset({*_table.BY_FUNCTION, *composed.COMPOSED, slicing.FUNCTION})
+"""The functions of TensorFlow that are known here."""
+
+_CASTING: Final = "keras3.6"
+"""What stands for the releases that write their layers' casts into the graph, 3.5 to 3.9."""
+
+_SHAPES: Final = frozenset({"shape", "compat.v1.shape"})
+_FIRST_LAMBDA: Final = "tf2.4"
+
+
+def _apply(root: Unit, situation: Situation) -> Unit:
+    def change(unit: Unit) -> Unit:
+        if unit.network is None or unit.network.is_chain:
+            return unit
+        return replace(unit, network=_network(unit.network, situation))
+
+    return mapped(root, change)
+
+
+def _network(network: Network, situation: Situation) -> Network:
+    dtypes = of_network(network)
+    if situation.from_keras3 and situation.target.loader != _CASTING and (situation.crosses or situation.source_release == _CASTING):
+        network, gone = casts.dropped(network, dtypes, first_alone=not situation.to_keras3)
+        for unit in gone:
+            situation.log.change("cast-dropped", unit, f"the cast to {unit.config.get('dtype')} is left out: the layers behind it cast by themselves")
+    if situation.crosses:
+        names = {unit.name for unit in network.units}
+        network = replace(network, units=tuple(new for unit in network.units for new in _converted(unit, names, dtypes, situation)))
+        network = _without_shapes(network)
+    if situation.to_keras3:
+        network = replace(network, units=tuple(_held(unit, situation) for unit in network.units))
+        _judge_left(network, situation)
+    return network
+
+
+def _converted(unit: Unit, names: set[str], dtypes: Dtypes, situation: Situation) -> tuple[Unit, ...]:
+    """Return what stands in a unit's place; the unit itself where it is no op."""
+    is_op = unit.role is Role.OPERATION if situation.from_keras3 else unit.class_name in {LAMBDA, SLICING}
+    if not is_op or unit.is_custom or str(unit.config.get("function")) in _SHAPES:
+        return (unit,)
+    if not situation.to_keras3 and not situation.target.since(_FIRST_LAMBDA):
+        situation.log.refuse("operation", unit, f"{unit.path} is {unit.class_name}, an operation; {situation.target.loader} has no layer for it")
+        return (unit,)
+    found: list[tuple[Unit, ...]] = []
+    for call in unit.calls:
+        builder = Builder(unit, names)
+        try:
+            result = _put(builder, unit, call, dtypes, situation)
+        except UnsayableError as error:
+            situation.log.refuse("operation", unit, f"{unit.path} {error}")
+            return (unit,)
+        found.append(_last_named(builder.added, result, unit.name))
+    if any(len(units) != 1 or units[0].class_name != found[0][0].class_name or units[0].config != found[0][0].config for units in found[1:]):
+        situation.log.refuse("operation", unit, f"{unit.path} is called {len(unit.calls)} times, with other arguments each time")
+        return (unit,)
+    said = ", ".join(_said(new) for new in found[0])
+    situation.log.change("operation", unit, f"{_said(unit)} becomes {said}")
+    last = replace(found[0][-1], calls=tuple(call for units in found for call in units[-1].calls))
+    return (*found[0][:-1], last)
+
+
+def _put(builder: Builder, unit: Unit, call: Call, dtypes: Dtypes, situation: Situation) -> Reference:
+    if situation.to_keras3:
+        return to_keras3.put(builder, unit, call, dtypes)
+    return to_keras2.put(builder, unit, call, dtypes, situation.target.loader)
+
+
+def _last_named(units: list[Unit], result: Reference, name: str) -> tuple[Unit, ...]:
+    """Return added units, the last with the name of what they stand for: nothing that uses it has to change."""
+    if units[-1].name != result.layer:
+        raise AssertionError(result.layer)
+    return (*units[:-1], replace(units[-1], name=name))
+
+
+def _said(unit: Unit) -> str:
+    function = unit.config.get("function")
+    return f"tf.{function}" if isinstance(function, str) else unit.class_name
+
+
+def _without_shapes(network: Network) -> Network:
+    """Return the network without the shapes, and what is made of them alone, that nothing uses any more."""
+    while True:
+        used = {r.layer for unit in network.units for call in unit.calls for item in (*call.args, *call.kwargs.values()) for r in references(item)}
+        used |= {reference.layer for argument in (network.inputs, network.outputs) for reference in references(argument)}
+        dead = [unit for unit in network.units if unit.name not in used and (str(unit.config.get("function")) in _SHAPES or unit.role is Role.OPERATION)]
+        if not dead:
+            return network
+        network = replace(network, units=tuple(unit for unit in network.units if unit not in dead))
+
+
+def _held(unit: Unit, situation: Situation) -> Unit:
+    """Return an operation with the keys that the target's release takes."""
+    if unit.role is not Role.OPERATION or unit.is_custom or not operations.is_known(module_of(unit), unit.class_name):
+        return unit
+    loader, module = situation.target.loader, module_of(unit)
+    signature = operations.signature(loader, module, unit.class_name)
+    if signature is None:
+        situation.log.refuse("operation", unit, f"{unit.path} is {unit.class_name}, an operation that {loader} does not have")
+        return unit
+    newest = operations.signature("keras3.15", module, unit.class_name)
+    config: dict[str, Value] = {}
+    for key, value in unit.config.items():
+        if key in signature.config or key in signature.required:
+            config[key] = value
+        elif newest is None or newest.config.get(key) != value:
+            situation.log.refuse("operation", unit, f"{unit.path} is {unit.class_name} with {key}, which {loader} does not take")
+    return replace(unit, config=config, module=f"{operations.MODULES}{module}")
+
+
+def _judge_left(network: Network, situation: Situation) -> None:
+    """Refuse op layers that stayed, and operations in a container that does not hold them."""
+    for unit in network.units:
+        if str(unit.config.get("function")) in _SHAPES and unit.class_name == LAMBDA:
+            situation.log.refuse("operation", unit, f"{unit.path} takes a shape, which no config of Keras 3 holds")
+        if unit.role is Role.OPERATION and situation.target.container == "h5":
+            message = f"{unit.path} is {unit.class_name}, an operation: no release of Keras 3 reads it from HDF5; write an archive (.keras)"
+            situation.log.refuse("h5-operations", unit, message)
+
+
+REWRITE: Final = Rewrite(name="operations", applies=lambda situation: situation.crosses or situation.to_keras3, apply=_apply)
