@@ -1,7 +1,7 @@
 """
-What loaders make of operations in a graph: which classes each release of Keras 3 has and what their constructors take, and which functions the op
-layers of Keras 2 find by name.
+What loaders make of operations in a graph.
 
+Which classes each release of Keras 3 has and what their constructors take, and which functions the op layers of Keras 2 find by name:
 ``data/operations.json`` is what they said themselves (``fixtures/operations.py`` asks them, and explains it).
 """
 

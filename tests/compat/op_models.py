@@ -4,6 +4,8 @@ Small models of one op each, run by the real libraries: written as JSON with wha
 ``op_models.py write OUT`` writes every case of both libraries. ``op_models.py read OUT`` reads what policytool made of them and compares.
 """
 
+# ruff: noqa: E402, PLW0108, PLC3002, PLR0915  # TensorFlow reads the environment; a case is a function of its own, however short
+
 from __future__ import annotations
 
 import json
@@ -11,6 +13,7 @@ import os
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 os.environ["TF_USE_LEGACY_KERAS"] = "1"
 os.environ["KERAS_BACKEND"] = "tensorflow"
@@ -20,6 +23,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 import tf_keras
+
+Input = tuple[tuple[int, ...], str]
+Cases = dict[str, tuple[tuple[Input, ...], Any]]
+"""Name to inputs and the function of them."""
 
 SEED = 7
 TOLERANCE = {"float16": 2e-3, "bfloat16": 1.6e-2, "float32": 2e-6, "float64": 1e-12}
@@ -38,11 +45,11 @@ INDEX = ((3,), "int32")
 ONE = ((1, 4), "float32")
 
 
-def keras2_cases():
+def keras2_cases() -> Cases:
     """Return name to (inputs, function) of what users of TF 2.4 and later write."""
-    cases = {}
+    cases: Cases = {}
 
-    def add(name, function, *inputs):
+    def add(name: str, function: Any, *inputs: Input) -> None:
         cases[name] = (inputs or (A,), function)
 
     for kind, letter in (("f32", A), ("f16", H), ("f64", D), ("bf16", B), ("i32", I)):
@@ -127,8 +134,34 @@ def keras2_cases():
         "keras_l2": lambda x: tf_keras.backend.l2_normalize(x, axis=-1),
     }
     positive = ("sqrt", "rsqrt", "log", "log1p", "acosh")
-    for word in ("sqrt", "rsqrt", "log", "log1p", "exp", "expm1", "sin", "cos", "tan", "sinh", "cosh", "tanh", "asinh", "acosh", "floor", "ceil", "round",
-                 "erf", "is_nan", "is_inf", "is_finite", "sigmoid", "softplus", "reciprocal", "log_sigmoid", "atan"):
+    for word in (
+        "sqrt",
+        "rsqrt",
+        "log",
+        "log1p",
+        "exp",
+        "expm1",
+        "sin",
+        "cos",
+        "tan",
+        "sinh",
+        "cosh",
+        "tanh",
+        "asinh",
+        "acosh",
+        "floor",
+        "ceil",
+        "round",
+        "erf",
+        "is_nan",
+        "is_inf",
+        "is_finite",
+        "sigmoid",
+        "softplus",
+        "reciprocal",
+        "log_sigmoid",
+        "atan",
+    ):
         floats[word] = (lambda f, up: lambda x: f(tf.abs(x) + 1.5) if up else f(x))(getattr(tf.math, word), word in positive)
     for word in ("asin", "acos", "atanh", "erfinv"):
         floats[word] = (lambda f: lambda x: f(tf.tanh(x)))(getattr(tf.math, word))
@@ -198,7 +231,7 @@ def keras2_cases():
     return cases
 
 
-def sample(inputs, generator):
+def sample(inputs: tuple[Input, ...], generator: np.random.Generator) -> list[Any]:
     """Return arrays for inputs."""
     found = []
     for shape, dtype in inputs:
@@ -211,12 +244,12 @@ def sample(inputs, generator):
     return found
 
 
-def keras3_cases():
+def keras3_cases() -> Cases:
     """Return name to (inputs, function) of operations of Keras 3."""
     ops = keras.ops
-    cases = {}
+    cases: Cases = {}
 
-    def add(name, function, *inputs):
+    def add(name: str, function: Any, *inputs: Input) -> None:
         cases[name] = (inputs or (A,), function)
 
     for kind, letter in (("f32", A), ("f16", H), ("bf16", B), ("f64", D), ("i32", I)):
@@ -287,8 +320,38 @@ def keras3_cases():
         "copy": ops.copy,
     }
     positive = ("sqrt", "rsqrt", "log", "log1p", "arccosh")
-    for word in ("sqrt", "rsqrt", "log", "log1p", "expm1", "sin", "cos", "tan", "sinh", "cosh", "tanh", "arcsinh", "arccosh", "arctan", "floor", "ceil", "erf",
-                 "isnan", "isinf", "isfinite", "sigmoid", "softplus", "reciprocal", "log_sigmoid", "relu", "relu6", "selu", "softsign", "silu", "negative"):
+    for word in (
+        "sqrt",
+        "rsqrt",
+        "log",
+        "log1p",
+        "expm1",
+        "sin",
+        "cos",
+        "tan",
+        "sinh",
+        "cosh",
+        "tanh",
+        "arcsinh",
+        "arccosh",
+        "arctan",
+        "floor",
+        "ceil",
+        "erf",
+        "isnan",
+        "isinf",
+        "isfinite",
+        "sigmoid",
+        "softplus",
+        "reciprocal",
+        "log_sigmoid",
+        "relu",
+        "relu6",
+        "selu",
+        "softsign",
+        "silu",
+        "negative",
+    ):
         floats[word] = (lambda f, up: lambda x: f(ops.abs(x) + 1.5) if up else f(x))(getattr(ops, word), word in positive)
     for word in ("arcsin", "arccos", "arctanh", "erfinv"):
         floats[word] = (lambda f: lambda x: f(ops.tanh(x)))(getattr(ops, word))
@@ -334,15 +397,15 @@ def keras3_cases():
     return cases
 
 
-def flat(value):
+def flat(value: Any) -> list[tuple[Any, str]]:
     """Return outputs as a list of arrays with their dtypes."""
     values = value if isinstance(value, list | tuple) else [value]
     return [(np.asarray(tf.cast(one, "float64") if one.dtype != tf.bool else one), one.dtype.name) for one in values]
 
 
-def write(out):
+def write(out: Path) -> None:
     """Write every case."""
-    skipped = {}
+    skipped: dict[str, str] = {}
     for library, cases in (("keras2", keras2_cases()), ("keras3", keras3_cases())):
         engine = tf_keras if library == "keras2" else keras
         for name, (inputs, function) in cases.items():
@@ -357,11 +420,13 @@ def write(out):
                 skipped[f"{library}-{name}"] = str(error)[:200]
                 continue
             (out / f"{library}-{name}.json").write_text(text)
-            np.savez(out / f"{library}-{name}.npz", **{f"y{number}": array for number, (array, _) in enumerate(results)}, dtypes=[dtype for _, dtype in results])
+            np.savez(
+                out / f"{library}-{name}.npz", **{f"y{number}": array for number, (array, _) in enumerate(results)}, dtypes=[dtype for _, dtype in results]
+            )
     (out / "skipped.json").write_text(json.dumps(skipped))
 
 
-def read(out):
+def read(out: Path) -> None:
     """Compare what was made of every case."""
     found = {}
     for path in sorted(out.glob("*.made")):
@@ -370,7 +435,7 @@ def read(out):
     (out / "found.json").write_text(json.dumps(found))
 
 
-def judged(path, library, inputs):
+def judged(path: Path, library: str, inputs: tuple[Input, ...]) -> str:
     """Return what differs; nothing where all is the same."""
     arrays = [tf.constant(array) for array in sample(inputs, np.random.default_rng(SEED))]
     engine = keras if library == "keras2" else tf_keras

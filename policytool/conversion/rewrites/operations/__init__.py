@@ -29,6 +29,7 @@ _CASTING: Final = "keras3.6"
 """What stands for the releases that write their layers' casts into the graph, 3.5 to 3.9."""
 
 _SHAPES: Final = frozenset({"shape", "compat.v1.shape"})
+_UNREAD: Final = frozenset({"TensorFlowOpLayer", "ClassMethod", "InstanceMethod", "InstanceProperty"})
 _FIRST_LAMBDA: Final = "tf2.4"
 
 
@@ -134,6 +135,10 @@ def _held(unit: Unit, situation: Situation) -> Unit:
 def _judge_left(network: Network, situation: Situation) -> None:
     """Refuse op layers that stayed, and operations in a container that does not hold them."""
     for unit in network.units:
+        if unit.class_name in _UNREAD:
+            situation.log.refuse("operation", unit, f"{unit.path} is a {unit.class_name}, a layer of TensorFlow's own ops that Keras 3 does not have")
+        if unit.class_name == "GetItem" and not situation.target.since("keras3.3") and any(isinstance(call.args[-1], list) for call in unit.calls):
+            situation.log.refuse("operation", unit, f"{unit.path} is GetItem of several axes, which {situation.target.loader} does not read back from a file")
         if str(unit.config.get("function")) in _SHAPES and unit.class_name == LAMBDA:
             situation.log.refuse("operation", unit, f"{unit.path} takes a shape, which no config of Keras 3 holds")
         if unit.role is Role.OPERATION and situation.target.container == "h5":

@@ -143,7 +143,7 @@ def split(row: Row, arguments: dict[str, Argument]) -> tuple[list[Argument], lis
             values.append(value)
         elif pair.kind is Kind.TENSORS:
             values += list(value) if isinstance(value, list | tuple) else [value]
-    tensors = [value for value in values if isinstance(value, Reference) or (isinstance(value, Constant) and value.dtype is not None)]
+    tensors: list[Argument] = [value for value in values if isinstance(value, Reference) or (isinstance(value, Constant) and value.dtype is not None)]
     return tensors, [value for value in values if isinstance(value, bool | int | float)]
 
 

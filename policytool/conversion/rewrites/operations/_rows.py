@@ -49,6 +49,9 @@ class Kind(StrEnum):
     SHAPE = "shape"
     """A list of numbers, of which one may be a tensor: it is what is left over."""
 
+    AXES = "axes"
+    """One axis or several; TensorFlow wants a list."""
+
     SPLITS = "splits"
     """A number of parts; or TensorFlow's sizes, which are Keras 3's places of the cuts."""
 

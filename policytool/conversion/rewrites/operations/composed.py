@@ -12,7 +12,7 @@ from policytool.conversion.rewrites.operations._building import UnsayableError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from policytool.conversion.architecture import Argument, Call
+    from policytool.conversion.architecture import Argument, Call, Value
     from policytool.conversion.rewrites.operations._building import Builder
     from policytool.conversion.rewrites.operations._dtypes import Dtypes
 
@@ -51,7 +51,7 @@ def _normalized(builder: Builder, call: Call, dtypes: Dtypes) -> Reference:
     return builder.operation("numpy.Multiply", (x, builder.operation("math.Rsqrt", (least,))))
 
 
-def _axis(call: Call) -> int | list[int] | None:
+def _axis(call: Call) -> Value:
     axis = call.kwargs.get("axis")
     if axis is None or isinstance(axis, int):
         return axis
@@ -61,7 +61,7 @@ def _axis(call: Call) -> int | list[int] | None:
 
 
 def _norm(builder: Builder, call: Call, dtypes: Dtypes) -> Reference:
-    """The Euclidean norm."""
+    """Return the Euclidean norm."""
     if call.kwargs.get("ord", "euclidean") not in {"euclidean", 2}:
         raise UnsayableError("computes a norm that is not the Euclidean one")
     if call.kwargs.get("ord") == 2 and not isinstance(call.kwargs.get("axis"), int):  # noqa: PLR2004  # the norm's order: of a matrix another thing
@@ -110,8 +110,9 @@ def _resized(builder: Builder, call: Call, dtypes: Dtypes) -> Reference:
         raise UnsayableError("resizes images to what a tensor says")
     if dtype != "float32" and method != "nearest":
         x = builder.operation("core.Cast", (x,), {"dtype": "float32"})
-    config = {"size": [item for item in size if isinstance(item, int)], "interpolation": str(method), "antialias": bool(call.kwargs.get("antialias"))}
-    return builder.operation("image.Resize", (x,), {**config, "data_format": "channels_last"})
+    config: dict[str, Value] = {"size": [item for item in size if isinstance(item, int)], "interpolation": str(method)}
+    config |= {"antialias": bool(call.kwargs.get("antialias")), "data_format": "channels_last"}
+    return builder.operation("image.Resize", (x,), config)
 
 
 def _clipped(builder: Builder, call: Call, dtypes: Dtypes) -> Reference | None:

@@ -57,7 +57,6 @@ ROWS: Final[tuple[Row, ...]] = (
     unary("math.ceil", "Ceil", "compat.v1.ceil", floats=True),
     Row(functions=("math.round", "round"), module="numpy", op="Round", pairs=(tensor("x"),), floats=True),
     unary("math.erf", "Erf", module="math", floats=True),
-    unary("math.erfinv", "Erfinv", module="math", floats=True),
     unary("math.is_nan", "Isnan", floats=True, result="bool"),
     unary("math.is_inf", "Isinf", floats=True, result="bool"),
     unary("math.is_finite", "Isfinite", floats=True, result="bool"),

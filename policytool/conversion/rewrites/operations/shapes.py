@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from policytool.conversion.rewrites.operations._rows import Kind, Row, binary, option, tensor
+from policytool.conversion.rewrites.operations._rows import Kind, Row, option, tensor
 
 _SQUEEZED: Final = option("axis", default=None, default3=None)
 
@@ -22,7 +22,7 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(functions=("tile",), module="numpy", op="Tile", pairs=(tensor("input"), option("multiples", "repeats"))),
     Row(functions=("repeat",), module="numpy", op="Repeat", pairs=(tensor("input"), option("repeats"), option("axis", default=None, default3=None))),
     Row(functions=("broadcast_to",), module="numpy", op="BroadcastTo", pairs=(tensor("input"), option("shape"))),
-    Row(functions=("reverse",), module="numpy", op="Flip", pairs=(tensor("tensor"), option("axis", default3=None))),
+    Row(functions=("reverse",), module="numpy", op="Flip", pairs=(tensor("tensor"), option("axis", default3=None, kind=Kind.AXES))),
     Row(functions=("roll",), module="numpy", op="Roll", pairs=(tensor("input"), option("shift"), option("axis", default3=None))),
     Row(functions=("concat",), module="numpy", op="Concatenate", pairs=(tensor("values", "xs", kind=Kind.TENSORS), option("axis", default3=0))),
     Row(functions=("stack",), module="numpy", op="Stack", pairs=(tensor("values", "x", kind=Kind.TENSORS), option("axis", default=0, default3=0))),
@@ -45,7 +45,7 @@ ROWS: Final[tuple[Row, ...]] = (
         op="Pad",
         pairs=(
             tensor("tensor"),
-            tensor("constant_values", "constant_values", kind=Kind.FREE, default=None),
+            tensor("constant_values", "constant_values", kind=Kind.FREE, default=0),
             option("paddings", "pad_width"),
             option("mode", default="CONSTANT", default3="constant", kind=Kind.MODE),
         ),
@@ -89,5 +89,3 @@ ROWS: Final[tuple[Row, ...]] = (
         functions=("linalg.solve",), module="linalg", op="Solve", pairs=(tensor("matrix", "a"), tensor("rhs", "b")), ignored={"adjoint": (False,)}, floats=True
     ),
 )
-
-__all__ = ["ROWS", "binary"]

@@ -28,7 +28,7 @@ def put3(builder: Builder, call: Call) -> Reference:
     spec = call.kwargs[_SPEC]
     if any(True for _ in references(spec)):
         raise UnsayableError("takes a part of a tensor that another tensor says, which no config of Keras 3 holds")
-    key: Argument = [_index3(item) for item in spec] if isinstance(spec, list | tuple) else _index3(spec)
+    key: Argument = [_index3(item) for item in spec] if isinstance(spec, list | tuple) else spec if isinstance(spec, int) else [_index3(spec)]
     return builder.operation("numpy.GetItem", (call.args[0], key))
 
 
@@ -37,7 +37,7 @@ def _index3(item: Argument) -> Argument:
         if item.get("class_name") == _ELLIPSIS:
             return Slice(ellipsis=True)
         if set(item) <= set(_BOUNDS):
-            return Slice(**{key: item.get(key) for key in _BOUNDS})
+            return Slice(start=item.get("start"), stop=item.get("stop"), step=item.get("step"))
     if item is None or (isinstance(item, int) and not isinstance(item, bool)) or isinstance(item, Slice):
         return item
     raise UnsayableError("takes a part of a tensor by a mask or a list, which Keras 3 reads otherwise")

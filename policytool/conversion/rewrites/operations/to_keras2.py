@@ -134,10 +134,12 @@ def _plain(row: Row, pair: Pair, value: Argument) -> Argument:
         return _sizes(value)
     if pair.kind is Kind.MODE:
         return str(value).upper()
+    if pair.kind is Kind.AXES and isinstance(value, int):
+        return [value]
     if value is None and pair.default is not None:
         if pair.default is REQUIRED or pair.kind is not Kind.DTYPE:
             raise UnsayableError(f"is {row.op} with no {pair.keras3}, which tf.{row.functions[0]} needs")
-        return pair.default  # type: ignore[return-value]  # REQUIRED is told apart above
+        return pair.default
     return value
 
 

@@ -1,0 +1,82 @@
+"""Every op that is converted computes the same in the other library: models of one op each, built, converted and compared."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from policytool import conversion, reading, recognition
+from policytool.conversion.log import Log
+from policytool.conversion.target import Target
+from policytool.planning.subject import Subject
+from tests.compat.asking import ENVIRONMENT, SECONDS
+from tests.compat.conftest import COMPAT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PROGRAM: Final = Path(__file__).with_name("op_models.py")
+TARGETS: Final = {"keras2": "keras3.15", "keras3": "tf_keras2.21"}
+
+REFUSED: Final = frozenset(
+    {
+        *("keras2-cumsum_i32", "keras2-div_i32", "keras2-mean_i32", "keras2-sum_i32"),
+        *("keras3-cumsum_i32", "keras3-divide_i32", "keras3-exp_i32", "keras3-mean_i32", "keras3-power_i32", "keras3-rdivide_i32"),
+        *("keras3-rpower_i32", "keras3-sum_i32", "keras3-erfinv_f16", "keras3-erfinv_f32", "keras2-erfinv_f32"),
+        *(f"keras3-{word}_{kind}" for word in ("rdivide", "rpower", "where_front") for kind in ("f16", "bf16", "f64")),
+    }
+)
+"""Ops of integers that the libraries compute otherwise, and numbers in front of tensors that Keras 2 does not read back."""
+
+pytestmark = pytest.mark.compat
+
+
+def _run(word: str, folder: Path) -> None:
+    assert COMPAT is not None
+    command = [COMPAT, str(PROGRAM), word, str(folder)]
+    done = subprocess.run(command, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, check=False, timeout=SECONDS)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def _converted(path: Path) -> str | None:
+    """Return a case for the other library; None where it is refused."""
+    log = Log()
+    target = Target(loader=TARGETS[path.stem.partition("-")[0]], container="json")
+    root = conversion.rewritten(Subject(reading.analysed(recognition.document(path, str(path)))), target, log)
+    assert root is not None
+    text = json.dumps(conversion.encoding.encode(root, target, log))
+    return None if log.refusals else text
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str | None]:
+    """Return what each case's other library said: nothing where it computes the same, None where the case was refused."""
+    folder = tmp_path_factory.mktemp("ops")
+    _run("write", folder)
+    found: dict[str, str | None] = {}
+    for path in sorted(folder.glob("keras*.json")):
+        text = _converted(path)
+        found[path.stem] = None
+        if text is not None:
+            path.with_suffix(".made").write_text(text, encoding="utf-8")
+    _run("read", folder)
+    compared: dict[str, str | None] = json.loads((folder / "found.json").read_text(encoding="utf-8"))
+    return found | compared
+
+
+def test_converted_ops_compute_the_same(answers: Mapping[str, str | None]) -> None:
+    """Dtypes, shapes and values are equal, both ways."""
+    assert {name: text for name, text in answers.items() if text} == {}
+    counted = Counter(name.partition("-")[0] for name, text in answers.items() if text == "")
+    assert min(counted["keras2"], counted["keras3"]) > 150  # most of what is written
+
+
+def test_what_is_refused_is_known(answers: Mapping[str, str | None]) -> None:
+    """Nothing is refused but what the libraries compute otherwise."""
+    assert {name for name, text in answers.items() if text is None} == REFUSED
