@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from policytool import conversion, reading, recognition
+from policytool import reading, recognition
+from policytool.conversion import encoding, planned
 from policytool.conversion.log import Log
+from policytool.conversion.rewrites import Situation
 from policytool.conversion.target import Target
 from policytool.planning.subject import Subject
 from tests.compat.asking import ENVIRONMENT, SECONDS
@@ -48,9 +50,10 @@ def _converted(path: Path) -> str | None:
     """Return a case for the other library; None where it is refused."""
     log = Log()
     target = Target(loader=TARGETS[path.stem.partition("-")[0]], container="json")
-    root = conversion.rewritten(Subject(reading.analysed(recognition.document(path, str(path)))), target, log)
+    subject = Subject(reading.analysed(recognition.document(path, str(path))))
+    root = planned.rewritten(Situation(subject=subject, target=target, log=log))
     assert root is not None
-    text = json.dumps(conversion.encoding.encode(root, target, log))
+    text = json.dumps(encoding.encode(root, target, log))
     return None if log.refusals else text
 
 

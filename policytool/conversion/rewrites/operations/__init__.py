@@ -61,7 +61,7 @@ def _network(network: Network, situation: Situation) -> Network:
 def _converted(unit: Unit, names: set[str], dtypes: Dtypes, situation: Situation) -> tuple[Unit, ...]:
     """Return what stands in a unit's place; the unit itself where it is no op."""
     is_op = unit.role is Role.OPERATION if situation.from_keras3 else unit.class_name in {LAMBDA, SLICING}
-    if not is_op or unit.is_custom or str(unit.config.get("function")) in _SHAPES:
+    if not is_op or unit.custom or str(unit.config.get("function")) in _SHAPES:
         return (unit,)
     if not situation.to_keras3 and not situation.target.since(_FIRST_LAMBDA):
         situation.log.refuse("operation", unit, f"{unit.path} is {unit.class_name}, an operation; {situation.target.loader} has no layer for it")
@@ -115,7 +115,7 @@ def _without_shapes(network: Network) -> Network:
 
 def _held(unit: Unit, situation: Situation) -> Unit:
     """Return an operation with the keys that the target's release takes."""
-    if unit.role is not Role.OPERATION or unit.is_custom or not operations.is_known(module_of(unit), unit.class_name):
+    if unit.role is not Role.OPERATION or unit.custom or not operations.is_known(module_of(unit), unit.class_name):
         return unit
     loader, module = situation.target.loader, module_of(unit)
     signature = operations.signature(loader, module, unit.class_name)

@@ -73,7 +73,7 @@ ROWS: Final[tuple[Row, ...]] = (
         pairs=(tensor("t"), option("clip_value_min", "x_min"), option("clip_value_max", "x_max")),
     ),
     Row(functions=("cast", "dtypes.cast"), module="core", op="Cast", pairs=(tensor("x"), option("dtype", kind=Kind.DTYPE)), result="@dtype"),
-    unary("stop_gradient", "StopGradient", of="input", module="core"),
+    Row(functions=("stop_gradient",), module="core", op="StopGradient", pairs=(tensor("input", "variable"),)),
     unary("identity", "Copy", of="input"),
     unary("zeros_like", "ZerosLike", "compat.v1.zeros_like", of="input"),
     unary("ones_like", "OnesLike", "compat.v1.ones_like", of="input"),
