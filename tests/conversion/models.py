@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from policytool import conversion, reading, recognition
+from policytool import reading, recognition
+from policytool.conversion import encoding
 from policytool.conversion.log import Log
+from policytool.conversion.planned import rewritten
+from policytool.conversion.rewrites import Situation
 from policytool.conversion.target import Target
 from policytool.planning.subject import Subject
 
@@ -46,7 +49,14 @@ def layer3(class_name: str, name: str, *args: object, module: str = "keras.layer
     own = {} if "ops" in module else {"trainable": True, "dtype": policy("float32")}
     nodes = [{"args": list(args), "kwargs": kwargs or {}}]
     registered = class_name if "ops" in module else None
-    return {"module": module, "class_name": class_name, "config": {"name": name, **own, **config}, "registered_name": registered, "name": name, "inbound_nodes": nodes}
+    return {
+        "module": module,
+        "class_name": class_name,
+        "config": {"name": name, **own, **config},
+        "registered_name": registered,
+        "name": name,
+        "inbound_nodes": nodes,
+    }
 
 
 def policy(name: str) -> Config:
@@ -73,9 +83,9 @@ def converted(folder: Path, model: Config, loader: str, *, weights: bool = False
     file.write_text(json.dumps(model), encoding="utf-8")
     subject = Subject(reading.analysed(recognition.document(file, str(file))))
     log, target = Log(), Target(loader=loader, container="keras")
-    root = conversion.rewritten(subject, target, log, allow_weight_rewrite=weights)
+    root = rewritten(Situation(subject=subject, target=target, log=log, allow_weight_rewrite=weights))
     assert root is not None
-    config = conversion.encoding.encode(root, target, log)
+    config = encoding.encode(root, target, log)
     assert isinstance(config, dict)
     return config, root, log
 

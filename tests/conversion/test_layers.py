@@ -95,9 +95,7 @@ class TestActivations:
 
 class TestCalls:
     def test_states_in_a_list_become_an_argument(self, tmp_path: Path) -> None:
-        model = keras2(
-            input2("x", 3, 4), input2("h", 2), input2("c", 2), layer2("LSTM", "lstm", [["x", 0, 0, {}], ["h", 0, 0, {}], ["c", 0, 0, {}]], units=2)
-        )
+        model = keras2(input2("x", 3, 4), input2("h", 2), input2("c", 2), layer2("LSTM", "lstm", [["x", 0, 0, {}], ["h", 0, 0, {}], ["c", 0, 0, {}]], units=2))
         config, _, _ = converted(tmp_path, model, K3)
         node = named(config, "lstm")["inbound_nodes"][0]
         assert len(node["args"]) == 1

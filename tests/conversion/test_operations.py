@@ -10,10 +10,10 @@ import pytest
 from policytool import reading, recognition
 from policytool.conversion import encoding, planned
 from policytool.conversion.log import Log
+from policytool.conversion.rewrites import Situation
 from policytool.conversion.rewrites.operations import FUNCTIONS
 from policytool.conversion.rewrites.operations._dtypes import promoted
 from policytool.conversion.rewrites.operations._table import ROWS
-from policytool.conversion.rewrites import Situation
 from policytool.conversion.target import Target
 from policytool.loaders import operations
 from policytool.planning.subject import Subject

@@ -66,7 +66,7 @@ def compiled(root: Unit, situation: Situation, weights: Sequence[Placement]) -> 
         source = optimizer.read(situation, place[1])
         found = optimizer.for_target(source, target, told)
     except LostError as error:
-        told.warn("training-lost", None, f"{error}: the model is written without a training configuration, compile it anew")
+        told.caution("training-lost", None, f"{error}: the model is written without a training configuration, compile it anew")
         return Compiled()
     config = _config(root, situation, training.configuration(situation.subject.document), optimizer.serialised(found, target, told))
     placements = _state(root, situation, source, found, weights)
@@ -81,7 +81,7 @@ def _config(root: Unit, situation: Situation, value: Json, serialised: Json) -> 
     try:
         loss = Speller(target, told, names.LOSSES).loss(given.get("loss"))
     except LeftOutError as error:
-        told.warn("loss-lost", None, f"{error}, so the model is written without a loss: compile it anew with model.optimizer")
+        told.caution("loss-lost", None, f"{error}, so the model is written without a loss: compile it anew with model.optimizer")
         loss = None
     speller = Speller(target, told, names.METRICS)
     metrics, weighted = (_flat(root, speller.metrics(given.get(key))) for key in ("metrics", "weighted_metrics"))
@@ -117,11 +117,11 @@ def _state(root: Unit, situation: Situation, source: Optimizer, found: Optimizer
         variables = state.placed(found, stored, _trained(order, weights))
     except state.UnmappedError as error:
         advice = "; write a .keras to keep it" if _unrestored(found, target) and _unrestored(found, replace(target, container="keras")) is None else ""
-        told.warn(_LOST, None, f"the optimizer's state is left out, for {error}: training goes on with step 0 and empty slots{advice}")
+        told.caution(_LOST, None, f"the optimizer's state is left out, for {error}: training goes on with step 0 and empty slots{advice}")
         return ()
     if target.container == "h5":
         if any(one.dtype == "bfloat16" for one in variables) and found.style is Style.OLD:
-            told.warn(_LOST, None, "the optimizer's state is left out, for no Keras reads bfloat16 slots of the old kind from HDF5")
+            told.caution(_LOST, None, "the optimizer's state is left out, for no Keras reads bfloat16 slots of the old kind from HDF5")
             return ()
         return tuple(replace(one, path=tuple(one.path[0].split("/"))) for one in variables)
     return _in_archive(found, stored, variables, target)

@@ -70,7 +70,7 @@ class Speller:
         try:
             return self._one(value)
         except LeftOutError as error:
-            self.told.warn("metric-lost", None, f"{error}, so it is left out: compile the model anew where it is needed")
+            self.told.caution("metric-lost", None, f"{error}, so it is left out: compile the model anew where it is needed")
             return None
 
     def _one(self, value: Json) -> Json:

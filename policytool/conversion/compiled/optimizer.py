@@ -141,7 +141,7 @@ def serialised(found: Optimizer, target: Target, told: Log) -> Json:
             inner = {"module": "keras.optimizers", "class_name": found.class_name, "config": found.config, "registered_name": None}
         wrapped = optimizers.wrapped(inner, scale, _dialect(target))
     except SpellingError as error:
-        told.warn("loss-scale-lost", None, f"the optimizer gets no loss scale: {error}; under a 16-bit policy gradients may underflow")
+        told.caution("loss-scale-lost", None, f"the optimizer gets no loss scale: {error}; under a 16-bit policy gradients may underflow")
         return inner
     if target.is_keras3 and target.container == "h5" and isinstance(wrapped, dict) and isinstance(scale, Dynamic):
         return {"class_name": wrapped["class_name"], "config": wrapped["config"]}
@@ -186,7 +186,7 @@ def _decayed(found: Optimizer, config: dict[str, Json], style: Style, told: Log)
         return config
     decay = config.pop("decay")
     if own:
-        told.warn("optimizer-differs", None, "the momentum of Nadam grows by another schedule since TF 2.11 and in Keras 3: training goes on differently")
+        told.caution("optimizer-differs", None, "the momentum of Nadam grows by another schedule since TF 2.11 and in Keras 3: training goes on differently")
     elif isinstance(decay, int | float) and decay > 0 and isinstance(config.get(_RATE), int | float):
         settings: Json = {"initial_learning_rate": config[_RATE], "decay_steps": 1.0, "decay_rate": decay, "staircase": False, "name": "InverseTimeDecay"}
         config[_RATE] = {"class_name": "InverseTimeDecay", "config": settings}
@@ -218,4 +218,4 @@ def _leave_out(found: Optimizer, key: str, value: Json, target: Target, told: Lo
     ):
         return
     what = f"{key} {shown(value)} of {found.class_name}"
-    told.warn("optimizer-argument", None, f"{what} is left out, for {target.loader} cannot be told: training goes on without it")
+    told.caution("optimizer-argument", None, f"{what} is left out, for {target.loader} cannot be told: training goes on without it")

@@ -54,7 +54,7 @@ def _apply(root: Unit, situation: Situation) -> Unit:
 
 def _split(unit: Unit, situation: Situation, *, masks: bool) -> Split | None:
     """Return a layer with its activation as layers of their own, where the target needs it so."""
-    if unit.role is not Role.LAYER or unit.is_custom or unit.class_name not in _SPLIT or "activation" not in unit.config:
+    if unit.role is not Role.LAYER or unit.custom or unit.class_name not in _SPLIT or "activation" not in unit.config:
         return None
     activation = unit.config["activation"]
     if isinstance(activation, Unit | Thing) and function(activation) is None:
@@ -118,7 +118,7 @@ def _layers(unit: Unit, name: str, situation: Situation) -> tuple[Unit, ...] | N
 
 def _judged(unit: Unit, situation: Situation) -> Unit:
     """Return a layer with what splitting could not mend mended in its weights, or refused."""
-    if unit.role is not Role.LAYER or unit.is_custom:
+    if unit.role is not Role.LAYER or unit.custom:
         return unit
     for key in ("activation", "recurrent_activation"):
         name = function(unit.config.get(key))

@@ -21,7 +21,7 @@ _SINCE: Final = "tf2.5"
 
 
 def _apply(root: Unit, situation: Situation) -> Unit:
-    return mapped(root, lambda unit: _changed(unit, situation) if unit.class_name == _CLASS and not unit.is_custom else unit)
+    return mapped(root, lambda unit: _changed(unit, situation) if unit.class_name == _CLASS and not unit.custom else unit)
 
 
 def _changed(unit: Unit, situation: Situation) -> Unit:

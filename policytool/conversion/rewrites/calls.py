@@ -65,8 +65,10 @@ def _to_keras3(unit: Unit, call: Call, situation: Situation) -> Call:
         message = f"{unit.path} ({unit.class_name}) is called with training=True, which Keras 3 does not heed in predict: it would not act as in training there"
         situation.log.refuse("call", unit, message)
     elif kwargs.get(_TRAINING) is False:
-        situation.log.warn("training-argument", unit, f"{unit.path} is called with training=False: fit of Keras 3 trains it as all others; predict is the same")
-    if unit.class_name not in RECURRENT or unit.is_custom or not isinstance(first, list | tuple):
+        situation.log.caution(
+            "training-argument", unit, f"{unit.path} is called with training=False: fit of Keras 3 trains it as all others; predict is the same"
+        )
+    if unit.class_name not in RECURRENT or unit.custom or not isinstance(first, list | tuple):
         return Call(args=call.args, kwargs=kwargs)
     constants = unit.config.get("num_constants")
     if isinstance(constants, int) and constants:
@@ -79,7 +81,7 @@ def _to_keras3(unit: Unit, call: Call, situation: Situation) -> Call:
 
 
 def _to_keras2(unit: Unit, call: Call, situation: Situation) -> Call:
-    names = _PLACES.get(unit.class_name, _OTHERS) if not unit.is_custom else _OTHERS
+    names = _PLACES.get(unit.class_name, _OTHERS) if not unit.custom else _OTHERS
     kwargs = dict(call.kwargs)
     args = list(call.args)
     if not args and names[0] in kwargs:
@@ -91,7 +93,7 @@ def _to_keras2(unit: Unit, call: Call, situation: Situation) -> Call:
         kwargs.setdefault(name, value)
     kwargs = {key: value for key, value in kwargs.items() if value is not None and key != _TRAINING}
     args = args[:1]
-    if unit.class_name in RECURRENT and not unit.is_custom and _STATE in kwargs:
+    if unit.class_name in RECURRENT and not unit.custom and _STATE in kwargs:
         state = kwargs.pop(_STATE)
         states = list(state) if isinstance(state, list | tuple) else [state]
         situation.log.change("call", unit, f"{_STATE} goes into the first argument")

@@ -12,7 +12,7 @@ _FEATURES: Final = frozenset({"DenseFeatures", "SequenceFeatures"})
 
 def _apply(root: Unit, situation: Situation) -> Unit:
     for unit in walk(root):
-        if unit.is_custom:
+        if unit.custom:
             continue
         if unit.class_name == "Lambda":
             reason = "holds the bytecode of the Python that wrote it, or the name of a function, which the other library reads otherwise"

@@ -11,7 +11,7 @@ _CLASSES: Final = frozenset({"BatchNormalization", "SyncBatchNormalization"})
 
 
 def _apply(root: Unit, situation: Situation) -> Unit:
-    return mapped(root, lambda unit: _changed(unit, situation) if unit.class_name in _CLASSES and not unit.is_custom else unit)
+    return mapped(root, lambda unit: _changed(unit, situation) if unit.class_name in _CLASSES and not unit.custom else unit)
 
 
 def _changed(unit: Unit, situation: Situation) -> Unit:

@@ -25,7 +25,7 @@ _ALIASES: Final = {"SyncBatchNormalization": "BatchNormalization"}
 
 
 def _apply(root: Unit, situation: Situation) -> Unit:
-    return mapped(root, lambda unit: _changed(unit, situation) if unit.role is Role.LAYER and not unit.is_custom else unit)
+    return mapped(root, lambda unit: _changed(unit, situation) if unit.role is Role.LAYER and not unit.custom else unit)
 
 
 def _changed(unit: Unit, situation: Situation) -> Unit:
