@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from policytool import planning, reading, recognition
+from policytool import discovery, planning, reading, recognition
 from policytool.content import Content
 from policytool.errors import WorkerError
 from policytool.operations.anew import MissedError, Run, Tools
+from policytool.operations.destinations import Destination
+from policytool.operations.migration import Migration, Status, migrate_all
 from policytool.plan import Conversion
 from policytool.planning.options import Options
 from policytool.workers import Interpreter, Worker
@@ -32,9 +34,7 @@ SAME: Final = {
     "tf2.15/default_float32": "tf_keras2.21",
     "tf2.4/global_mixed_float16.h5": "tf2.4",
     "keras3.15/string_lookup.keras": "keras3.15",
-    "keras3.15/integer_lookup.keras": "keras3.15",
     "keras3.15/text_vectorization.keras": "keras3.3",
-    "keras3.15/nested_models.keras": "keras3.15",
 }
 """A fixture to the target whose library reads it as well as its own does."""
 
@@ -68,6 +68,19 @@ def test_one_file_predicts_the_same_in_both_processes(sides: Tools, name: str) -
     assert found.versions["library"] == ("keras" if name.startswith("keras3") else "tf_keras")
     assert found.versions_after["library"] == ("keras" if SAME[name].startswith("keras3") else "tf_keras")
     assert all(output.values for call in found.calls for output in call.outputs)
+
+
+def test_a_conversion_is_verified_before_it_has_its_place(sides: Tools, tmp_path: Path) -> None:
+    """The result, which has no name yet, is loaded by the other library under the suffix of its format."""
+    target = tmp_path / "out.h5"
+    source = discovery.one(str(FIXTURES / "keras3.15/global_mixed_float16.keras"))
+    (done,) = migrate_all([source], Options(target="tf_keras2.21", containers=("h5",)), Destination(output=target), sides)
+    assert isinstance(done, Migration), done
+    assert done.status is Status.WRITTEN, done.plan.refusals
+    assert done.comparison is not None
+    assert done.comparison.versions_after is not None
+    assert (done.comparison.versions["library"], done.comparison.versions_after["library"]) == ("keras", "tf_keras")
+    assert list(tmp_path.iterdir()) == [target]
 
 
 def test_other_weights_are_a_miss(sides: Tools) -> None:
