@@ -7,7 +7,7 @@ keras/src/legacy/saving/legacy_h5_format.py of Keras 2 and 3). Loaders go by tha
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from policytool.conversion.architecture import Role
 
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from policytool.conversion.target import Target
     from policytool.conversion.variables._holders import Holder, Stored
+
+_CELL: Final = ("cell",)
+"""What an RNN makes follows its ``trainable``; a MultiHeadAttention's projections, when it is loaded, do not (Keras 3.15)."""
 
 Named = tuple[str, "Holder", "Stored"]
 
@@ -32,8 +35,10 @@ def weights(holder: Holder, target: Target) -> list[Named]:
 
 def _all(holder: Holder, scopes: tuple[str, ...]) -> Iterator[tuple[Named, bool]]:
     """Yield variables as ``Layer.weights`` of Keras 3 has them, and whether each is trainable."""
-    own = [(named, holder.trainable and named[2].slot.trainable) for named in _own(holder, scopes)]
-    yield from own
+    for named in _own(holder, scopes):
+        slot = named[2].slot
+        follows = slot.within[:1] in {(), _CELL}
+        yield named, slot.trainable and (holder.trainable or not follows)
     for inner in holder.below:
         yield from _all(inner, (*scopes, holder.name))
 

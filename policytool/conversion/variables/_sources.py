@@ -32,8 +32,16 @@ class Sources:
 
     @cached_property
     def claimed(self) -> frozenset[int]:
-        """The sites that units of the model stand for, their copies in a Bidirectional too."""
-        return frozenset(unit.site for unit in walk(self.root) if unit.site is not None)
+        """The sites that units of the model stand for, and their like in the backward direction of a Bidirectional, which has no unit."""
+        found = {unit.site for unit in walk(self.root) if unit.site is not None}
+        subject = self.situation.subject
+        for site, below in tuple(subject.children.items()):
+            directions = {subject.sites[child].attribute: child for child in below}
+            if {"forward_layer", "backward_layer"} <= directions.keys():
+                pairs = zip(subject.below(directions["forward_layer"]), subject.below(directions["backward_layer"]), strict=False)
+                found |= {backward for forward, backward in pairs if forward in found}
+                found.add(site)
+        return frozenset(found)
 
     def of(self, site: int) -> Mapping[Key, Tensor]:
         """Return the tensors of a layer and of the layers that it makes by itself, by what they are in every release."""
@@ -52,11 +60,8 @@ class Sources:
             *above, name = variable.name.split("/")
             yield (*within, *above), name, tensor
         for child in self.situation.subject.children[site]:
-            if child not in self.claimed and not self._is_direction(child):
+            if child not in self.claimed:
                 yield from self._named(child, (*within, *self.situation.subject.sites[child].attribute.split("/")))
-
-    def _is_direction(self, site: int) -> bool:
-        return self.situation.subject.sites[site].attribute in {"forward_layer", "backward_layer"}
 
 
 def _key(known: tuple[Slot, ...], within: tuple[str, ...], name: str) -> Key:
