@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from policytool import reading, recognition
-from policytool.content import Placement
 from policytool.conversion.log import Log
 from policytool.conversion.planned import rewritten
 from policytool.conversion.rewrites import Situation
@@ -18,7 +17,7 @@ from policytool.conversion.variables._slots import slots
 from policytool.planning.subject import Subject
 
 if TYPE_CHECKING:
-    from policytool.content import Group
+    from policytool.content import Group, Placement
 
 FIXTURES: Final = Path(__file__).parents[2] / "fixtures"
 
