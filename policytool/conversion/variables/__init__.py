@@ -79,10 +79,11 @@ def _archived(root: Holder, maker: _Maker) -> tuple[tuple[Group, ...], tuple[Pla
     groups: dict[tuple[str, ...], Group] = {}
     placements = []
     names = maker.target.is_keras3 and maker.target.since(_NAMED_SINCE)
-    for path, holder, stored in _archive.places(root, maker.target):
-        name = stored.slot.scopes[-1] if stored.slot.scopes else holder.name
-        groups.setdefault(path[:-1], Group(path=path[:-1], name=name if names else None))
-        placements.append(maker.placement(path, holder, stored))
+    for path, holder in _archive.places(root, maker.target):
+        for place, name in _archive.groups(path, holder):
+            groups.setdefault(place, Group(path=place, name=name if names else None))
+        for stored in holder.own:
+            placements.append(maker.placement((*path, *stored.slot.within, _archive.VARS, str(stored.slot.index)), holder, stored))
     return tuple(groups.values()), tuple(placements)
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from policytool.conversion.target import Target
-    from policytool.conversion.variables._holders import Holder, Stored
+    from policytool.conversion.variables._holders import Holder
 
 _OLD_LAYERS: Final = "_layer_checkpoint_dependencies"
 """What TF 2.12 to 2.14 call the container of a model's layers: a dict that has each layer, and those with weights twice."""
@@ -25,14 +25,26 @@ _RENAMED_SINCE: Final = "tf2.15"
 VARS: Final = "vars"
 
 
-def places(root: Holder, target: Target) -> Iterator[tuple[tuple[str, ...], Holder, Stored]]:
-    """Yield each variable with its path and the layer that has it."""
+def places(root: Holder, target: Target) -> Iterator[tuple[tuple[str, ...], Holder]]:
+    """Yield each layer with its path, the model itself first."""
     yield from _places(root, (), target)
 
 
-def _places(holder: Holder, path: tuple[str, ...], target: Target) -> Iterator[tuple[tuple[str, ...], Holder, Stored]]:
+def groups(path: tuple[str, ...], holder: Holder) -> Iterator[tuple[tuple[str, ...], str]]:
+    """
+    Yield the ``vars`` of a layer and of those that it makes, with their names.
+
+    Each has one, if it holds nothing: TF 2.12 to 2.15 and tf_keras look for it in every group that they find (``H5IOStore.get``).
+    """
+    yield (*path, VARS), holder.name
     for stored in holder.own:
-        yield (*path, *stored.slot.within, VARS, str(stored.slot.index)), holder, stored
+        for end in range(1, len(stored.slot.within) + 1):
+            scopes = stored.slot.scopes
+            yield (*path, *stored.slot.within[:end], VARS), scopes[end - 1] if end <= len(scopes) else holder.name
+
+
+def _places(holder: Holder, path: tuple[str, ...], target: Target) -> Iterator[tuple[tuple[str, ...], Holder]]:
+    yield path, holder
     old = not target.since(_RENAMED_SINCE)
     used: dict[str, dict[str, int]] = defaultdict(dict)
     for inner in holder.below:
