@@ -127,3 +127,9 @@ def test_a_layer_without_its_variables_is_refused() -> None:
     """A shared layer that a release of Keras 3 stores at one place, and whose config does not say that it is shared."""
     _, _, log = place("keras3.15/shared_layer.keras", "keras3.15", "keras")
     assert {refusal.path for refusal in log.refusals} == {"mlp/common"}
+
+
+def test_layers_without_variables_have_groups_in_archives() -> None:
+    """Keras 2 looks for ``vars`` in every group that it finds, such as that of a nested model."""
+    groups, _, _ = place("keras3.15/nested_models.keras", "tf_keras2.21", "keras")
+    assert {("vars",), ("layers", "functional", "vars"), ("layers", "functional", "layers", "dense", "vars")} <= {group.path for group in groups}

@@ -77,13 +77,12 @@ class _Maker:
 
 def _archived(root: Holder, maker: _Maker) -> tuple[tuple[Group, ...], tuple[Placement, ...]]:
     groups: dict[tuple[str, ...], Group] = {}
-    placements = []
+    placements: list[Placement] = []
     names = maker.target.is_keras3 and maker.target.since(_NAMED_SINCE)
     for path, holder in _archive.places(root, maker.target):
         for place, name in _archive.groups(path, holder):
             groups.setdefault(place, Group(path=place, name=name if names else None))
-        for stored in holder.own:
-            placements.append(maker.placement((*path, *stored.slot.within, _archive.VARS, str(stored.slot.index)), holder, stored))
+        placements += [maker.placement((*path, *stored.slot.within, _archive.VARS, str(stored.slot.index)), holder, stored) for stored in holder.own]
     return tuple(groups.values()), tuple(placements)
 
 
