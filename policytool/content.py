@@ -13,6 +13,21 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Assembly:
+    """Tensors of the source that make one variable: each is reshaped, turned and flipped, then they are joined along the last axis."""
+
+    parts: tuple[Tensor, ...]
+    reshape: tuple[int, ...] = ()
+    """The shape that each is given first; empty for its own."""
+
+    axes: tuple[int, ...] = ()
+    """As ``numpy.transpose`` takes them; empty for none."""
+
+    flip: tuple[int, ...] = ()
+    """The axes that are reversed then."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Placement:
     """One stored variable of the new file, and where its values come from: a tensor of the source, or :attr:`fill`."""
 
@@ -30,6 +45,9 @@ class Placement:
 
     source: Tensor | None = None
     """The tensor of the source that has its values, bit for bit unless something below says otherwise."""
+
+    made_of: Assembly | None = None
+    """Where no tensor of the source has the values as they are to lie: what they are made of."""
 
     through: str | None = None
     """A dtype that values are rounded to on the way, where the file cannot store the one the layer has (bfloat16 as float32)."""

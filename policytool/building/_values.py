@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from policytool.casting import Counts
-    from policytool.content import Placement
+    from policytool.content import Assembly, Placement
     from policytool.values import Values
 
     Array = npt.NDArray[Any]
@@ -80,6 +80,9 @@ def _next(blocks: Iterator[Array]) -> Array:
 
 
 def _made(placement: Placement, values: Values | None) -> Iterator[tuple[Array, Counts | None]]:
+    if placement.made_of is not None:
+        yield _changed(placement, placement.made_of.parts[0].dtype, _assembled(placement.made_of, values), 0)
+        return
     if placement.source is None:
         yield from ((block, None) for block in _filled(placement))
         return
@@ -89,6 +92,18 @@ def _made(placement: Placement, values: Values | None) -> Iterator[tuple[Array, 
     for block in values.blocks(placement.source):
         yield _changed(placement, placement.source.dtype, block, done)
         done += block.size
+
+
+def _assembled(assembly: Assembly, values: Values | None) -> Array:
+    """Return the values that several tensors make, flat; they are read whole, which kernels of old models may be."""
+    if values is None:
+        raise ValuesError("the source stores no values")
+    parts = []
+    for tensor in assembly.parts:
+        whole = np.concatenate([np.ravel(block) for block in values.blocks(tensor)]).reshape(assembly.reshape or tensor.shape or ())
+        turned = whole.transpose(assembly.axes) if assembly.axes else whole
+        parts.append(np.flip(turned, assembly.flip) if assembly.flip else turned)
+    return np.concatenate(parts, axis=-1).ravel() if len(parts) > 1 else np.ascontiguousarray(parts[0]).ravel()
 
 
 def _changed(placement: Placement, before: str, block: Array, done: int) -> tuple[Array, Counts | None]:

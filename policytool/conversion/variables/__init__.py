@@ -68,6 +68,7 @@ class _Maker:
             shape=stored.shape,
             dtype=dtype,
             source=stored.source,
+            made_of=stored.made_of,
             through=through,
             scale=stored.scale,
             fill=stored.fill,

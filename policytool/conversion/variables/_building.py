@@ -6,8 +6,10 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from policytool.content import Assembly
 from policytool.conversion.architecture import Role, Unit
 from policytool.conversion.variables._holders import Holder, Stored
+from policytool.conversion.variables._layouts import assembled, shape_of
 from policytool.conversion.variables._slots import Slot, slots
 from policytool.policy import Policy
 from policytool.tree import LAYERS
@@ -85,23 +87,27 @@ class Builder:
         return moved if isinstance(moved, Unit) else unit
 
     def _own(self, unit: Unit, below: Sequence[Holder]) -> tuple[Stored, ...]:
-        pool = dict(self.sources.of(unit.site)) if unit.site is not None else {}
+        pool: dict[Key, Tensor | Assembly] = dict(self.sources.of(unit.site)) if unit.site is not None else {}
         if unit.role is Role.MODEL and unit.network is not None:
             wanted: tuple[Slot, ...] | None = ()
         else:
             wanted = None if unit.custom or _is_quantised(unit) else slots(unit.class_name, self.situation.target.loader, unit.config)
         if wanted is None:
-            return self._as_they_are(unit, pool)
+            return self._as_they_are(unit, {key: tensor for key, tensor in pool.items() if not isinstance(tensor, Assembly)})
         if unit.class_name == _SPECTRAL and below:
-            pool = {stored.slot.key: stored.source for stored in below[0].own if stored.slot.name == _KERNEL and stored.source is not None} | pool
+            kernels = {stored.slot.key: stored.source for stored in below[0].own if stored.slot.name == _KERNEL and stored.source is not None}
+            pool = {**kernels, **pool}
+        pool |= assembled(unit, wanted, pool)
         found = tuple(stored for slot in wanted if (stored := self._stored(unit, slot, pool.pop(slot.key, None))) is not None)
         if pool:
             names = ", ".join(sorted("/".join((*within, name)) for within, name in pool))
             self._refuse(unit, f"stores {names}, for which {unit.class_name} of {self.situation.target.loader} has no variable")
         return found
 
-    def _stored(self, unit: Unit, slot: Slot, source: Tensor | None) -> Stored | None:
+    def _stored(self, unit: Unit, slot: Slot, source: Tensor | Assembly | None) -> Stored | None:
         scale = unit.scales.get(slot.name)
+        if isinstance(source, Assembly):
+            return Stored(slot=slot, shape=shape_of(source), dtype=source.parts[0].dtype, made_of=source, scale=scale)
         if source is not None:
             if source.shape is None:
                 self._refuse(unit, f"stores {slot.name} without a shape")

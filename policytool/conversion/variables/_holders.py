@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from policytool.content import Assembly
     from policytool.conversion.architecture import Unit
     from policytool.conversion.variables._slots import Slot
     from policytool.document import Tensor
@@ -21,6 +22,7 @@ class Stored:
     shape: tuple[int, ...]
     dtype: str
     source: Tensor | None = None
+    made_of: Assembly | None = None
     fill: tuple[float, ...] | None = None
     scale: tuple[float, ...] | None = None
     again: bool = False
