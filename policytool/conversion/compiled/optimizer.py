@@ -38,6 +38,13 @@ _SCHEDULE_OF_ITS_OWN: Final = "Nadam"
 
 _WITHOUT_EFFECT: Final = frozenset({"name", "jit_compile", "is_legacy_optimizer"})
 _OF_AVERAGES: Final = frozenset({"ema_momentum", "ema_overwrite_frequency"})
+_MEASURED: Final = "SGD"
+_OF_ALL: Final = (
+    *("weight_decay", "clipnorm", "clipvalue", "global_clipnorm", "use_ema", "ema_momentum", "ema_overwrite_frequency"),
+    *("loss_scale_factor", "gradient_accumulation_steps"),
+)
+"""Keys of the base class, which a release takes for all optimizers or for none; of AdamW, Lion and Adafactor the data does not have them."""
+
 _NEVER_WRAPPED: Final = frozenset({"Adafactor", "Lion"})
 _WRAPPED_BY_TF_KERAS: Final = frozenset({"AdamW"})
 _DROPPED_BY_KERAS3: Final = frozenset({"decay"})
@@ -113,7 +120,9 @@ def for_target(found: Optimizer, target: Target, told: Log) -> Optimizer:
         raise LostError(f"{target.loader} has no {found.class_name}")
     if target.is_keras3 and target.container == "h5" and target.loader in accepted.may_fail(_KIND, found.class_name, module=False):
         raise LostError(f"{target.loader} does not find {found.class_name} in HDF5")
-    refused = (*objection.refused, *(key for key, _ in objection.values)) if objection is not None else ()
+    refused = {*objection.refused, *(key for key, _ in objection.values)} if objection is not None else set()
+    shared = accepted.objection(judge, _KIND, _MEASURED, {key: config[key] for key in _OF_ALL if key in config}, module=False)
+    refused |= set(shared.refused) if shared is not None else set()
     for key in sorted(refused):
         _leave_out(found, key, config.pop(key), target, told)
     if style is Style.NEW:
