@@ -50,7 +50,10 @@ class Kind(StrEnum):
     """A list of numbers, of which one may be a tensor: it is what is left over."""
 
     AXES = "axes"
-    """One axis or several; TensorFlow wants a list."""
+    """One axis or several: TensorFlow's ``reverse`` wants a list, Keras 3.0 and 3.3 one number where there is one."""
+
+    LIST = "list"
+    """One axis or several, of which Keras 3.0 and 3.3 want a list."""
 
     SPLITS = "splits"
     """A number of parts; or TensorFlow's sizes, which are Keras 3's places of the cuts."""

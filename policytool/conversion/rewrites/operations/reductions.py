@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from policytool.conversion.rewrites.operations._rows import Row, option, tensor
+from policytool.conversion.rewrites.operations._rows import Kind, Row, option, tensor
 
 _AXIS: Final = option("axis", default=None, default3=None)
 _KEEP: Final = option("keepdims", default=False, default3=False)
 
 
-def _reduction(function: str, op: str, *more: str, module: str = "numpy", floats: bool = True, result: str | None = None) -> Row:
+def _reduction(function: str, op: str, *more: str, floats: bool = True, result: str | None = None) -> Row:
     pairs = (tensor("input_tensor"), _AXIS, _KEEP)
-    return Row(functions=(function, *more), module=module, op=op, pairs=pairs, floats=floats, result=result)
+    return Row(functions=(function, *more), module="numpy", op=op, pairs=pairs, floats=floats, result=result)
 
 
 def _place(function: str, op: str, *more: str) -> Row:
@@ -37,7 +37,13 @@ ROWS: Final[tuple[Row, ...]] = (
     _reduction("math.reduce_prod", "Prod", "reduce_prod"),
     _reduction("math.reduce_variance", "Var"),
     _reduction("math.reduce_std", "Std"),
-    _reduction("math.reduce_logsumexp", "Logsumexp", "reduce_logsumexp", module="math"),
+    Row(
+        functions=("math.reduce_logsumexp", "reduce_logsumexp"),
+        module="math",
+        op="Logsumexp",
+        pairs=(tensor("input_tensor"), option("axis", default=None, default3=None, kind=Kind.LIST), _KEEP),
+        floats=True,
+    ),
     _reduction("math.reduce_any", "Any", "reduce_any", floats=False, result="bool"),
     _reduction("math.reduce_all", "All", "reduce_all", floats=False, result="bool"),
     _place("math.argmax", "Argmax", "argmax", "compat.v1.argmax"),

@@ -6,7 +6,7 @@ from typing import Final
 
 from policytool.conversion.rewrites.operations._rows import Kind, Row, option, tensor
 
-_SQUEEZED: Final = option("axis", default=None, default3=None)
+_SQUEEZED: Final = option("axis", default=None, default3=None, kind=Kind.AXES)
 
 ROWS: Final[tuple[Row, ...]] = (
     Row(functions=("reshape",), module="numpy", op="Reshape", pairs=(tensor("tensor"), option("shape", "newshape", kind=Kind.SHAPE))),

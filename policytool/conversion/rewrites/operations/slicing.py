@@ -43,10 +43,11 @@ def _index3(item: Argument) -> Argument:
     raise UnsayableError("takes a part of a tensor by a mask or a list, which Keras 3 reads otherwise")
 
 
-def put2(builder: Builder, call: Call) -> Reference:
+def put2(builder: Builder, call: Call, *, ellipsis: bool) -> Reference:
     """
     Add the slicing layer that takes what ``GetItem`` takes.
 
+    :param ellipsis: whether the release reads an ellipsis back: TF 2.4 writes one and does not
     :raises UnsayableError: for an index that is a tensor, an array or a list
     """
     arguments = (*call.args, *call.kwargs.values())
@@ -56,6 +57,8 @@ def put2(builder: Builder, call: Call) -> Reference:
     key = arguments[1]
     if any(True for _ in references(key)):
         raise UnsayableError("takes a part of a tensor that another tensor says")
+    if not ellipsis and any(isinstance(item, Slice) and item.ellipsis for item in (key if isinstance(key, list | tuple) else (key,))):
+        raise UnsayableError("takes a part of a tensor with an ellipsis, which TF 2.4 does not read back")
     spec: Argument = [_index2(item) for item in key] if isinstance(key, list | tuple) else _index2(key)
     return builder.function(FUNCTION, arguments[0], {_SPEC: spec}, layer=SLICING)
 

@@ -28,6 +28,7 @@ _TURNED: Final = {
 }
 """What computes the same of the two arguments the other way round: Keras 2 reads a number in front as float32 or int32, whatever stands behind it."""
 
+_NO_ELLIPSIS: Final = "tf2.4"
 _OF_NUMBERS: Final = frozenset({"float32", "int32", "bool"})
 
 
@@ -38,7 +39,7 @@ def put(builder: Builder, unit: Unit, call: Call, dtypes: Dtypes, loader: str) -
     :raises UnsayableError: where there are none
     """
     if unit.class_name == "GetItem":
-        return slicing.put2(builder, call)
+        return slicing.put2(builder, call, ellipsis=loader != _NO_ELLIPSIS)
     if unit.class_name == "Swapaxes":
         raise UnsayableError("swaps axes of a tensor whose rank the file does not hold")
     row = row_of(unit)

@@ -80,8 +80,12 @@ def _plain(row: Row, pair: Pair, value: Argument) -> Value:
         raise UnsayableError(f"calls tf.{row.functions[0]} with a tensor for {pair.tf}, which {row.op} of Keras 3 does not take")
     if pair.kind is Kind.SPLITS and isinstance(value, list):
         return _cuts(value)
+    if pair.kind is Kind.LIST and isinstance(value, int):
+        return [value]
     if pair.kind is Kind.MODE:
         return str(value).lower()
+    if pair.kind is Kind.AXES and isinstance(value, list) and len(value) == 1:
+        return value[0]  # type: ignore[return-value]  # no tensors in it; Keras 3.3 takes no list
     if pair.kind is Kind.DTYPE and not (isinstance(value, str) and value in names_of_dtypes.NAMES):
         raise UnsayableError(f"calls tf.{row.functions[0]} with a dtype that Keras 3 does not have")
     return value  # type: ignore[return-value]  # no tensors in it, and JSON otherwise
