@@ -19,6 +19,7 @@ ONE = [["x", 0, 0, {}]]
 
 
 def history(argument: Config) -> list[object]:
+    """Return which output of which layer an argument of a call is."""
     found: list[object] = argument["config"]["keras_history"]
     return found
 

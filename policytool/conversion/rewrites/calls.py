@@ -14,6 +14,8 @@ from policytool.conversion.architecture import Call, Reference, Role, Unit, mapp
 from policytool.conversion.rewrites._base import Rewrite, Situation
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from policytool.conversion.architecture import Argument
 
 RECURRENT: Final = frozenset({"RNN", "SimpleRNN", "GRU", "LSTM", "Bidirectional", "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D"})
@@ -61,13 +63,7 @@ def _apply(root: Unit, situation: Situation) -> Unit:
 def _to_keras3(unit: Unit, call: Call, situation: Situation) -> Call:
     kwargs = {key: value for key, value in call.kwargs.items() if not (key in _NEUTRAL and value is None)}
     first = call.args[0] if call.args else None
-    if kwargs.get(_TRAINING) is True:
-        message = f"{unit.path} ({unit.class_name}) is called with training=True, which Keras 3 does not heed in predict: it would not act as in training there"
-        situation.log.refuse("call", unit, message)
-    elif kwargs.get(_TRAINING) is False:
-        situation.log.caution(
-            "training-argument", unit, f"{unit.path} is called with training=False: fit of Keras 3 trains it as all others; predict is the same"
-        )
+    _tell_training(unit, kwargs, situation)
     if unit.class_name not in RECURRENT or unit.custom or not isinstance(first, list | tuple):
         return Call(args=call.args, kwargs=kwargs)
     constants = unit.config.get("num_constants")
@@ -78,6 +74,15 @@ def _to_keras3(unit: Unit, call: Call, situation: Situation) -> Call:
     situation.log.change("call", unit, f"the states in the first argument become {_STATE}")
     states: Argument = list(first[1:]) if unit.class_name not in _ONE_STATE else first[1]
     return Call(args=(first[0],), kwargs={_STATE: states, **kwargs})
+
+
+def _tell_training(unit: Unit, kwargs: Mapping[str, Argument], situation: Situation) -> None:
+    """Refuse a call that is one in training, and tell of one that never is: Keras 3 heeds neither."""
+    said, what = situation.log, f"{unit.path} ({unit.class_name})"
+    if kwargs.get(_TRAINING) is True:
+        said.refuse("call", unit, f"{what} is called with training=True, which Keras 3 does not heed in predict: there it would not act as in training")
+    elif kwargs.get(_TRAINING) is False:
+        said.caution("training-argument", unit, f"{what} is called with training=False: fit of Keras 3 trains it as all others; predict is the same")
 
 
 def _to_keras2(unit: Unit, call: Call, situation: Situation) -> Call:
