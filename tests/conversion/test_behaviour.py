@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from policytool.conversion import behaviour
 from policytool.plan import Proof
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 FACTS = {
     "keras2 to keras3": {
@@ -29,9 +24,8 @@ FACTS = {
 
 
 @pytest.fixture(autouse=True)
-def _facts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _facts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(behaviour, "measured", lambda: FACTS)
-    return
 
 
 def config(**more: object) -> dict[str, object]:
