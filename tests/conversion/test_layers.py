@@ -137,6 +137,19 @@ class TestMasks:
         assert [layer["config"]["name"] for layer in config["config"]["layers"]] == ["x", "embedding", "lstm"]
         assert named(config, "lstm")["inbound_nodes"] == [[["embedding", 0, 0, {}]]]
 
+    def test_so_does_that_of_a_masking_whose_input_is_cast(self, tmp_path: Path) -> None:
+        ops = "keras.src.ops.numpy"
+        layers = [
+            layer3("Cast", "cast", tensor("x"), module="keras.src.ops.core", dtype="float16"),
+            layer3("NotEqual", "not_equal", tensor("cast"), 0.0, module=ops),
+            layer3("Masking", "masking", tensor("x"), mask_value=0.0),
+            layer3("Any", "any", tensor("not_equal"), module=ops, axis=-1, keepdims=False),
+            layer3("LSTM", "lstm", tensor("masking"), kwargs={"mask": tensor("any")}, units=2),
+        ]
+        config, _, log = converted(tmp_path, keras3(input3("x", 3, 4), *layers), K2)
+        assert not log.refusals
+        assert [layer["config"]["name"] for layer in config["config"]["layers"]] == ["x", "masking", "lstm"]
+
     def test_another_one_stays(self, tmp_path: Path) -> None:
         config, _, _ = converted(tmp_path, self.embedded(2), K2)
         assert "not_equal" in [layer["config"]["name"] for layer in config["config"]["layers"]]

@@ -19,6 +19,7 @@ from policytool.conversion.rewrites import (
     keras1,
     keras2,
     masks,
+    measured,
     naming,
     normalization,
     operations,
@@ -30,6 +31,7 @@ from policytool.conversion.rewrites._base import Rewrite, Situation
 
 REWRITES: Final[tuple[Rewrite, ...]] = (
     code.REWRITE,
+    measured.REWRITE,
     keras1.REWRITE,
     keras2.REWRITE,
     preprocessing.REWRITE,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from policytool.conversion.architecture import Argument
 
 _MASKS: Final = ("mask", "query_mask", "value_mask", "key_mask")
+_CAST: Final = "Cast"
 _OPS: Final = frozenset({"NotEqual", "Any"})
 
 
@@ -39,7 +40,8 @@ def _without(network: Network, situation: Situation) -> Network:
         if calls != unit.calls:
             situation.log.change("mask", unit, "its mask is no argument any more: Keras 2 has it travel with the tensor")
         units.append(replace(unit, calls=calls))
-    return _pruned(replace(network, units=tuple(units)), made)
+    casts = {one.name for one in network.units if one.class_name == _CAST and one.role is Role.OPERATION}
+    return _pruned(replace(network, units=tuple(units)), made | casts)
 
 
 def _call(call: Call, made: set[str]) -> Call:
@@ -63,7 +65,17 @@ def _is_mask(unit: Unit, network: Network) -> bool:
         below = next((one for one in network.units if one.name == tensor.layer), None)
         return below is not None and below.class_name == "NotEqual" and _is_mask(below, network)
     compared = args[1] if len(args) > 1 else None
-    return any(_masks(one, tensor, compared) for one in network.units)
+    source = _before_cast(tensor, network)
+    return any(_masks(one, source, compared) for one in network.units)
+
+
+def _before_cast(tensor: Reference, network: Network) -> Reference:
+    """Return what a tensor was before Keras 3 cast it to a layer's compute dtype, which both libraries do before they compare."""
+    unit = next((one for one in network.units if one.name == tensor.layer), None)
+    if unit is None or unit.role is not Role.OPERATION or unit.class_name != _CAST or len(unit.calls) != 1 or not unit.calls[0].args:
+        return tensor
+    source = unit.calls[0].args[0]
+    return source if isinstance(source, Reference) else tensor
 
 
 def _masks(unit: Unit, tensor: Reference, compared: Argument) -> bool:
@@ -75,14 +87,14 @@ def _masks(unit: Unit, tensor: Reference, compared: Argument) -> bool:
     return unit.class_name == "Masking" and compared == unit.config.get("mask_value", 0.0)
 
 
-def _pruned(network: Network, made: set[str]) -> Network:
-    """Return a network without those of its ops that nothing takes any more."""
+def _pruned(network: Network, ops: set[str]) -> Network:
+    """Return a network without those of some ops that nothing takes any more."""
     while True:
         used = {
             reference.layer for unit in network.units for call in unit.calls for item in (*call.args, *call.kwargs.values()) for reference in references(item)
         }
         used |= {reference.layer for reference in references(network.outputs)}
-        units = tuple(unit for unit in network.units if unit.name in used or unit.name not in made)
+        units = tuple(unit for unit in network.units if unit.name in used or unit.name not in ops)
         if len(units) == len(network.units):
             return network
         network = replace(network, units=units)
