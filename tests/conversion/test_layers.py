@@ -186,3 +186,11 @@ class TestKeys:
         assert history(named(config, "b_y")["inbound_nodes"][0]["args"][0]) == ["b_y_", 0, 0]
         assert config["config"]["input_layers"] in ([["a_x", 0, 0]], ["a_x", 0, 0])
         assert {change.code for change in log.changes} >= {"renamed"}
+
+    @pytest.mark.parametrize(("loader", "expected"), [("keras3.0", "OrthogonalInitializer"), (K3, "Orthogonal")])
+    def test_an_initialiser_has_the_name_that_the_release_knows(self, tmp_path: Path, loader: str, expected: str) -> None:
+        given = {"class_name": "Orthogonal", "config": {"gain": 1.0, "seed": None}}
+        model = keras2(input2("x", 3, 4), layer2("LSTM", "lstm", ONE, units=2, recurrent_initializer=given))
+        config, _, log = converted(tmp_path, model, loader)
+        assert not log.refusals
+        assert named(config, "lstm")["config"]["recurrent_initializer"]["class_name"] == expected
