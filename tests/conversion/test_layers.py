@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from policytool.plan import Severity
-from tests.conversion.models import converted, input2, input3, keras2, keras3, layer2, layer3, named, tensor, told
+from tests.conversion.models import converted, input2, input3, keras2, keras3, layer2, layer3, named, policy, tensor, told
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -194,3 +194,16 @@ class TestKeys:
         config, _, log = converted(tmp_path, model, loader)
         assert not log.refusals
         assert named(config, "lstm")["config"]["recurrent_initializer"]["class_name"] == expected
+
+
+class TestDirections:
+    def test_they_are_named_without_what_keras2_puts_before_them(self, tmp_path: Path) -> None:
+        inner = [layer3("LSTM", f"{way}_lstm", units=2) for way in ("forward", "backward")]
+        model = keras3(input3("x", 3, 4), layer3("Bidirectional", "both", tensor("x"), layer=inner[0], backward_layer=inner[1]))
+        config = named(converted(tmp_path, model, K2)[0], "both")["config"]
+        assert [config[key]["config"]["name"] for key in ("layer", "backward_layer")] == ["lstm", "lstm"]
+
+    def test_float32_states_of_a_16_bit_layer_are_refused(self, tmp_path: Path) -> None:
+        gru = layer3("GRU", "gru", tensor("x"), kwargs={"initial_state": [tensor("h")]}, units=2)
+        gru["config"]["dtype"] = policy("mixed_float16")
+        assert "float32 states" in told(converted(tmp_path, keras3(input3("x", 3, 4), input3("h", 2), gru), K2)[2])

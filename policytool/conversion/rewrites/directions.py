@@ -1,0 +1,56 @@
+"""
+The directions of a Bidirectional, and the states that it and other recurrent layers start from, in Keras 2.
+
+Keras 3 writes both layers with the names they have when built, ``forward_lstm`` and ``backward_lstm``; Keras 2 puts the same words before whatever it
+reads (``Bidirectional.__init__`` in keras/layers/rnn/bidirectional.py). It does not cast states to the compute dtype, and fails on float32 ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from policytool.conversion.architecture import Network, Reference, Unit, mapped
+from policytool.conversion.rewrites._base import Rewrite, Situation
+from policytool.conversion.rewrites.calls import RECURRENT
+from policytool.policy import Policy
+from policytool.tree import INPUT_CLASS
+
+_SIXTEEN: Final = frozenset({"float16", "bfloat16"})
+_PREFIXES: Final = {"layer": "forward_", "backward_layer": "backward_"}
+
+
+def _apply(root: Unit, situation: Situation) -> Unit:
+    def change(unit: Unit) -> Unit:
+        if unit.network is not None and not unit.network.is_chain:
+            _judge(unit.network, situation)
+        return _named(unit, situation) if unit.class_name == "Bidirectional" and not unit.is_custom else unit
+
+    return mapped(root, change)
+
+
+def _named(unit: Unit, situation: Situation) -> Unit:
+    found: dict[str, Unit] = {}
+    for key, prefix in _PREFIXES.items():
+        inner = unit.config.get(key)
+        if isinstance(inner, Unit) and inner.name.startswith(prefix):
+            found[key] = replace(inner, name=inner.name.removeprefix(prefix))
+    if found:
+        situation.log.change("renamed", unit, "its layers are named without forward_ and backward_, which Keras 2 puts before their names")
+    return unit.with_config(**found)
+
+
+def _judge(network: Network, situation: Situation) -> None:
+    """Refuse calls of 16-bit recurrent layers with states that are inputs of the model."""
+    inputs = {unit.name for unit in network.units if unit.class_name == INPUT_CLASS and unit.config.get("dtype") == "float32"}
+    for unit in network.units:
+        policy = unit.config.get("dtype")
+        if unit.class_name not in RECURRENT or not isinstance(policy, Policy) or policy.compute_dtype not in _SIXTEEN:
+            continue
+        states = [one for call in unit.calls if call.args and isinstance(call.args[0], list) for one in call.args[0][1:]]
+        if any(isinstance(one, Reference) and one.layer in inputs for one in states):
+            message = f"{unit.path} ({unit.class_name}) starts from float32 states, which Keras 2 does not cast to its {policy.compute_dtype}, and fails on"
+            situation.log.refuse("call", unit, message)
+
+
+REWRITE: Final = Rewrite(name="directions", applies=lambda situation: situation.from_keras3 and not situation.to_keras3, apply=_apply)
