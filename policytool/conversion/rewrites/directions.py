@@ -24,7 +24,7 @@ def _apply(root: Unit, situation: Situation) -> Unit:
     def change(unit: Unit) -> Unit:
         if unit.network is not None and not unit.network.is_chain:
             _judge(unit.network, situation)
-        return _named(unit, situation) if unit.class_name == "Bidirectional" and not unit.is_custom else unit
+        return _named(unit, situation) if unit.class_name == "Bidirectional" and not unit.custom else unit
 
     return mapped(root, change)
 

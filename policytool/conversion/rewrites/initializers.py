@@ -19,7 +19,7 @@ _OTHERS: Final = {one: other for pair in _PAIRS for one, other in (pair, pair[::
 
 def _apply(root: Unit, situation: Situation) -> Unit:
     def change(unit: Unit) -> Unit:
-        if unit.is_custom:
+        if unit.custom:
             return unit
         return replace(unit, config={key: _value(value, situation.target) for key, value in unit.config.items()})
 
