@@ -20,7 +20,7 @@ from policytool.conversion.rewrites import REWRITES, Situation
 from policytool.conversion.target import Target
 from policytool.conversion.variables import placed
 from policytool.errors import SpellingError, UsageError
-from policytool.plan import Conversion, Kind, Plan, Refusal
+from policytool.plan import Conversion, Kind, Plan, Proof, Refusal
 from policytool.planning.applied import applied
 from policytool.planning.subject import Subject
 
@@ -115,9 +115,13 @@ class _Attempt:
 def _attempt(subject: Subject, options: Options, target: Target, casts: Sequence[Cast]) -> _Attempt:
     log = Log()
     situation = Situation(subject=subject, target=target, log=log, allow_weight_rewrite=options.allow_weight_rewrite)
-    root = rewritten(situation)
-    content = Content(container=target.container, config=None) if root is None else _content(root, situation, casts)
-    proven = proofs(root, situation) if root is not None else ()
+    content, proven = Content(container=target.container, config=None), tuple[tuple[str, Proof], ...]()
+    try:
+        root = decoding.decode(subject)
+    except SpellingError as error:
+        log.refuse("config", None, str(error))
+    else:
+        content, proven = _content(rewritten(root, situation), situation, casts), proofs(root, situation)
     conversion = Conversion(target=target.loader, content=content, changes=tuple(log.changes), proofs=proven)
     if log.refusals:
         return _Attempt(log=log, conversion=conversion, analysis=None, refusals=tuple(log.refusals))
@@ -127,13 +131,8 @@ def _attempt(subject: Subject, options: Options, target: Target, casts: Sequence
     return _Attempt(log=log, conversion=conversion, analysis=analysis, refusals=tuple(_still_refused(analysis, target)))
 
 
-def rewritten(situation: Situation) -> Unit | None:
-    """Return a file's model as the target has it; None, with a refusal in the log, where its config is none that a release writes."""
-    try:
-        root = decoding.decode(situation.subject)
-    except SpellingError as error:
-        situation.log.refuse("config", None, str(error))
-        return None
+def rewritten(root: Unit, situation: Situation) -> Unit:
+    """Return a file's model as the target has it; what it cannot have goes to the log as refusals."""
     for rewrite in REWRITES:
         if rewrite.applies(situation):
             root = rewrite.apply(root, situation)

@@ -1,11 +1,13 @@
-"""How sure it is that a converted layer computes what it did."""
+"""How sure it is that the layers of a model compute what they did, class by class: what :mod:`policytool.conversion.behaviour` has of each."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from policytool.conversion import behaviour
 from policytool.conversion.architecture import Role, walk
 from policytool.plan import Proof
+from policytool.tree import INPUT_CLASS
 
 if TYPE_CHECKING:
     from policytool.conversion.architecture import Unit
@@ -13,5 +15,20 @@ if TYPE_CHECKING:
 
 
 def proofs(root: Unit, situation: Situation) -> tuple[tuple[str, Proof], ...]:
-    """Return how sure the conversion of each class is that a model has."""
-    return tuple(sorted({(unit.class_name, Proof.BEST_EFFORT) for unit in walk(root) if unit.role is not Role.MODEL and situation.crosses}))
+    """
+    Return for each layer class of a file, in the words of the file, how sure its conversion is; nothing where it stays in its library.
+
+    :param root: the model as the file has it
+    """
+    if not situation.crosses:
+        return ()
+    found: dict[str, Proof] = {}
+    for unit in walk(root):
+        if unit.role is Role.LAYER and unit.class_name != INPUT_CLASS:
+            proof = Proof.BEST_EFFORT if unit.custom or unit.site is None else _proof(unit.class_name, unit.site, situation)
+            found[unit.class_name] = proof if proof is Proof.BEST_EFFORT else found.get(unit.class_name, proof)
+    return tuple(sorted(found.items()))
+
+
+def _proof(class_name: str, site: int, situation: Situation) -> Proof:
+    return behaviour.proof(class_name, situation.subject.config(site), to_keras3=situation.to_keras3)

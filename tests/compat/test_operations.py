@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from policytool import reading, recognition
-from policytool.conversion import encoding, planned
+from policytool.conversion import decoding, encoding, planned
 from policytool.conversion.log import Log
 from policytool.conversion.rewrites import Situation
 from policytool.conversion.target import Target
@@ -51,8 +51,7 @@ def _converted(path: Path) -> str | None:
     log = Log()
     target = Target(loader=TARGETS[path.stem.partition("-")[0]], container="json")
     subject = Subject(reading.analysed(recognition.document(path, str(path))))
-    root = planned.rewritten(Situation(subject=subject, target=target, log=log))
-    assert root is not None
+    root = planned.rewritten(decoding.decode(subject), Situation(subject=subject, target=target, log=log))
     text = json.dumps(encoding.encode(root, target, log))
     return None if log.refusals else text
 

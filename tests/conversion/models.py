@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from policytool import reading, recognition
-from policytool.conversion import encoding
+from policytool.conversion import decoding, encoding
 from policytool.conversion.log import Log
 from policytool.conversion.planned import rewritten
 from policytool.conversion.rewrites import Situation
@@ -83,8 +83,7 @@ def converted(folder: Path, model: Config, loader: str, *, weights: bool = False
     file.write_text(json.dumps(model), encoding="utf-8")
     subject = Subject(reading.analysed(recognition.document(file, str(file))))
     log, target = Log(), Target(loader=loader, container="keras")
-    root = rewritten(Situation(subject=subject, target=target, log=log, allow_weight_rewrite=weights))
-    assert root is not None
+    root = rewritten(decoding.decode(subject), Situation(subject=subject, target=target, log=log, allow_weight_rewrite=weights))
     config = encoding.encode(root, target, log)
     assert isinstance(config, dict)
     return config, root, log

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from policytool import reading, recognition
-from policytool.conversion import encoding, planned
+from policytool.conversion import decoding, encoding, planned
 from policytool.conversion.log import Log
 from policytool.conversion.rewrites import Situation
 from policytool.conversion.rewrites.operations import FUNCTIONS
@@ -59,8 +59,7 @@ def converted(model: Json, folder: Path, loader: str, container: str = "json") -
     path.write_text(json.dumps(model), encoding="utf-8")
     log, target = Log(), Target(loader=loader, container=container)
     subject = Subject(reading.analysed(recognition.document(path, str(path))))
-    root = planned.rewritten(Situation(subject=subject, target=target, log=log))
-    assert root is not None
+    root = planned.rewritten(decoding.decode(subject), Situation(subject=subject, target=target, log=log))
     found: Any = encoding.encode(root, target, log)
     return found["config"]["layers"][1:], log
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from policytool import reading, recognition
+from policytool.conversion import decoding
 from policytool.conversion.log import Log
 from policytool.conversion.planned import rewritten
 from policytool.conversion.rewrites import Situation
@@ -37,8 +38,7 @@ def subject_of(path: str) -> Subject:
 def place(path: str, loader: str, container: str) -> tuple[tuple[Group, ...], tuple[Placement, ...], Log]:
     """Return where a fixture's variables go."""
     subject, target, log = subject_of(path), Target(loader=loader, container=container), Log()
-    root = rewritten(Situation(subject=subject, target=target, log=log))
-    assert root is not None
+    root = rewritten(decoding.decode(subject), Situation(subject=subject, target=target, log=log))
     log = Log()  # what the config cannot say is not asked here
     groups, placements = placed(root, Situation(subject=subject, target=target, log=log))
     return groups, placements, log
