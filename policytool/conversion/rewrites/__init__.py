@@ -33,7 +33,6 @@ from policytool.conversion.rewrites._base import Rewrite, Situation
 
 REWRITES: Final[tuple[Rewrite, ...]] = (
     code.REWRITE,
-    measured.REWRITE,
     keras1.REWRITE,
     keras2.REWRITE,
     preprocessing.REWRITE,
@@ -50,6 +49,7 @@ REWRITES: Final[tuple[Rewrite, ...]] = (
     attention.REWRITE,
     activations.REWRITE,
     builds.REWRITE,
+    measured.REWRITE,
 )
 
 __all__ = ["REWRITES", "Rewrite", "Situation"]
