@@ -6,8 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from policytool import discovery, reading, recognition
-from policytool.conversion import planned
+from policytool import discovery, planning, reading, recognition
 from policytool.errors import ModelFileError, UsageError, WorkerError
 from policytool.examples import some
 from policytool.operations import parallel, tasks, turns
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from policytool.document import Document
     from policytool.jsontext import Json
     from policytool.operations.anew import Retraced, Tools
+    from policytool.reading import Analysis
     from policytool.verification import Comparison
     from policytool.writers import Written
 
@@ -124,7 +124,7 @@ def attempted(found: Input, asked: Asked, tools: Tools | None = None) -> Result:
             alone = document.config_part is None and not found.exact  # weights lie beside models everywhere; nobody means them by a glob
             return None if alone else Failure(path=found.shown, code="not-migratable", message=unable)
         analysis = reading.analysed(document)
-        plan = planned.plan(analysis, asked.options, container_of(asked.destination.output))
+        plan = _planned(analysis, asked)
         run = Run(plan=plan, analysis=analysis, source=found.path, tools=tools) if tools is not None else None
         work = Work(plan=plan, source=found.path, document=document, run=run, parts=asked.parts)
         return carried_out(work, asked.destination, several=asked.several)
@@ -132,6 +132,15 @@ def attempted(found: Input, asked: Asked, tools: Tools | None = None) -> Result:
         return None if is_passed_over(found, error) else Failure(path=error.path, code=error.code, message=error.message)
     except WorkerError as error:
         return Failure(path=found.shown, code=error.code, message=str(error), details=error.details)
+
+
+def _planned(analysis: Analysis, asked: Asked) -> Plan:
+    container = container_of(asked.destination.output)
+    if asked.options.target is None and container in {None, analysis.document.format}:
+        return planning.plan(analysis, asked.options)
+    from policytool.conversion import planned  # some forty modules, which most migrations do without
+
+    return planned.plan(analysis, asked.options, container)
 
 
 def directories(found: Input, asked: Asked) -> frozenset[Path]:
@@ -268,6 +277,8 @@ def _measured(work: Work) -> Mapping[tuple[str, ...], Counts]:
         return {}
     if plan.retrace and work.run is not None:
         return measured(plan, work.run.analysis, source)
+    if plan.conversion is not None and work.document is not None and work.document.nodes:
+        return measured(plan, reading.analysed(work.document), source)
     from policytool import writers  # as above: h5py and ml_dtypes
 
     return writers.measure(source, plan.format, plan.casts, shown=plan.path)

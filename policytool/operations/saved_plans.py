@@ -196,6 +196,10 @@ def _value_at(document: Document, address: Address) -> Any:  # noqa: ANN401  # J
 
 
 def _plan(item: Any) -> Plan:  # noqa: ANN401  # checked here
+    if item.get("conversion") is not None:
+        raise UsageError(
+            f"--plan has a conversion of {item['path']}, which is made of the file each time: run migrate --target {item['conversion']['target']} again"
+        )
     return Plan(
         path=_text(item["path"]),
         format=_text(item["format"]),

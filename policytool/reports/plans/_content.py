@@ -185,10 +185,13 @@ def _outcome(migration: Migration) -> str:
 def _storage(migration: Migration) -> str:
     """Return what the casts do to the stored values."""
     plan = migration.plan
-    if not plan.casts:
+    converted = _conversion.stored(plan.conversion) if plan.conversion is not None and not plan.refusals else ""
+    if not plan.casts or plan.refusals:
+        if plan.conversion is not None:
+            return converted
         return "every stored value stays bit for bit" if migration.target is not None and plan.format not in _TENSORLESS and not plan.refusals else ""
     ways = Counter(f"{cast.before} to {cast.after}" for cast in plan.casts)
-    text = "cast " + ", ".join(f"{count} from {way}" for way, count in ways.items())
+    text = converted or "cast " + ", ".join(f"{count} from {way}" for way, count in ways.items())
     counts = list(migration.counts.values())
     for word, number in (
         ("overflow", sum(count.overflow for count in counts)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from policytool.examples import some
@@ -11,6 +12,7 @@ from policytool.reports._words import FORMATS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from policytool.content import Placement
     from policytool.plan import Conversion
 
 _SHOWN: Final = 3
@@ -34,6 +36,30 @@ def facts(conversion: Conversion) -> Iterator[tuple[str, str, str]]:
         classes = sorted({name for name, found in conversion.proofs if found is proof})
         if classes:
             yield words[0], f"{some(classes, 8)}: {words[1]}", words[2]
+
+
+def stored(conversion: Conversion) -> str:
+    """Return what becomes of the stored values: how many variables keep theirs bit for bit, and what is done to the others."""
+    every = (*conversion.content.placements, *conversion.content.state)
+    ways = Counter(_way(placement) for placement in every)
+    same = ways.pop("", 0)
+    if not every:
+        return ""
+    if not ways:
+        return "every stored value stays bit for bit"
+    return f"{same} of {len(every)} stay bit for bit; {', '.join(f'{count} {way}' for way, count in ways.items())}"
+
+
+def _way(placement: Placement) -> str:
+    """Return what is done to a variable's values; nothing where they are the source's."""
+    if placement.source is None:
+        return "put together of several" if placement.made_of is not None else "new"
+    if placement.scale is not None:
+        return "multiplied"
+    before, after = placement.source.dtype, placement.through or placement.dtype
+    if before == after == placement.dtype:
+        return ""
+    return f"from {before} to {after}" + (f", stored as {placement.dtype}" if placement.dtype != after else "")
 
 
 _PROOFS: Final = {
