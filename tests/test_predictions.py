@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import sys
 from dataclasses import replace
@@ -18,7 +19,7 @@ from policytool.content import Content
 from policytool.errors import ModelFileError, WorkerError
 from policytool.operations.anew import MissedError, Run, Tools
 from policytool.operations.migration import Migration, Status
-from policytool.plan import Cast, Conversion
+from policytool.plan import Conversion
 from policytool.planning.options import Options
 from policytool.predictions import Side
 from policytool.reports.plans import Migrations
@@ -72,7 +73,7 @@ def compared(folder: Path, before: Mapping[str, Any], after: Mapping[str, Any], 
 
 
 def test_outputs_are_held_against_each_other(tmp_path: Path) -> None:
-    """The largest difference is told relative to the source's largest value, and is a miss beyond four units in the last place."""
+    """The largest difference is told relative to the source's largest value, and is a miss beyond what the layers' roundings add up to."""
     near, far = VALUES.copy(), VALUES.copy()
     near[1, 0] = np.nextafter(near[1, 0], np.float32(0))
     far[0, 0] += 0.01
@@ -83,7 +84,7 @@ def test_outputs_are_held_against_each_other(tmp_path: Path) -> None:
     assert close.relative == pytest.approx(2**-23 / 2)
     assert apart.max_abs == pytest.approx(0.01)
     assert apart.relative == pytest.approx(0.005)
-    assert found.tolerance == pytest.approx(4 * 2**-23)
+    assert found.tolerance == pytest.approx(4 * 2**-23 * math.sqrt(2))
     assert [text.partition(" ")[0] for text in found.missed] == ["far"]
 
 
@@ -130,10 +131,15 @@ def test_other_outputs_are_refused(tmp_path: Path, after: Mapping[str, Any], wor
 
 @pytest.mark.parametrize(
     ("name", "bound"),
-    [("default_float32.h5", 4 * 2**-23), ("floatx_float64.h5", 4 * 2**-52), ("global_mixed_float16.h5", 16 * 2**-10), ("global_mixed_bfloat16.h5", 16 * 2**-7)],
+    [
+        ("default_float32.h5", 4 * 2**-23 * math.sqrt(2)),
+        ("floatx_float64.h5", 4 * 2**-52),
+        ("global_mixed_float16.h5", 16 * 2**-10),
+        ("global_mixed_bfloat16.h5", 16 * 2**-7),
+    ],
 )
 def test_the_tolerance_is_of_the_coarsest_layer(name: str, bound: float) -> None:
-    """Four units in the last place where all is float32 or float64, and 16 eps of the dtype where anything has 16 bits."""
+    """Four units in the last place for each layer with weights, as random roundings add up; at least 16 eps of the dtype where anything has 16 bits."""
     model = reading.read(next(path for path in sorted(FIXTURES.glob(f"*/{name}"))), name)
     assert predictions.tolerance(model, model, numerics=False) == pytest.approx(bound)
 
@@ -207,12 +213,10 @@ def test_reports_say_which_library_loaded_which_file(children: Callable[..., tup
 
 
 def test_predictions_that_are_too_far_apart(children: Callable[..., tuple[Worker, Worker]], tmp_path: Path) -> None:
-    """The error has the comparison; a change of policies that was asked for widens the tolerance."""
-    workers = children(answer("tf_keras", VALUES), answer("keras", VALUES * (1 + 1.25 * 2**-21)))
-    with pytest.raises(MissedError, match=r"a is off by 6e-07 of its largest value, and 4\.8e-07 is allowed"):
+    """The error has the comparison, and nothing was written."""
+    workers = children(answer("tf_keras", VALUES), answer("keras", VALUES * (1 + 1.75 * 2**-21)))
+    with pytest.raises(MissedError, match=r"a is off by 8\.3e-07 of its largest value, and 6\.7e-07 is allowed"):
         verified(tmp_path, workers)
-    cast = Cast(tensor=("a",), path="a", before="float32", after="float32", reason="")
-    assert verified(tmp_path, children(answer("tf_keras", VALUES), answer("keras", VALUES * (1 + 1.25 * 2**-21))), casts=(cast,)).comparison
 
 
 @pytest.mark.parametrize(("target", "side"), [("tf2.4", "source"), ("keras3.15", "target")])
