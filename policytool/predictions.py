@@ -2,9 +2,9 @@
 What a model and its conversion predict, each loaded in a process of its own by the library that reads it; and how far apart they may be.
 
 The first process draws the inputs and saves them, the second takes the same. Each output may be off by ``8 u sqrt(n)`` of its largest value: u is the
-largest unit roundoff among the layers, and n is how many have weights, whose roundings add up as random ones do (a DenseNet121 with random weights was off
-by 6 units in the last place, the others of keras.applications by at most 4). Where any layer computes or stores in 16 bits it is at least ``32 u``, 16 eps:
-libraries choose for themselves what they compute in float32 inside. Where the conversion also changes what layers compute in, :func:`policytool.verification.tolerance` counts if it is larger.
+largest unit roundoff among the layers, and n is how many have weights, whose roundings add up as random ones do. Where any layer computes or stores in 16
+bits it is at least ``32 u``, 16 eps: libraries choose for themselves what they compute in float32 inside. Where the conversion also changes what layers
+compute in, :func:`policytool.verification.tolerance` counts if it is larger.
 """
 
 from __future__ import annotations

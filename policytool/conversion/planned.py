@@ -20,6 +20,7 @@ from policytool.conversion.rewrites import REWRITES, Situation
 from policytool.conversion.target import Target
 from policytool.conversion.variables import placed
 from policytool.errors import SpellingError, UsageError
+from policytool.loaders import training_refusals
 from policytool.plan import Conversion, Kind, Plan, Proof, Refusal
 from policytool.planning.applied import applied
 from policytool.planning.subject import Subject
@@ -60,14 +61,16 @@ def plan(analysis: Analysis, options: Options, container: str | None = None) -> 
 
 
 def _edited(subject: Subject, options: Options, target: str) -> Plan | None:
-    """Return the plan that edits the file, where that is enough for the target; else None."""
+    """Return the plan that edits the file, where that is enough for the target, to train on as well; else None."""
     if target.startswith("keras3") != subject.is_keras3:
         return None
     edited = planning.planned(subject, options)
-    refused = next((verdict.reason for verdict in edited.loaders_after if verdict.loader == target), None)
-    if refused is None or any(refusal.code != _NEEDED for refusal in edited.refusals):
+    if any(refusal.code != _NEEDED for refusal in edited.refusals):
         return edited
-    return None
+    refused = next((verdict.reason for verdict in edited.loaders_after if verdict.loader == target), None)
+    compiled_with = training_refusals.evidence(applied(subject.document, edited.edits, ()), keras3=subject.is_keras3)
+    untrained = compiled_with is not None and training_refusals.first(training_refusals.REFUSALS, compiled_with, target) is not None
+    return edited if refused is None and not untrained else None
 
 
 def _containers(subject: Subject, target: str, taken: tuple[str, ...]) -> tuple[str, ...]:
