@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool import planning, reading
 from policytool.content import Content
-from policytool.conversion import arguments, decoding, encoding
+from policytool.conversion import arguments, decoding, encoding, ordering
 from policytool.conversion.compiled import compiled
 from policytool.conversion.log import Log
 from policytool.conversion.proofs import proofs
@@ -139,7 +139,7 @@ def rewritten(root: Unit, situation: Situation) -> Unit:
     for rewrite in REWRITES:
         if rewrite.applies(situation):
             root = rewrite.apply(root, situation)
-    return arguments.judged(root, situation.target, situation.log)
+    return ordering.ordered(arguments.judged(root, situation.target, situation.log))
 
 
 def _content(root: Unit, situation: Situation, casts: Sequence[Cast]) -> Content:
