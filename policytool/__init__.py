@@ -6,6 +6,7 @@ policytool: audits and converts the dtype policies of saved Keras and TensorFlow
     >>> [(layer.path, layer.compute_dtype) for layer in model.layers]
     >>> [(finding.rule, finding.path) for finding in policytool.audit("model.h5").findings]
     >>> policytool.migrate("model.h5", to="mixed_bfloat16").target
+    >>> policytool.migrate("model.h5", target="keras3").status
     >>> policytool.diff("model.h5", "model.keras").differs
     >>> policytool.check("model.h5", to="mixed_float16").passed
 
@@ -76,29 +77,37 @@ def migrate(
     *,
     to: str | None = None,
     assignments: Mapping[str, str] | None = None,
+    target: str | None = None,
+    allow_weight_rewrite: bool = False,
     output: str | os.PathLike[str] | None = None,
     in_place: bool = False,
     overwrite: bool = False,
     dry_run: bool = False,
 ) -> Migration:
     """
-    Rewrite the policies of the saved model at ``path`` as ``policytool migrate`` does, and return the plan and what became of it.
+    Rewrite the policies of the saved model at ``path``, or convert it, as ``policytool migrate`` does, and return the plan and what became of it.
+
+    What cannot be migrated or converted is no error: the ``status`` is ``refused``, and ``plan.refusals`` says why.
 
     :param to: the policy that the layers which follow the model's change to; None changes deprecated spellings alone
     :param assignments: layer path, or regular expression that matches one in full, to policy
-    :param output: a file or a directory; None names the result after the policy, beside the input
+    :param target: the loader to write for, such as ``keras3``, ``tf_keras`` or ``tf2.4``: the file is edited where that is enough, else converted
+    :param allow_weight_rewrite: whether a conversion may multiply weights, where nothing else computes the same
+    :param output: a file or a directory; None names the result after the policy or the target, beside the input
     :param in_place: replace the input, which stays as ``NAME.bak``
     :raises policytool.errors.ModelFileError: for what cannot be read or written; the original then is what it was
-    :raises policytool.errors.UsageError: for policies and patterns that do not exist
+    :raises policytool.errors.UsageError: for policies, patterns and loaders that do not exist
     """
     from os import fspath
     from pathlib import Path
 
     from policytool.operations import migration
     from policytool.operations.destinations import Destination
+    from policytool.planning.options import asked
 
     destination = Destination(output=Path(output) if output is not None else None, in_place=in_place, overwrite=overwrite, write=not dry_run)
-    return migration.migrate(fspath(path), to, assignments or {}, destination)
+    options = asked(to, assignments or {}, target=target, allow_weight_rewrite=allow_weight_rewrite)
+    return migration.migrate(fspath(path), options, destination)
 
 
 def diff(a: str | os.PathLike[str], b: str | os.PathLike[str], *, values: bool = True, layer: str | None = None) -> Comparison:

@@ -128,6 +128,10 @@ class Refusal:
     path: str | None = None
 
 
+WEIGHT_REWRITE: Final = "weight-rewrite"
+"""The code of a refusal that ``--allow-weight-rewrite`` lifts."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
     """One thing that a conversion writes otherwise than the source has it."""

@@ -14,7 +14,7 @@ import pytest
 
 from policytool.cli.completing import SHELLS
 from policytool.cli.main import COMMANDS
-from policytool.planning.targets import names
+from policytool.planning.targets import described, names
 from policytool.rules import RULES
 from tests.conftest import run, run_process
 
@@ -42,7 +42,8 @@ def offered(*words: str) -> list[str]:
         (("rules", ""), {rule.id for rule in RULES}),
         (("rules", RULES[0].name[:5]), {RULES[0].name}),
         (("audit", "--target", ""), set(names())),
-        (("migrate", "--target", "keras3."), {name for name in names() if name.startswith("keras3.")}),
+        (("migrate", "--target", "keras3."), {name for name, _ in described() if name.startswith("keras3.")}),
+        (("migrate", "--target", "tf2.1"), {"tf2.1", "tf2.10", "tf2.14", "tf2.15"}),
         (("migrate", "--to", "mixed_"), {"mixed_float16", "mixed_bfloat16"}),
         (("policies", "mixed_b"), {"mixed_bfloat16"}),
         (("inspect", "--jobs", "2", "--format", "j"), {"json"}),

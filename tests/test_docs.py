@@ -60,7 +60,7 @@ def test_the_picture_is_of_the_report_of_today(monkeypatch: pytest.MonkeyPatch) 
     ("schema", "place"),
     [
         *(("inspect", place) for place in ("model", "layer")),
-        ("migrate", "plan"),
+        *(("migrate", place) for place in ("plan", "conversion")),
         *(("audit", place) for place in ("model", "found", "summary")),
         *(
             ("check", place)

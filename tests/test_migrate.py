@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import policytool
-from policytool.errors import ModelFileError
+from policytool.errors import ModelFileError, UsageError
 from policytool.operations.migration import Status
 from tests import building
 from tests.conftest import FIXTURES, MIXED_H5, MIXED_JSON, MIXED_KERAS, MIXED_SAVEDMODEL, UNPACKED, run
@@ -415,6 +415,32 @@ def test_python_api(model: Path, place: Path) -> None:
     assert policytool.migrate(model, assignments={".*/dense_a": "float64"}, dry_run=True).status is Status.PLANNED
     with pytest.raises(ModelFileError):
         policytool.migrate(place / "missing.h5")
+
+
+def test_python_api_converts(place: Path) -> None:
+    """For a loader by any name that --target takes; what is refused is a value, with its reason."""
+    path = copied(FIXTURES / "tf2.15/rnn.h5", place / "rnn.h5")
+    done = policytool.migrate(path, target="keras3", allow_weight_rewrite=True)
+    assert (done.status, done.target) == (Status.WRITTEN, place / "rnn.keras3.15.keras")
+    assert done.plan.conversion is not None
+    refused = policytool.migrate(path, target="keras3", output=place / "other.keras")
+    assert refused.status is Status.REFUSED
+    assert "--allow-weight-rewrite" in refused.plan.refusals[0].message
+    assert policytool.migrate(path, target="tf2.10", dry_run=True).status is Status.UNCHANGED
+    with pytest.raises(UsageError, match="is no loader that was tried"):
+        policytool.migrate(path, target="tf3")
+
+
+def test_a_saved_plan_does_not_carry_out_a_conversion(place: Path) -> None:
+    """What a plan file holds is not the model that would be written: it is planned anew, which the sentence says."""
+    copied(FIXTURES / "keras3.15/default_float32.keras", place / "model.keras")
+    ended = run("migrate", "model.keras", "--target", "tf2.15", "--dry-run", "--format", "json")
+    assert ended.code == 0, ended.err
+    (place / "plan.json").write_text(ended.out, encoding="utf-8")
+    again = run("migrate", "--plan", "plan.json")
+    assert again.code == 3
+    assert "migrate --target tf2.15 does it" in again.err
+    assert [one.name for one in place.iterdir() if one.suffix == ".h5"] == []
 
 
 def test_json_keeps_its_text(place: Path) -> None:

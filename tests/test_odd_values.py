@@ -57,6 +57,8 @@ def audited(config: Any, path: Path) -> None:
     try:
         policytool.audit(path, targets=["keras3", "tf2.2"], device="cpu", weights=True)
         policytool.migrate(path, dry_run=True)
+        policytool.migrate(path, target="keras3.3", dry_run=True)
+        policytool.migrate(path, target="tf_keras", dry_run=True)
     except ModelFileError:
         return
 
@@ -80,6 +82,8 @@ def changed(source: str, where: str, value: object) -> Any:
         ("tf2.12/global_mixed_bfloat16.json", "/config/layers/3/config/dtype", {"class_name": [], "config": {}, "shared_object_id": 5}),
         ("tf2.1/exp_per_layer.json", "/config/layers/2/config/dtype/config/loss_scale", HUGE),
         ("tf2.1/exp_per_layer.json", "/config/layers/3/config/dtype/config/loss_scale/config/loss_scale_value", HUGE),
+        ("tf2.12/mha_mixed.json", "/config/layers/2/name", {"class_name": 3, "config": 4}),
+        ("tf2.12/mha_mixed.json", "/config/output_layers", 3),
     ],
     ids=lambda value: str(value)[:80],
 )

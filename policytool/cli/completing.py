@@ -43,10 +43,17 @@ def rules(_context: click.Context, _parameter: click.Parameter, incomplete: str)
 
 
 def loaders(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer what ``--target`` takes."""
+    """Offer the loaders that ``audit`` judges for."""
     from policytool.planning.targets import names
 
     return _matching(((name, None) for name in names()), incomplete)
+
+
+def targets(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer the loaders that ``migrate`` writes for, releases between those that were tried among them, with what each stands for."""
+    from policytool.planning.targets import described
+
+    return _matching(described(), incomplete)
 
 
 def policies(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

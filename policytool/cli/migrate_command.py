@@ -56,7 +56,7 @@ _FORMATS: Final = [reporter.name for reporter in PLAN_REPORTERS if reporter.name
 )
 @click.option(
     "--target",
-    shell_complete=completing.loaders,
+    shell_complete=completing.targets,
     metavar="LOADER",
     help="Write for this release, such as keras3, tf_keras or tf2.4: convert where it has to be.",
 )

@@ -26,7 +26,7 @@ STRUCTURED: Final = "policytool.structured."
 RUNS_CODE: Final = frozenset({"python", "trust", "custom_objects"})
 """What no file decides that merely lies in a directory above: whoever runs the tool in a checkout of a stranger's would run the stranger's code."""
 
-_HIDDEN: Final = frozenset({"config", "show_settings", "help", "debug"})
+_HIDDEN: Final = frozenset({"config", "show_settings", "help", "debug", "list_targets"})
 
 FromFile = Callable[[object, Path], object]
 """Makes a value of what a key has in a file, given the file, to whose directory patterns and paths are relative."""

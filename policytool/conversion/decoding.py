@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool import classes, generations
 from policytool.conversion import keras2_graph, keras3_graph
-from policytool.conversion.architecture import Kind, Network, Role, Thing, Unit
+from policytool.conversion.architecture import Kind, Network, Reference, Role, Thing, Unit
 from policytool.errors import SpellingError
 from policytool.naming import snake_case
 from policytool.tree import INPUT_CLASS, LAYERS, MODEL_CLASSES, path_of
@@ -16,7 +16,7 @@ from policytool.tree._site import split_class
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from policytool.conversion.architecture import Value
+    from policytool.conversion.architecture import Argument, Value
     from policytool.jsontext import Json
     from policytool.planning.subject import Subject
 
@@ -123,10 +123,10 @@ class _Reader:
             return [self._value(key, item, site, attribute) for item in value]
         if not isinstance(value, dict):
             return value
-        items = value.get("items")
-        if value.get("class_name") in _SEQUENCES and isinstance(items, list):
+        class_name, items = value.get("class_name"), value.get("items")
+        if isinstance(class_name, str) and class_name in _SEQUENCES and isinstance(items, list):
             return [self._value(key, item, site, attribute) for item in items]
-        if not isinstance(value.get("class_name"), str) or "config" not in value:
+        if not isinstance(class_name, str) or "config" not in value:
             return {inner: self._value(inner, item, site, inner) for inner, item in value.items()}
         if _is_layer(key, value):
             return self.unit(value, parent=site, attribute=attribute)
@@ -152,7 +152,16 @@ class _Reader:
         nodes = [_listed(entry.get("inbound_nodes")) for entry in entries]
         keras3 = any(isinstance(node, dict) and "args" in node for found in nodes for node in found)
         decoded = keras3_graph.decode if keras3 or (self.subject.is_keras3 and not any(nodes)) else keras2_graph.decode
-        return decoded(units, nodes, config.get("input_layers"), config.get("output_layers"))
+        found = decoded(units, nodes, config.get("input_layers"), config.get("output_layers"))
+        if not (_are_tensors(found.inputs) and _are_tensors(found.outputs)):
+            raise SpellingError("input_layers or output_layers of a model in the file are no tensors of its layers")
+        return found
+
+
+def _are_tensors(ends: Argument) -> bool:
+    if isinstance(ends, list | tuple):
+        return all(_are_tensors(item) for item in ends)
+    return isinstance(ends, Reference) or (isinstance(ends, dict) and all(_are_tensors(item) for item in ends.values()))
 
 
 def _listed(value: Json) -> list[Json]:

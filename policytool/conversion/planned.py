@@ -47,8 +47,22 @@ def plan(analysis: Analysis, options: Options, container: str | None = None) -> 
     :param container: ``h5``, ``keras`` or ``json``, where the output's name says one
     :raises UsageError: for patterns that match no layer, or two that match one.
     """
-    subject = Subject(analysis)
-    document_format = analysis.document.format
+    return _made(Subject(analysis), options, container)
+
+
+def planned(subject: Subject, options: Options) -> Plan:
+    """
+    Return what :func:`plan` does, of a model that much is asked of: each plan is made once.
+
+    :raises UsageError: as there.
+    """
+    if options not in subject.conversions:
+        subject.conversions[options] = _made(subject, options, None)
+    return subject.conversions[options]
+
+
+def _made(subject: Subject, options: Options, container: str | None) -> Plan:
+    document_format = subject.document.format
     elsewhere = container is not None and container != document_format and not (container == "json" and document_format == "tfjs")
     if options.target is None and not elsewhere:
         return planning.planned(subject, options)

@@ -168,6 +168,8 @@ def _planned(found: Input, audited: Audited, mending: Mending, *, unsafe: bool) 
         return merged, "; ".join(refusal.message for refusal in result.plan.refusals)
     if result.status is Status.UNCHANGED:
         return merged, "migrate finds nothing to change in it"
+    if result.plan.conversion is not None:
+        return merged, f"the model would be written anew for {result.plan.conversion.target}, which --fix never does; migrate does it"
     held = remedies.holding_back(result.plan, mending.targets, unsafe=unsafe)
     return merged, held if held is not None else result
 

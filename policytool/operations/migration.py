@@ -14,7 +14,6 @@ from policytool.operations.anew import MissedError, Run, measured
 from policytool.operations.destinations import Destination, check_target, container_of, places_of, target_of, without_outputs
 from policytool.operations.inspection import Failure, is_passed_over
 from policytool.plan import REWRITTEN, Plan, Refusal
-from policytool.planning.options import Options, asked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from policytool.document import Document
     from policytool.jsontext import Json
     from policytool.operations.anew import Retraced, Tools
+    from policytool.planning.options import Options
     from policytool.reading import Analysis
     from policytool.verification import Comparison
     from policytool.writers import Written
@@ -152,14 +152,13 @@ def _places(found: Input, asked: Asked) -> frozenset[Path]:
     return places_of(found.path, asked.options.suffix, asked.destination, several=asked.several)
 
 
-def migrate(path: str, to: str | None, assignments: Mapping[str, str], destination: Destination) -> Migration:
+def migrate(path: str, options: Options, destination: Destination) -> Migration:
     """
     Return what became of one model.
 
     :raises ModelFileError: for what cannot be read, migrated or written.
-    :raises UsageError: for policies and patterns that do not exist.
+    :raises UsageError: for patterns that match no layer.
     """
-    options = asked(to, assignments)
     match next(migrate_all([discovery.one(path)], options, destination)):
         case Migration() as done:
             return done

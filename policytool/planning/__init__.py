@@ -114,7 +114,7 @@ def _still_refused(options: Options, edits: tuple[Edit, ...], after: tuple[Verdi
         return
     verdict = next((verdict for verdict in after if verdict.loader == options.target), None)
     if verdict is not None and verdict.reason is not None:
-        message = f"{options.target} would refuse the file for more than its policies: {verdict.reason}; converting that is not part of migrate yet"
+        message = f"{options.target} would refuse the edited file for more than its policies: {verdict.reason}"
         yield Refusal(code="target-refuses", message=message)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool import dtypes, policy
 from policytool.errors import UsageError
+from policytool.planning.targets import written_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -104,11 +105,13 @@ def assignment(text: str) -> Assignment:
     return Assignment(pattern=pattern, policy=checked_policy(name, "--set"))
 
 
-def asked(to: str | None, assignments: Mapping[str, str]) -> Options:
+def asked(to: str | None, assignments: Mapping[str, str], *, target: str | None = None, allow_weight_rewrite: bool = False) -> Options:
     """
-    Return what a call from Python asks for: a policy, and one for each pattern.
+    Return what a call from Python asks for: a policy, one for each pattern, and a loader by any name that ``--target`` takes.
 
-    :raises UsageError: for policies that no layer can have.
+    :raises UsageError: for policies that no layer can have, and for a name that is no loader.
     """
     pairs = tuple(assignment(f"{pattern}={name}") for pattern, name in assignments.items())
-    return Options(to=checked_policy(to, "to") if to is not None else None, assignments=pairs)
+    loader, containers = written_for(target) if target is not None else (None, ())
+    policy_name = checked_policy(to, "to") if to is not None else None
+    return Options(to=policy_name, assignments=pairs, target=loader, containers=containers, allow_weight_rewrite=allow_weight_rewrite)

@@ -80,6 +80,11 @@ class Subject:
         """What :func:`policytool.planning.planned` made of the model, for who asks again."""
         return {}
 
+    @cached_property
+    def conversions(self) -> dict[Options, Plan]:
+        """What :func:`policytool.conversion.planned.planned` made of the model where nobody named a container, for who asks again."""
+        return {}
+
     @property
     def configs(self) -> tuple[tuple[Address, Json], ...]:
         """The JSON values that layers stand in, and where they stand: every object's metadata in a SavedModel, else the model's config."""

@@ -47,9 +47,11 @@ def target(name: str) -> str:
     """
     Return the loader that a target's name means.
 
-    :raises UsageError: for a name that is none.
+    :raises UsageError: for a name that is none, and for a release that was not tried.
     """
     found = _ALIASES.get(name, name)
+    if name in _BETWEEN:
+        raise UsageError(f"--target {name} was not tried; the newest before it that was is {_BETWEEN[name]}, and migrate takes both names")
     if found not in LOADERS:
         raise UsageError(f"--target {name} is no loader that was tried; known are {', '.join(names())}")
     return found

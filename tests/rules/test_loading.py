@@ -5,13 +5,23 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import pytest
+
+from policytool.conversion import planned
+from policytool.discovery import Input
 from policytool.finding import Fix, Remedy
+from policytool.operations import auditing
+from policytool.planning.options import Options
 from policytool.rules import Question
 from tests.conftest import FIXTURES
 from tests.contracts.rule_contract import RuleContract, found
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
+
+    from policytool.plan import Plan
+    from policytool.planning.subject import Subject
 
 _TODAY = Question(targets=("tf2.15", "keras3.15"))
 
@@ -48,7 +58,35 @@ class TestTargetRefuses(RuleContract):
         assert storage.remedy == Remedy(fix=Fix.SAFE)
         (key, *_) = found(self.id, FIXTURES / "tf2.15/rnn.h5", _TODAY)
         assert key.remedy is None
-        assert key.advice is not None
+
+    def test_what_migrate_converts_has_its_command_as_advice(self) -> None:
+        """The plan is migrate's own, with the option that it needs; nothing that --fix carries out."""
+        (key, *_) = found(self.id, FIXTURES / "tf2.15/rnn.h5", _TODAY)
+        assert key.advice == "policytool migrate FILE --target keras3.15 --allow-weight-rewrite converts it"
+        advice = {finding.detail.partition(" ")[0]: finding.advice for finding in found(self.id, FIXTURES / "keras3.15/keras_ops.h5", _TODAY)}
+        assert str(advice["tf2.15"]).startswith("policytool migrate FILE --target tf2.15 converts it; whether tf2.15 takes the result is not judged: TFOpLambda")
+
+    def test_what_migrate_cannot_convert_has_the_reason_of_its_refusal(self) -> None:
+        """And what to do instead."""
+        findings = found(self.id, FIXTURES / "keras3.15/subclassed.h5", Question(targets=("tf2.15",)))
+        assert len(findings) == 1
+        assert str(findings[0].advice).startswith("migrate cannot convert it: ")
+        assert str(findings[0].advice).endswith("; load the file with the release that wrote it, and save it from a model that the target's own code builds")
+
+    def test_a_model_is_planned_once_for_each_target(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """However many findings there are, in however many rules; once more where the first plan asks for an option."""
+        made: list[Options] = []
+        whole = planned._converted
+
+        def counted(subject: Subject, options: Options, target: str, containers: Sequence[str]) -> Plan:
+            made.append(options)
+            return whole(subject, options, target, containers)
+
+        monkeypatch.setattr(planned, "_converted", counted)
+        path = FIXTURES / "tf2.15/rnn.h5"
+        findings = auditing.audited(Input(path=path, exact=True), Question(targets=("keras3.6", "keras3.15"))).findings
+        assert len([finding for finding in findings if finding.rule in {"PT501", "PT504"}]) > 10
+        assert made == [Options(target=target, allow_weight_rewrite=allowed) for target in ("keras3.6", "keras3.15") for allowed in (False, True)]
 
 
 class TestNotJudged(RuleContract):
@@ -79,6 +117,13 @@ class TestNotJudged(RuleContract):
             assert finding.detail == "tf2.15 class my_activation"
 
 
+    def test_the_reason_why_migrate_does_not_convert_is_told(self) -> None:
+        """Byte code is converted by nobody; a file that the target's own library wrote is not converted."""
+        advice = {finding.detail.partition(" ")[0]: finding.advice for finding in found(self.id, FIXTURES / "tf2.15/lambda.h5", _TODAY)}
+        assert str(advice["keras3.15"]).startswith("migrate cannot convert it: net/double (Lambda)")
+        assert advice["tf2.15"] == "load it once with tf2.15 and the code of its classes"
+
+
 class TestNoLoader(RuleContract):
     id = "PT503"
     triggers = {"keras3.15/keras_ops.h5": (None,), "tf2.15/per_layer.h5": (None,), "keras3.15/subclassed.h5": (None,)}
@@ -95,3 +140,4 @@ class TestComputesOtherwise(RuleContract):
         """The message has what both make of one number."""
         (finding,) = found(self.id, FIXTURES / "tf2.15/rnn.h5", _TODAY)
         assert finding.message == "keras3.15 computes another hard_sigmoid than the file's writer, 0.3333 at -1 instead of 0.3"
+        assert finding.advice == "policytool migrate FILE --target keras3.15 --allow-weight-rewrite converts it"

@@ -15,6 +15,7 @@ from policytool.conversion.architecture import Kind, Role, Thing, Unit, mapped, 
 from policytool.conversion.rewrites._base import Rewrite, Situation
 from policytool.conversion.rewrites._splicing import Split, added, spliced
 from policytool.loaders import accepted
+from policytool.plan import WEIGHT_REWRITE
 
 if TYPE_CHECKING:
     from policytool.conversion.architecture import Value
@@ -140,7 +141,7 @@ def _weighted(unit: Unit, gates: str, hard: list[str], situation: Situation) -> 
         return unit
     if not situation.allow_weight_rewrite:
         message = f"{_what(unit)} has {hard[0]} hard_sigmoid, which is another function in {situation.target.loader}"
-        situation.log.refuse("activation", unit, f"{message}: with --allow-weight-rewrite its weights are multiplied so that it computes the same")
+        situation.log.refuse(WEIGHT_REWRITE, unit, f"{message}: with --allow-weight-rewrite its weights are multiplied so that it computes the same")
         return unit
     width = unit.config.get("units", unit.config.get("filters"))
     if not isinstance(width, int):

@@ -2,8 +2,9 @@
 A loader that is to take the model computes an activation otherwise than the release that wrote it, and says nothing.
 
 ``hard_sigmoid`` is 0.2 x + 0.5 in Keras 2 and x / 6 + 0.5 in Keras 3, cut off at 0 and 1: the gates of an LSTM and of a ConvLSTM2D that has it open
-otherwise, and outputs differ by a tenth. A converted file keeps the name, and so gets the other function. It tells nothing of a function of the
-same name that is the user's own.
+otherwise, and outputs differ by a tenth. A file that is loaded as it is keeps the name, and so gets the other function. ``migrate --target`` writes a model
+that computes the same: what goes into the activation is multiplied by a layer before it, or, in recurrent layers and with ``--allow-weight-rewrite``,
+by the weights. It tells nothing of a function of the same name that is the user's own.
 
 Sources: every activation of every release was called on the same numbers (fixtures/layer_arguments.py).
 """
@@ -16,7 +17,7 @@ from policytool.finding import Severity
 from policytool.loaders import accepted, serialised
 from policytool.model import Cause, Obstacle
 from policytool.rules._base import Needs, Rule
-from policytool.rules.loading import _targets
+from policytool.rules.loading import _converting, _targets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +42,7 @@ def check(case: Case, question: Question) -> Iterator[Finding]:
                     path=layers[0],
                     address=_targets.address(case, place),
                     detail=f"{target} {name}",
-                    advice="give the target a function of your own that computes as the writer's does",
+                    advice=_converting.advice(case, target, "give the target a function of your own that computes as the writer's does"),
                 )
 
 

@@ -2,7 +2,7 @@
 Every loader that was asked refuses the file.
 
 The release that wrote it is among those that were asked, or lies between two of them: the file could not be read back when it was written, was damaged
-or edited since, or was written by a release that others do not follow.
+or edited since, or was written by a release that others do not follow. Often ``migrate --target`` writes it anew so that the loader of its own family takes it.
 
 Sources: docs/loaders.md; found so among the fixtures are bfloat16 variables in HDF5, subclassed models in HDF5, models with operations of Keras 3 in
 HDF5, and archives under another suffix (fixtures/loads.json).
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.finding import Fix, Severity
 from policytool.model import Obstacle
 from policytool.rules._base import Rule
-from policytool.rules.loading import _targets
+from policytool.rules.loading import _converting, _targets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +35,7 @@ def check(case: Case, _question: Question) -> Iterator[Finding]:
     yield RULE.finding(
         f"none of the {len(found)} loaders that were asked takes the file; {own.loader}: {cause.reason}{_targets.at(cause)}",
         remedy=remedy,
-        advice=None if remedy else "build the model with its own code and load the weights into it",
+        advice=None if remedy else _converting.advice(case, own.loader, "build the model with its own code and load the weights into it"),
     )
 
 

@@ -2,7 +2,8 @@
 Something in the model that leaves open whether a target takes it.
 
 A custom class, a Lambda, an op called by name, a key that no release was seen to write: the loader may take them or not, and the file does not tell.
-What is not judged is no promise in either direction; the loader itself tells.
+What is not judged is no promise in either direction; the loader itself tells. Where ``migrate --target`` writes the model anew for the loader, the finding
+says so, and what stays open; where it cannot, the finding says why.
 
 Sources: docs/loaders.md says what is judged, and what the real loaders made of the fixtures that are not.
 """
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.finding import Severity
 from policytool.rules._base import Needs, Rule
-from policytool.rules.loading import _targets
+from policytool.rules.loading import _converting, _targets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +33,7 @@ def check(case: Case, question: Question) -> Iterator[Finding]:
                     path=doubt.layers[0] if doubt.layers else None,
                     address=_targets.address(case, doubt),
                     detail=_targets.detail(verdict, doubt),
-                    advice=f"load it once with {verdict.loader} and the code of its classes",
+                    advice=_converting.advice(case, verdict.loader, f"load it once with {verdict.loader} and the code of its classes"),
                 )
 
 

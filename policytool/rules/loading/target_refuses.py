@@ -3,7 +3,8 @@ A loader that is to take the model refuses it, and which layer and key do it.
 
 A loader refuses a class that it lacks, a key that a class of its release does not know or needs, an op, a container, or a dtype without a kernel. One
 finding stands for each cause. How policies are spelled is told by the rules of PT1. Where ``migrate`` alone makes the loader take the file, the finding
-says so; otherwise the release that wrote the file still loads it.
+has the command; where ``migrate --target`` converts it into a new file, the finding says that, and otherwise why it cannot: ``audit`` makes the plan that
+``migrate`` would. ``--fix`` converts nothing. The release that wrote the file still loads it.
 
 Sources: every loader was asked about every class and key (fixtures/layer_arguments.py), about every dtype (fixtures/layer_dtypes.py), and was given the
 fixtures (fixtures/loads.py; docs/loaders.md).
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.finding import Fix, Severity
 from policytool.model import Obstacle
 from policytool.rules._base import Needs, Rule
-from policytool.rules.loading import _targets
+from policytool.rules.loading import _converting, _targets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,13 +38,12 @@ def check(case: Case, question: Question) -> Iterator[Finding]:
                 address=_targets.address(case, cause),
                 detail=_targets.detail(verdict, cause),
                 remedy=remedy,
-                advice=None if remedy else _ADVICE.get(cause.kind, _OTHERWISE),
+                advice=None if remedy else _converting.advice(case, verdict.loader, _ADVICE.get(cause.kind, _OTHERWISE)),
             )
 
 
 _OTHERWISE: Final = "load the file with the release that wrote it, and save it from a model that the target's own code builds"
 _ADVICE: Final = {
-    Obstacle.CONTAINER: "save the model in a format that the target reads, with the release that wrote it",
     Obstacle.DTYPE: "give the layer a policy that has kernels: mixed_float16 or mixed_bfloat16 in place of a pure 16-bit policy, or float32",
 }
 

@@ -1,0 +1,194 @@
+"""The generated parts of the pages about conversions: the targets, the rewrites, what was measured of fixtures, and what was measured of layers."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from policytool.conversion import behaviour
+from policytool.conversion.rewrites import REWRITES
+from policytool.loaders.refusals import LOADERS
+from policytool.planning.targets import described
+from policytool.reports import _reference
+from policytool.reports._markdown import code, prose, row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from policytool.conversion.rewrites import Rewrite
+
+ROOT: Final = Path(__file__).parent.parent
+PAGE: Final = ROOT / "docs" / "targets.md"
+RECORD: Final = ROOT / "fixtures" / "conversions.json"
+TRUTHS: Final = ROOT / "fixtures"
+_POLICIES: Final = ("float32", "mixed_float16", "mixed_bfloat16")
+_DIRECTIONS: Final = (True, False)
+"""To Keras 3, to Keras 2."""
+
+_DONE: Final = frozenset({"same", "loads", "unchanged"})
+_LONGEST: Final = 160
+"""Characters of what a library says that a cell has."""
+
+
+def targets_page() -> str:
+    """Return the page about targets with its generated parts written anew; the rest is written by hand."""
+    text = PAGE.read_text(encoding="utf-8")
+    for name, part in _PARTS.items():
+        begin, end = f"<!-- {name}: written by make docs -->\n", f"<!-- end of {name} -->"
+        head, _, rest = text.partition(begin)
+        _, _, tail = rest.partition(end)
+        lines = "".join(f"{line}\n" for line in part())
+        text = f"{head}{begin}\n{lines}\n{end}{tail}"
+    return text
+
+
+def _targets() -> Iterator[str]:
+    yield row(("`--target`", "what it stands for"))
+    yield row(("---", "---"))
+    for name, words in described():
+        yield row((code(name), prose(words)))
+
+
+def _rewrites() -> Iterator[str]:
+    yield row(("rewrite", "what it is about"))
+    yield row(("---", "---"))
+    for rewrite in REWRITES:
+        yield row((rewrite.name, _reference.markdown(_about(rewrite))))
+
+
+def _about(rewrite: Rewrite) -> str:
+    """Return what the module of a rewrite is about: the first paragraph of its docstring in one line."""
+    doc = sys.modules[rewrite.apply.__module__].__doc__ or ""
+    return " ".join(doc.strip().partition("\n\n")[0].split())
+
+
+def _conversions() -> Iterator[str]:
+    """Yield the table of what came of each release's fixtures, by format and target, and below it why the others are refused."""
+    if not RECORD.exists():
+        yield "Nothing is on record."
+        return
+    outcomes = _recorded()
+    kinds = _kinds()
+    targets = [target for target in LOADERS if any(target in found for found in outcomes.values())]
+    yield row(("written by", "format", "files", *targets))
+    yield row(["---"] * (len(targets) + 3))
+    for place in dict.fromkeys((name.partition("/")[0], kinds[name]) for name in outcomes):
+        files = [found for name, found in outcomes.items() if (name.partition("/")[0], kinds[name]) == place]
+        yield row((*place, str(len(files)), *(_cell([found[target] for found in files if target in found]) for target in targets)))
+    yield ""
+    yield row(("refused for", "conversions", "such as"))
+    yield row(("---", "---", "---"))
+    yield from _refusals(outcomes)
+
+
+def _cell(texts: list[str]) -> str:
+    """Return how many of a release's files were converted, refused and failed for a target."""
+    if not texts:
+        return ""
+    counts = Counter("converted" if text in _DONE else text.split()[0].rstrip(":") for text in texts)
+    return " / ".join(str(counts[word]) for word in ("converted", "refused", "failed"))
+
+
+def _refusals(outcomes: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+    counts = Counter[str]()
+    examples: dict[str, str] = {}
+    for found in outcomes.values():
+        for text in found.values():
+            if text.startswith("refused "):
+                reason, _, message = text.removeprefix("refused ").partition(": ")
+                counts[reason] += 1
+                examples.setdefault(reason, message)
+    for reason, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+        yield row((code(reason), str(count), prose(_short(examples[reason]))))
+
+
+def _recorded() -> dict[str, dict[str, str]]:
+    """Return each fixture's outcome by target."""
+    files = json.loads(RECORD.read_text(encoding="utf-8"))["files"]
+    return {name: {target: text for text, targets in found.items() for target in targets.split()} for name, found in files.items()}
+
+
+def _kinds() -> dict[str, str]:
+    """Return the format of each fixture."""
+    found = {}
+    for truth in TRUTHS.glob("*/truth.json"):
+        for case in json.loads(truth.read_text(encoding="utf-8"))["cases"].values():
+            found.update({f"{truth.parent.name}/{file}": kind for kind, file in case["files"].items()})
+    return found
+
+
+_PARTS: Final[Mapping[str, Callable[[], Iterator[str]]]] = {"targets": _targets, "rewrites": _rewrites, "conversions": _conversions}
+
+
+def behaviour_page() -> str:
+    """Return what was measured of every layer, converted in both directions, as Markdown."""
+    lines = [
+        "# What converted layers compute",
+        "",
+        "Written by `make docs` from `policytool/data/layer_behaviour.json`, which `fixtures/layer_behaviour.py` has from tf_keras 2.21 and Keras 3.15: a layer",
+        "is built in one library with random weights, converted as `migrate --target` does it, and run in the other on the same inputs. A case is a class with",
+        f"arguments. Up to {behaviour.ULP} ulp of the largest output in float32, and {behaviour.EPS} eps of the compute dtype in 16 bits, are the same.",
+        "",
+        "## By class",
+        "",
+        "The cases that agree, of those that were tried, and the largest differences of those: float32 in ulp, `mixed_float16` and `mixed_bfloat16` in eps.",
+        "",
+        row(("class", *(word for way in ("to Keras 3", "to Keras 2") for word in (way, "float32", "float16", "bfloat16")))),
+        row(["---"] * 9),
+    ]
+    sides = [behaviour.measured()[behaviour.direction(to_keras3=way)] for way in _DIRECTIONS]
+    for name in sorted(set().union(*sides)):
+        lines.append(row((name, *(cell for side in sides for cell in _class(side.get(name))))))
+    for way in _DIRECTIONS:
+        lines += _apart(to_keras3=way)
+    return "\n".join(lines) + "\n"
+
+
+def _class(facts: dict[str, Any] | None) -> Iterator[str]:
+    """Yield the cells of one direction."""
+    if facts is None:
+        yield from [""] * 4
+        return
+    agreeing = [case for case in facts["cases"].values() if behaviour.agrees(case)]
+    yield f"{len(agreeing)} of {len(facts['cases'])}"
+    for policy in _POLICIES:
+        errors = [case[policy] for case in agreeing if isinstance(case.get(policy), int)]
+        yield str(max(errors)) if errors else ""
+
+
+def _apart(*, to_keras3: bool) -> Iterator[str]:
+    """Yield the cases of a direction that do not agree, or are not converted, with what was said or measured."""
+    yield from ("", f"## Not the same, or not converted, to Keras {3 if to_keras3 else 2}", "")
+    coarse = behaviour.differs_in_16_bits(to_keras3=to_keras3)
+    said = f"these compute otherwise in 16 bits inside, and agree in float32: {', '.join(coarse)}" if coarse else "no case agrees in float32 and not in 16 bits"
+    yield from (f"By design of the libraries, {said}.", "", row(("case", "under", "what happens")), row(["---"] * 3))
+    for facts in behaviour.measured()[behaviour.direction(to_keras3=to_keras3)].values():
+        for name, case in facts["cases"].items():
+            for under, text in _told(case):
+                yield row((prose(name), under, prose(_short(text))))
+
+
+def _told(case: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    if "refused" in case:
+        yield "", f"refused: {_without_path(case['refused'])}"
+    elif "fails" in case:
+        yield "", f"refused, for it fails there: {case['fails']}"
+    for policy, allowed, unit in zip(_POLICIES, (behaviour.ULP, behaviour.EPS, behaviour.EPS), ("ulp", "eps", "eps"), strict=True):
+        found = case.get(policy)
+        if isinstance(found, str):
+            yield policy, f"it fails there: {found}"
+        elif isinstance(found, int) and found > allowed:
+            yield policy, f"differs by {found} {unit}"
+
+
+def _without_path(text: str) -> str:
+    """Return the first reason without the layer that the measurement has."""
+    return re.sub(r"^\w+/\w+ (?:\((\w+)\):? ?)?", "", text.partition("\n")[0])
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."

@@ -1,0 +1,41 @@
+"""What ``migrate --target`` does about a model that a loader refuses, or computes otherwise: the same plan that migrate would make."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from policytool.conversion import planned
+from policytool.plan import WEIGHT_REWRITE
+from policytool.planning.options import Options
+
+if TYPE_CHECKING:
+    from policytool.plan import Plan
+    from policytool.rules._base import Case
+
+
+def advice(case: Case, target: str, otherwise: str) -> str:
+    """
+    Return what to do so that a loader takes the model.
+
+    :param otherwise: what to do where migrate does not convert it
+    """
+    plan, option = _plan(case, target)
+    if plan is None or (plan.conversion is None and not plan.refusals):
+        return otherwise
+    if plan.refusals:
+        return f"migrate cannot convert it: {plan.refusals[0].message}; {otherwise}"
+    left = next((verdict.not_judged for verdict in plan.loaders_after if verdict.loader == target), None)
+    still = f"; whether {target} takes the result is not judged: {left}" if left is not None else ""
+    return f"policytool migrate FILE --target {target}{option} converts it{still}"
+
+
+def _plan(case: Case, target: str) -> tuple[Plan | None, str]:
+    """Return migrate's plan, and the option beside ``--target`` that it needs; no plan for what has no config."""
+    if case.subject is None:
+        return None, ""
+    found = planned.planned(case.subject, Options(target=target))
+    if found.refusals and all(refusal.code == WEIGHT_REWRITE for refusal in found.refusals):
+        allowed = planned.planned(case.subject, Options(target=target, allow_weight_rewrite=True))
+        if not allowed.refusals:
+            return allowed, " --allow-weight-rewrite"
+    return found, ""
