@@ -40,7 +40,7 @@ def from_keras3(network: Network) -> Network:
 
 def first_calls_keras2(network: Network) -> dict[str, int]:
     """Return the number that Keras 2 gives to each unit's first call."""
-    return {unit.name: int(_has_graph(unit)) for unit in network.units}
+    return {unit.name: int(has_graph(unit)) for unit in network.units}
 
 
 def first_outputs_keras3(network: Network) -> dict[str, int]:
@@ -55,18 +55,18 @@ def _less(reference: Reference, first: int) -> Reference:
 def _first(numbers: set[int], unit: Unit) -> int:
     if unit.role is not Role.MODEL or 0 in numbers:
         return 0
-    return 1 if max(numbers) >= len(unit.calls) else int(_has_graph(unit))
+    return 1 if max(numbers) >= len(unit.calls) else int(has_graph(unit))
 
 
 def _is_functional(unit: Unit) -> bool:
     return unit.role is Role.MODEL and unit.network is not None and not unit.network.is_chain
 
 
-def _has_graph(unit: Unit) -> bool:
+def has_graph(unit: Unit) -> bool:
     """Return whether a nested model has a graph before it is called: a functional one, or a Sequential that knows its input's shape."""
     if unit.role is not Role.MODEL or unit.network is None:
         return False
     if not unit.network.is_chain:
         return True
     first = next(iter(unit.network.units), None)
-    return first is not None and (first.class_name == INPUT_CLASS or first.config.get(_SHAPE) is not None or _has_graph(first))
+    return first is not None and (first.class_name == INPUT_CLASS or first.config.get(_SHAPE) is not None or has_graph(first))

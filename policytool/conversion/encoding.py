@@ -132,7 +132,8 @@ class _Writer:
         try:
             return keras2_graph.nodes(unit, network)
         except keras2_graph.UnwritableCallError as error:
-            self._log.refuse("call", unit, f"{unit.path} ({unit.class_name}) is called with {error}, which Keras 2 does not write into a config")
+            if not self._log.refused(unit):
+                self._log.refuse("call", unit, f"{unit.path} ({unit.class_name}) is called with {error}, which Keras 2 does not write into a config")
             return []
 
     def _ends(self, network: Network, argument: Argument) -> Json:

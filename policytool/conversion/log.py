@@ -28,6 +28,10 @@ class Log:
         """Tell why the file cannot be converted: the layer, the key, and what to do."""
         self.refusals[Refusal(code=code, path=unit.path if unit is not None else None, message=message)] = None
 
+    def refused(self, unit: Unit) -> bool:
+        """Return whether a refusal names the unit: what else speaks against it mostly follows from that."""
+        return any(refusal.path == unit.path for refusal in self.refusals)
+
     def caution(self, code: str, unit: Unit | None, message: str) -> None:
         """Tell of something that is lost or may matter."""
         self.notes[Note(severity=Severity.WARNING, code=code, path=unit.path if unit is not None else None, message=message)] = None

@@ -93,7 +93,8 @@ def _containers(subject: Subject, target: str, taken: tuple[str, ...]) -> tuple[
         return ("json",)
     own = _CONTAINERS.get(subject.document.format, "h5")
     order = dict.fromkeys(("keras" if target.startswith("keras3") else own, "h5", "keras"))
-    return tuple(container for container in order if not taken or container in taken)
+    known = {container for container in order if container != "keras" or Target(loader=target, container=container).reads_archives}
+    return tuple(container for container in order if container in known and (not taken or container in taken))
 
 
 def _converted(subject: Subject, options: Options, target: str, containers: Sequence[str]) -> Plan:

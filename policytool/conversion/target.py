@@ -11,6 +11,9 @@ from policytool.reading import KERAS2, KERAS3
 _BARE_SINCE = "tf2.5"
 """The first loader that reads a mixed policy as a bare name."""
 
+_ARCHIVES_SINCE = "tf2.12"
+"""The first loader that reads ``.keras`` archives."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Target:
@@ -50,6 +53,11 @@ class Target:
     def reads_bare_names(self) -> bool:
         """Whether the release reads a mixed policy as a bare name, the canonical spelling."""
         return self.since(_BARE_SINCE)
+
+    @property
+    def reads_archives(self) -> bool:
+        """Whether the release reads ``.keras`` archives."""
+        return self.since(_ARCHIVES_SINCE)
 
     @property
     def says_modules(self) -> bool:

@@ -28,6 +28,7 @@ from policytool.conversion.rewrites import (
     policies,
     preprocessing,
     renamed,
+    storage,
 )
 from policytool.conversion.rewrites._base import Rewrite, Situation
 
@@ -39,6 +40,7 @@ REWRITES: Final[tuple[Rewrite, ...]] = (
     inputs.REWRITE,
     masks.REWRITE,
     policies.REWRITE,
+    storage.REWRITE,
     naming.REWRITE,
     calls.REWRITE,
     operations.REWRITE,

@@ -1,4 +1,4 @@
-"""Maps of policies, which Keras 2 has no notion of: a layer gets the one policy that the map gives it."""
+"""Maps of policies, which Keras 2 has no notion of: a layer gets the one policy that the map gives it; and quantised layers, which Keras 2 has none of."""
 
 from __future__ import annotations
 
@@ -13,9 +13,24 @@ from policytool.policy import Policy, PolicyMap, named
 if TYPE_CHECKING:
     from policytool.planning.subject import Subject
 
+_QUANTISATION: Final = "quantization_config"
+
 
 def _apply(root: Unit, situation: Situation) -> Unit:
-    return mapped(root, lambda unit: _changed(unit, situation) if isinstance(unit.config.get("dtype"), PolicyMap) else unit)
+    def change(unit: Unit) -> Unit:
+        policy = unit.config.get("dtype")
+        if isinstance(policy, PolicyMap):
+            return _changed(unit, situation)
+        return _quantised(unit, policy, situation) if isinstance(policy, Policy) and policy.quantization is not None else unit
+
+    return mapped(root, change)
+
+
+def _quantised(unit: Unit, policy: Policy, situation: Situation) -> Unit:
+    """Refuse a quantised layer, once: what else of it Keras 2 cannot be told follows from that."""
+    text = f"{unit.path} ({unit.class_name}) has the quantised policy {policy.name}, and no Keras 2 has quantised layers; save the model before quantize()"
+    situation.log.refuse("policy", unit, text)
+    return unit.without("dtype", _QUANTISATION)
 
 
 def _changed(unit: Unit, situation: Situation) -> Unit:
@@ -24,13 +39,14 @@ def _changed(unit: Unit, situation: Situation) -> Unit:
         return unit.with_config(dtype=None)
     policy, inner = _of(unit.site, situation.subject)
     if policy is None:
-        situation.log.refuse("policy", unit, f"{unit.path} ({unit.class_name}) has a map of policies that gives it no single one, which Keras 2 needs")
-        return unit
+        text = f"{unit.path} ({unit.class_name}) has a map of policies that gives it no single plain one, which Keras 2 needs; give the layer one policy"
+        situation.log.refuse("policy", unit, text)
+        return unit.without("dtype", _QUANTISATION)
     others = sorted({name for name in inner if name != policy.name})
     if others:
-        message = f"{unit.path} ({unit.class_name}) has policy {policy.name} and within it {', '.join(others)}, by its map: Keras 2 has one policy for both"
-        situation.log.refuse("policy", unit, message)
-        return unit
+        message = f"{unit.path} ({unit.class_name}) has policy {policy.name} and within it {', '.join(others)}, by its map: Keras 2 has one for both"
+        situation.log.refuse("policy", unit, f"{message}; give them one, as with --set")
+        return unit.with_config(dtype=policy)
     situation.log.change("policy", unit, f"its map of policies becomes {policy.name}, which the map gives it")
     return unit.with_config(dtype=policy)
 

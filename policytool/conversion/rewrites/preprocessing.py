@@ -14,6 +14,7 @@ from policytool.conversion.architecture import Role, Unit, mapped, references, w
 from policytool.conversion.rewrites import _vocabularies
 from policytool.conversion.rewrites._base import Rewrite, Situation
 from policytool.conversion.rewrites._normalization import normalization
+from policytool.loaders import accepted
 from policytool.tree import INPUT_CLASS
 
 if TYPE_CHECKING:
@@ -83,6 +84,8 @@ def _fed_with_integers(root: Unit) -> Iterator[str]:
 
 def _encoder(unit: Unit, situation: Situation, vocabularies: dict[str, list[Value]]) -> Unit:
     """Return a layer that makes numbers of categories, in the target's words."""
+    if _is_missing(unit.class_name, situation):
+        return unit  # refused where classes are judged, and for that alone
     modern = _without_dtype(_modern(unit), situation)
     if unit.class_name in _LOOKUPS:
         modern = _vocabularies.told(modern, situation, vocabularies.get(unit.path))
@@ -94,6 +97,11 @@ def _encoder(unit: Unit, situation: Situation, vocabularies: dict[str, list[Valu
         situation.log.refuse("argument", unit, text)
     _judge(modern, situation)
     return _older(modern, situation)
+
+
+def _is_missing(class_name: str, situation: Situation) -> bool:
+    objection = accepted.objection(situation.target.loader, "layers", class_name, {}, module=situation.target.says_modules)
+    return objection is not None and objection.missing
 
 
 def _judge(unit: Unit, situation: Situation) -> None:

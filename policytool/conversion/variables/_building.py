@@ -142,6 +142,8 @@ class Builder:
         return not situation.crosses and numbered == (situation.target.container == "keras")
 
     def _refuse(self, unit: Unit, what: str) -> None:
+        if self.situation.log.refused(unit):
+            return  # a layer that the target cannot have has no variables there
         self.situation.log.refuse("variables", unit, f"{unit.path} ({unit.class_name}) {what}")
 
 

@@ -29,8 +29,8 @@ _CASTING: Final = "keras3.6"
 """What stands for the releases that write their layers' casts into the graph, 3.5 to 3.9."""
 
 _SHAPES: Final = frozenset({"shape", "compat.v1.shape"})
+_LAMBDAS: Final = frozenset({LAMBDA, SLICING, "ClassMethod", "InstanceMethod", "InstanceProperty"})
 _UNREAD: Final = frozenset({"TensorFlowOpLayer", "ClassMethod", "InstanceMethod", "InstanceProperty"})
-_FIRST_LAMBDA: Final = "tf2.4"
 
 
 def _apply(root: Unit, situation: Situation) -> Unit:
@@ -52,6 +52,8 @@ def _network(network: Network, situation: Situation) -> Network:
         names = {unit.name for unit in network.units}
         network = replace(network, units=tuple(new for unit in network.units for new in _converted(unit, names, dtypes, situation)))
         network = _without_shapes(network)
+    if not situation.to_keras3 and to_keras2.is_before_lambdas(situation.target.loader):
+        _judge_lambdas(network, situation)
     if situation.to_keras3:
         network = replace(network, units=tuple(_held(unit, situation) for unit in network.units))
         _judge_left(network, situation)
@@ -62,9 +64,6 @@ def _converted(unit: Unit, names: set[str], dtypes: Dtypes, situation: Situation
     """Return what stands in a unit's place; the unit itself where it is no op."""
     is_op = unit.role is Role.OPERATION if situation.from_keras3 else unit.class_name in {LAMBDA, SLICING}
     if not is_op or unit.custom or str(unit.config.get("function")) in _SHAPES:
-        return (unit,)
-    if not situation.to_keras3 and not situation.target.since(_FIRST_LAMBDA):
-        situation.log.refuse("operation", unit, f"{unit.path} is {unit.class_name}, an operation; {situation.target.loader} has no layer for it")
         return (unit,)
     found: list[tuple[Unit, ...]] = []
     for call in unit.calls:
@@ -132,6 +131,14 @@ def _held(unit: Unit, situation: Situation) -> Unit:
     return replace(unit, config=config, module=f"{operations.MODULES}{module}")
 
 
+def _judge_lambdas(network: Network, situation: Situation) -> None:
+    """Refuse op layers where the release has none that are rebuilt from a config."""
+    for unit in network.units:
+        if unit.class_name in _LAMBDAS and not unit.custom:
+            message = f"{unit.path} is {_said(unit)} in an op layer ({unit.class_name}), which {situation.target.loader} does not have; they came with TF 2.4"
+            situation.log.refuse("operation", unit, message)
+
+
 def _judge_left(network: Network, situation: Situation) -> None:
     """Refuse op layers that stayed, and operations in a container that does not hold them."""
     for unit in network.units:
@@ -146,4 +153,4 @@ def _judge_left(network: Network, situation: Situation) -> None:
             situation.log.refuse("h5-operations", unit, message)
 
 
-REWRITE: Final = Rewrite(name="operations", applies=lambda situation: situation.crosses or situation.to_keras3, apply=_apply)
+REWRITE: Final = Rewrite(name="operations", applies=lambda situation: True, apply=_apply)  # noqa: ARG005  # releases of Keras 2 differ too

@@ -62,6 +62,11 @@ class Builder:
         call = Call(args=(first,), kwargs=dict(kwargs or {}))
         return self._put(Unit(class_name=layer, name=self.fresh(name.rpartition(".")[2]), config=config, path=self.unit.path, calls=(call,)))
 
+    def layer(self, class_name: str, source: Argument, config: Mapping[str, Value]) -> Reference:
+        """Add a layer and return its result."""
+        call = Call(args=(source,))
+        return self._put(Unit(class_name=class_name, name=self.fresh(class_name.lower()), config=dict(config), path=self.unit.path, calls=(call,)))
+
     def _put(self, unit: Unit) -> Reference:
         self.added.append(unit)
         return Reference(layer=unit.name)

@@ -11,7 +11,8 @@ from policytool.conversion.rewrites.operations._building import Builder, Unsayab
 from policytool.conversion.rewrites.operations._calls import named3, row_of
 from policytool.conversion.rewrites.operations._dtypes import of_tensors, split
 from policytool.conversion.rewrites.operations._rows import REQUIRED, Kind, Pair, Place
-from policytool.loaders import operations
+from policytool.loaders import LOADERS, operations
+from policytool.policy import named
 
 if TYPE_CHECKING:
     from policytool.conversion.architecture import Argument, Call, Unit
@@ -28,6 +29,7 @@ _TURNED: Final = {
 }
 """What computes the same of the two arguments the other way round: Keras 2 reads a number in front as float32 or int32, whatever stands behind it."""
 
+_FIRST_LAMBDA: Final = "tf2.4"
 _NO_ELLIPSIS: Final = "tf2.4"
 _OF_NUMBERS: Final = frozenset({"float32", "int32", "bool"})
 
@@ -36,8 +38,25 @@ def put(builder: Builder, unit: Unit, call: Call, dtypes: Dtypes, loader: str) -
     """
     Add the op layers that compute what an operation does in one call, and return the result.
 
+    TF 2.3 and older have none: there a cast of floating-point numbers is an Activation of its dtype, which casts what it gets and gives it as it is.
+
     :raises UnsayableError: where there are none
     """
+    if not is_before_lambdas(loader):
+        return _put(builder, unit, call, dtypes, loader)
+    source = call.args[0] if call.args else call.kwargs.get("x")
+    dtype = unit.config.get("dtype")
+    if unit.class_name != "Cast" or not isinstance(dtype, str) or dtypes.of(source) not in names_of_dtypes.FLOATS or dtype not in names_of_dtypes.FLOATS:
+        raise UnsayableError(f"is {unit.class_name}, an operation; {loader} has no layer for it")
+    return builder.layer("Activation", source, {"activation": "linear", "dtype": named(dtype)})
+
+
+def is_before_lambdas(loader: str) -> bool:
+    """Return whether a release of Keras 2 has no op layers that are rebuilt from a config."""
+    return LOADERS.index(loader) < LOADERS.index(_FIRST_LAMBDA)
+
+
+def _put(builder: Builder, unit: Unit, call: Call, dtypes: Dtypes, loader: str) -> Reference:
     if unit.class_name == "GetItem":
         return slicing.put2(builder, call, ellipsis=loader != _NO_ELLIPSIS)
     if unit.class_name == "Swapaxes":

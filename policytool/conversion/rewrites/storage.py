@@ -1,0 +1,62 @@
+"""
+Models whose variables the target's container cannot hold: subclassed ones in HDF5, bfloat16 variables before TF 2.5, a Sequential that nothing builds.
+
+Refusals of the loaders themselves (``policytool.loaders.refusals``), said of the layers that they come from.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.conversion._numbering import has_graph
+from policytool.conversion.architecture import Unit, walk
+from policytool.conversion.rewrites._base import Rewrite, Situation
+from policytool.policy import Policy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_BFLOAT16_SINCE: Final = "tf2.5"
+"""The first loader that fills bfloat16 variables from HDF5, where they are stored as float32."""
+
+_FLOAT32: Final = frozenset({"BatchNormalization", "SyncBatchNormalization"})
+"""Layers whose variables Keras 2 has in float32 under any 16-bit policy."""
+
+_SHAPE: Final = "input_shape"
+_OLD_SHAPE: Final = "build_input_shape"
+"""Where a Sequential of Keras 2 has it in its own config."""
+
+
+def _apply(root: Unit, situation: Situation) -> Unit:
+    target, log = situation.target, situation.log
+    what = f"{root.path} ({root.class_name})"
+    if root.network is None:
+        if target.container == "h5":
+            log.refuse("model", root, f"{what} is a subclassed model, which HDF5 cannot rebuild: it takes an archive (.keras), and its class at hand")
+        return root
+    if root.network.is_chain and not has_graph(root) and not _is_built(root, situation) and any(situation.subject.document.tensors or ()):
+        log.refuse("model", root, f"{what} has no input shape in the file, without which no release makes its variables: give it one, and save it again")
+    if not target.is_keras3 and target.container == "h5" and not target.since(_BFLOAT16_SINCE):
+        for unit in _in_bfloat16(root, situation):
+            text = f"{unit.path} ({unit.class_name}) keeps its variables in bfloat16, which {target.loader} reads from no HDF5"
+            log.refuse("policy", unit, f"{text}; with --set {unit.path}=mixed_bfloat16 they are float32")
+    return root
+
+
+def _is_built(root: Unit, situation: Situation) -> bool:
+    """Return whether a file says the shape that a model was built with."""
+    if root.config.get(_OLD_SHAPE) is not None:
+        return True
+    return situation.target.container == "keras" and root.build is not None and root.build.get(_SHAPE) is not None
+
+
+def _in_bfloat16(root: Unit, situation: Situation) -> Iterator[Unit]:
+    placed = situation.subject.analysis.placed.variables
+    for unit in walk(root):
+        policy = unit.config.get("dtype")
+        stores = unit.site is not None and bool(placed.get(unit.site)) and unit.class_name not in _FLOAT32
+        if stores and isinstance(policy, Policy) and policy.variable_dtype == "bfloat16":
+            yield unit
+
+
+REWRITE: Final = Rewrite(name="storage", applies=lambda situation: situation.target.container != "json", apply=_apply)
