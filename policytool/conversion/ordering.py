@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Final
 from policytool.conversion.architecture import Reference, Slice, mapped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from policytool.conversion.architecture import Argument, Call, Network, Unit
+
+    Longer = Callable[[Unit, Reference], int]
 
 Node = tuple[str, int]
 """One call of a unit, by the unit's name and the call's number; an input has the one node 0."""
@@ -25,25 +27,31 @@ Node = tuple[str, int]
 _NOT_MET: Final = -1
 
 
-def ordered(root: Unit) -> Unit:
-    """Return a model with the units of it, and of all functional models in it, in the order in which they are loaded."""
+def ordered(root: Unit, added: Callable[[Network], Longer]) -> Unit:
+    """
+    Return a model with the units of it, and of all functional models in it, in the order in which they are loaded.
+
+    :param added: what a network's loader puts between its layers
+    """
 
     def change(unit: Unit) -> Unit:
         if unit.network is None or unit.network.is_chain:
             return unit
-        return replace(unit, network=replace(unit.network, units=order(unit.network)))
+        return replace(unit, network=replace(unit.network, units=order(unit.network, added(unit.network))))
 
     return mapped(root, change)
 
 
-def order(network: Network) -> tuple[Unit, ...]:
+def order(network: Network, longer: Longer | None = None) -> tuple[Unit, ...]:
     """
     Return the units of a functional network in the order of the loaded model's ``layers``.
+
+    :param longer: how much longer the way is from a unit's call to one of its inputs than the config shows
 
     Inputs that lead to no output stand before all others at depth 0. Other units that do so stand last, in their own order: Keras 2 appends them
     (``connect_ancillary_layers``), Keras 3 does not have them, and no count goes beyond them.
     """
-    graph = _Graph(network)
+    graph = _Graph(network, longer)
     depths, met = graph.depths()
     names = [name for name in dict.fromkeys(reference.layer for reference in tensors(network.inputs)) if name not in depths and name in graph.units]
     for name in names:
@@ -76,7 +84,8 @@ def inbound(call: Call) -> Iterator[Reference]:
 class _Graph:
     """The calls of one functional network."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, longer: Longer | None) -> None:
+        self._longer = longer
         self.units = {unit.name: unit for unit in network.units}
         self._outputs = [node for reference in tensors(network.outputs) if (node := self._node(reference)) is not None]
 
@@ -85,9 +94,13 @@ class _Graph:
         unit = self.units.get(reference.layer)
         return (reference.layer, reference.call) if unit is not None and 0 <= reference.call < max(len(unit.calls), 1) else None
 
-    def _parents(self, node: Node) -> list[Node]:
+    def _inputs(self, node: Node) -> list[tuple[Reference, Node]]:
+        """Return the tensors that a call takes, each with the call that it comes from."""
         calls = self.units[node[0]].calls
-        return [parent for reference in inbound(calls[node[1]]) if (parent := self._node(reference)) is not None] if calls else []
+        return [(reference, parent) for reference in inbound(calls[node[1]]) if (parent := self._node(reference)) is not None] if calls else []
+
+    def _step(self, node: Node, reference: Reference) -> int:
+        return 1 + (self._longer(self.units[node[0]], reference) if self._longer is not None else 0)
 
     def depths(self) -> tuple[dict[str, int], dict[str, int]]:
         """Return the depth of each unit that leads to an output, and in which place the walk met it."""
@@ -97,8 +110,8 @@ class _Graph:
         for node in reversed(finished):
             depth = max(nodes.setdefault(node, 0), units.get(node[0], 0))  # a layer that was met deeper takes its later calls down with it
             nodes[node] = units[node[0]] = depth
-            for parent in self._parents(node):
-                nodes[parent] = max(depth + 1, nodes.get(parent, 0))
+            for reference, parent in self._inputs(node):
+                nodes[parent] = max(depth + self._step(node, reference), nodes.get(parent, 0))
         return units, met
 
     def _walked(self) -> tuple[list[Node], dict[str, int]]:
@@ -116,5 +129,5 @@ class _Graph:
                     under_way.add(node)
                     met.setdefault(node[0], len(met))
                     pending.append((node, True))
-                    pending += [(parent, False) for parent in reversed(self._parents(node))]
+                    pending += [(parent, False) for _, parent in reversed(self._inputs(node))]
         return list(finished), met

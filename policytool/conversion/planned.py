@@ -14,6 +14,7 @@ from policytool import planning, reading
 from policytool.content import Content
 from policytool.conversion import arguments, decoding, encoding, ordering
 from policytool.conversion.compiled import compiled
+from policytool.conversion.lengthened import Added
 from policytool.conversion.log import Log
 from policytool.conversion.proofs import proofs
 from policytool.conversion.rewrites import REWRITES, Situation
@@ -154,7 +155,8 @@ def rewritten(root: Unit, situation: Situation) -> Unit:
     for rewrite in REWRITES:
         if rewrite.applies(situation):
             root = rewrite.apply(root, situation)
-    return ordering.ordered(arguments.judged(root, situation.target, situation.log))
+    judged = arguments.judged(root, situation.target, situation.log)
+    return ordering.ordered(judged, lambda network: Added(network, situation).between)
 
 
 def _content(root: Unit, situation: Situation, casts: Sequence[Cast]) -> Content:

@@ -1,5 +1,5 @@
 """
-The ops of functional graphs: ``TFOpLambda`` and ``SlicingOpLambda`` of Keras 2 (TF 2.4 on), operations of Keras 3.
+The ops of functional graphs: ``TFOpLambda`` and ``SlicingOpLambda`` of Keras 2 (TF 2.4 on), ``TensorFlowOpLayer`` before, operations of Keras 3.
 
 Rows say which function of TensorFlow computes what an operation does, in modules by family; ``composed`` has what one side says with several.
 ``to_keras3`` and ``to_keras2`` read the rows, each its way. Op layers and operations follow no policy: what they compute in is their tensors' dtype,
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.conversion.architecture import Network, Reference, Role, Unit, mapped, references
 from policytool.conversion.rewrites._base import Rewrite, Situation
-from policytool.conversion.rewrites.operations import _table, casts, composed, slicing, to_keras2, to_keras3
+from policytool.conversion.rewrites.operations import _table, casts, composed, node_defs, slicing, to_keras2, to_keras3
 from policytool.conversion.rewrites.operations._building import Builder, UnsayableError
 from policytool.conversion.rewrites.operations._calls import LAMBDA, SLICING, module_of
 from policytool.conversion.rewrites.operations._dtypes import Dtypes, of_network
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 FUNCTIONS: Final = frozenset({*_table.BY_FUNCTION, *composed.COMPOSED, slicing.FUNCTION})
 """The functions of TensorFlow that are known here."""
 
-_CASTING: Final = "keras3.6"
+CASTING: Final = "keras3.6"
 """What stands for the releases that write their layers' casts into the graph, 3.5 to 3.9."""
 
 _SHAPES: Final = frozenset({"shape", "compat.v1.shape"})
 _LAMBDAS: Final = frozenset({LAMBDA, SLICING, "ClassMethod", "InstanceMethod", "InstanceProperty"})
-_UNREAD: Final = frozenset({"TensorFlowOpLayer", "ClassMethod", "InstanceMethod", "InstanceProperty"})
+_UNREAD: Final = frozenset({"ClassMethod", "InstanceMethod", "InstanceProperty"})
 
 
 def _apply(root: Unit, situation: Situation) -> Unit:
@@ -43,8 +43,10 @@ def _apply(root: Unit, situation: Situation) -> Unit:
 
 
 def _network(network: Network, situation: Situation) -> Network:
+    if situation.crosses and situation.to_keras3:
+        network = _told(network, situation)
     dtypes = of_network(network)
-    if situation.from_keras3 and situation.target.loader != _CASTING and (situation.crosses or situation.source_release == _CASTING):
+    if situation.from_keras3 and situation.target.loader != CASTING and (situation.crosses or situation.source_release == CASTING):
         network, gone = casts.dropped(network, dtypes, first_alone=not situation.to_keras3)
         for unit in gone:
             situation.log.change("cast-dropped", unit, f"the cast to {unit.config.get('dtype')} is left out: the layers behind it cast by themselves")
@@ -58,6 +60,15 @@ def _network(network: Network, situation: Situation) -> Network:
         network = replace(network, units=tuple(_held(unit, situation) for unit in network.units))
         _judge_left(network, situation)
     return network
+
+
+def _told(network: Network, situation: Situation) -> Network:
+    """Return a network whose ops are those of TF 2.4 and later."""
+    found, reasons = node_defs.told(network)
+    for unit in found.units:
+        if unit.name in reasons:
+            situation.log.refuse("operation", unit, f"{unit.path} ({node_defs.NODE_DEF}) {reasons[unit.name]}: replace it by a layer in the source")
+    return found
 
 
 def _converted(unit: Unit, names: set[str], dtypes: Dtypes, situation: Situation) -> tuple[Unit, ...]:
@@ -154,3 +165,5 @@ def _judge_left(network: Network, situation: Situation) -> None:
 
 
 REWRITE: Final = Rewrite(name="operations", applies=lambda situation: True, apply=_apply)  # noqa: ARG005  # releases of Keras 2 differ too
+
+__all__ = ["CASTING", "FUNCTIONS", "REWRITE", "Dtypes", "of_network"]

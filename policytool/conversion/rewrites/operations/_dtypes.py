@@ -35,6 +35,9 @@ _UNSAID: Final = frozenset(
 )
 """Layers whose result has another dtype than their policy says."""
 
+_AS_FIRST: Final = frozenset({"math.squared_difference", "math.l2_normalize", "nn.l2_normalize", "norm", "compat.v1.norm", "math.add_n"})
+"""Functions without a row, whose result has the dtype of their first argument."""
+
 _WIDTH: Final = {"float16": 1, "bfloat16": 1, "float32": 2, "float64": 3}
 _FLOATX: Final = "float32"
 
@@ -150,7 +153,7 @@ def split(row: Row, arguments: dict[str, Argument]) -> tuple[list[Argument], lis
 def _of_layer(unit: Unit, call: Call, found: Dtypes) -> str | None:
     first = next((reference for argument in call.args for reference in references(argument)), None)
     given = found.of(first) if first is not None else None
-    if unit.class_name in {"SlicingOpLambda", "GetItem"}:
+    if unit.class_name in {"SlicingOpLambda", "GetItem"} or str(unit.config.get("function")) in _AS_FIRST:
         return given
     if unit.role is Role.OPERATION or unit.class_name in _UNSAID or unit.class_name == "TFOpLambda":
         return None
