@@ -27,7 +27,7 @@ Node = tuple[str, int]
 _NOT_MET: Final = -1
 
 
-def ordered(root: Unit, added: Callable[[Network], Longer]) -> Unit:
+def ordered(root: Unit, added: Callable[[Network], Longer | None]) -> Unit:
     """
     Return a model with the units of it, and of all functional models in it, in the order in which they are loaded.
 

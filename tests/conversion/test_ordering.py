@@ -78,16 +78,16 @@ def test_a_layer_stands_behind_what_it_takes(network: Network) -> None:
 
 
 def _leading(network: Network) -> set[str]:
-    """Return the units that lead to an output."""
-    found: set[str] = set()
+    """Return the units of which some call leads to an output."""
+    found: set[tuple[str, int]] = set()
     outputs: Sequence[Reference] = [one for one in network.outputs if isinstance(one, Reference)] if isinstance(network.outputs, list) else []
-    pending = [one.layer for one in outputs]
+    pending = list(outputs)
     while pending:
-        name = pending.pop()
-        if name not in found:
-            found.add(name)
-            pending += [taken.layer for call in network.unit(name).calls for taken in inbound(call)]
-    return found
+        one = pending.pop()
+        if (one.layer, one.call) not in found:
+            found.add((one.layer, one.call))
+            pending += [taken for call in network.unit(one.layer).calls[one.call : one.call + 1] for taken in inbound(call)]
+    return {name for name, _ in found}
 
 
 def test_the_deeper_branch_comes_first() -> None:
@@ -118,7 +118,7 @@ def test_chains_keep_their_order_and_nested_models_do_not() -> None:
     """A Sequential is what its config says; a functional model within it is sorted as any other."""
     inner = Network(units=(unit("b", to("a")), unit("a")), inputs=to("a"), outputs=to("b"))
     nested = Unit(class_name="Functional", name="f", config={}, role=Role.MODEL, network=inner)
-    root = ordered(Unit(class_name="Sequential", name="s", config={}, role=Role.MODEL, network=Network(units=(unit("z"), nested))))
+    root = ordered(Unit(class_name="Sequential", name="s", config={}, role=Role.MODEL, network=Network(units=(unit("z"), nested))), lambda _: None)
     assert root.network is not None
     assert [one.name for one in root.network.units] == ["z", "f"]
     below = root.network.units[1].network

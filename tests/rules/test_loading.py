@@ -64,7 +64,9 @@ class TestTargetRefuses(RuleContract):
         (key, *_) = found(self.id, FIXTURES / "tf2.15/rnn.h5", _TODAY)
         assert key.advice == "policytool migrate FILE --target keras3.15 --allow-weight-rewrite converts it"
         advice = {finding.detail.partition(" ")[0]: finding.advice for finding in found(self.id, FIXTURES / "keras3.15/keras_ops.h5", _TODAY)}
-        assert str(advice["tf2.15"]).startswith("policytool migrate FILE --target tf2.15 converts it; whether tf2.15 takes the result is not judged: TFOpLambda")
+        assert str(advice["tf2.15"]).startswith(
+            "policytool migrate FILE --target tf2.15 converts it; whether tf2.15 takes the result is not judged: TFOpLambda"
+        )
 
     def test_what_migrate_cannot_convert_has_the_reason_of_its_refusal(self) -> None:
         """And what to do instead."""
@@ -115,7 +117,6 @@ class TestNotJudged(RuleContract):
             (tmp_path / "model.json").write_text(json.dumps(config), encoding="utf-8")
             (finding,) = found(self.id, tmp_path / "model.json", Question(targets=("tf2.15",)))
             assert finding.detail == "tf2.15 class my_activation"
-
 
     def test_the_reason_why_migrate_does_not_convert_is_told(self) -> None:
         """Byte code is converted by nobody; a file that the target's own library wrote is not converted."""
