@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
+from policytool.conversion.architecture import Role
 from policytool.naming import snake_case
 from policytool.tree import LAYERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from policytool.conversion.architecture import Unit
     from policytool.conversion.target import Target
     from policytool.conversion.variables._holders import Holder
 
@@ -23,6 +25,7 @@ _OLD_LAYERS: Final = "_layer_checkpoint_dependencies"
 
 _RENAMED_SINCE: Final = "tf2.15"
 VARS: Final = "vars"
+_FUNCTIONAL: Final = "Functional"
 
 
 def places(root: Holder, target: Target) -> Iterator[tuple[tuple[str, ...], Holder]]:
@@ -52,7 +55,13 @@ def _places(holder: Holder, path: tuple[str, ...], target: Target) -> Iterator[t
             yield from _places(inner, (*path, inner.attribute), target)
             continue
         container = _OLD_LAYERS if old and inner.attribute == LAYERS else inner.attribute
-        base = snake_case(inner.unit.class_name)
+        base = _base(inner.unit)
         number = used[container].get(base, 0)
         used[container][base] = number + (2 if container == _OLD_LAYERS and inner.has_weights else 1)
         yield from _places(inner, (*path, container, f"{base}_{number}" if number else base), target)
+
+
+def _base(unit: Unit) -> str:
+    """Return the word for a class in a list: functional models are ``Model`` or ``Network`` to releases before TF 2.3, and ``Functional`` to all that write archives."""
+    is_graph = unit.role is Role.MODEL and unit.network is not None and not unit.network.is_chain
+    return snake_case(_FUNCTIONAL if is_graph and not unit.custom else unit.class_name)
