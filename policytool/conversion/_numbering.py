@@ -3,7 +3,8 @@ How calls of a layer are numbered in a functional model's config. Here every lay
 
 In Keras 2 the first call of a nested model that has a graph has number 1: building the graph makes a node of its own, which the config does not hold
 (``_should_skip_first_node`` in keras/engine/functional.py). Keras 3 counts so in ``output_layers`` alone, and functional models alone; Keras 3.0 writes
-that too and reads it wrongly (``get_config`` and ``functional_from_config`` in keras/src/models/functional.py; measured with 3.0, 3.3, 3.6 and 3.15).
+that too and reads it wrongly, and of a layer that a nested model has too it counts the call there as the first (``get_config`` and
+``functional_from_config`` in keras/src/models/functional.py; measured with 3.0, 3.3, 3.6 and 3.15).
 """
 
 from __future__ import annotations
@@ -23,11 +24,7 @@ _SHAPE = "batch_input_shape"
 
 def from_keras2(network: Network) -> Network:
     """Return a network of Keras 2, or 1, whose references count each layer's calls from 0."""
-    used: dict[str, set[int]] = defaultdict(set)
-    every = (argument for unit in network.units for call in unit.calls for argument in (*call.args, *call.kwargs.values()))
-    for argument in (*every, network.outputs):
-        for reference in references(argument):
-            used[reference.layer].add(reference.call)
+    used = _used(network)
     first = {unit.name: _first(used[unit.name], unit) for unit in network.units if unit.name in used}
     return rewired(network, lambda reference: _less(reference, first.get(reference.layer, 0)))
 
@@ -35,7 +32,20 @@ def from_keras2(network: Network) -> Network:
 def from_keras3(network: Network) -> Network:
     """Return a network of Keras 3 whose outputs count each layer's calls from 0."""
     first = {unit.name: int(_is_functional(unit)) for unit in network.units}
-    return replace(network, outputs=replaced(network.outputs, lambda reference: _less(reference, first.get(reference.layer, 0))))
+    network = replace(network, outputs=replaced(network.outputs, lambda reference: _less(reference, first.get(reference.layer, 0))))
+    used = _used(network)
+    over = {unit.name: max(used[unit.name]) + 1 - max(len(unit.calls), 1) for unit in network.units if unit.name in used}
+    return rewired(network, lambda reference: _less(reference, max(over.get(reference.layer, 0), 0)))
+
+
+def _used(network: Network) -> dict[str, set[int]]:
+    """Return, by layer, the numbers of the calls that something takes a result of."""
+    used: dict[str, set[int]] = defaultdict(set)
+    every = (argument for unit in network.units for call in unit.calls for argument in (*call.args, *call.kwargs.values()))
+    for argument in (*every, network.outputs):
+        for reference in references(argument):
+            used[reference.layer].add(reference.call)
+    return used
 
 
 def first_calls_keras2(network: Network) -> dict[str, int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from policytool import planning, reading
+from policytool import classes, planning, reading
 from policytool.content import Content
 from policytool.conversion import arguments, decoding, encoding, ordering
 from policytool.conversion.compiled import compiled
@@ -70,9 +70,18 @@ def _made(subject: Subject, options: Options, container: str | None) -> Plan:
     target = options.target or subject.loader
     if container is not None and options.containers and container not in options.containers:
         raise UsageError(f"the target takes no {container} that this can write; {' or '.join(options.containers)} it does")
-    if not elsewhere and (edited := _edited(subject, options, target)) is not None:
+    edited = _edited(subject, options, target) if not elsewhere else None
+    if edited is not None and not _is_left_open(edited, subject, target):
         return edited
-    return _converted(subject, options, target, (container,) if container is not None else _containers(subject, target, options.containers))
+    made = _converted(subject, options, target, (container,) if container is not None else _containers(subject, target, options.containers))
+    return edited if edited is not None and made.refusals else made
+
+
+def _is_left_open(edited: Plan, subject: Subject, target: str) -> bool:
+    """Return whether nobody knows that the target loads a SavedModel, of whose layers some are revived there from what was traced, if they are."""
+    verdict = next((verdict for verdict in edited.loaders_after if verdict.loader == target), None)
+    doubts = verdict.doubts if verdict is not None and verdict.reason is None else ()
+    return subject.is_saved_object and not edited.refusals and any(doubt.class_name in classes.builtin_classes() for doubt in doubts)
 
 
 def _edited(subject: Subject, options: Options, target: str) -> Plan | None:

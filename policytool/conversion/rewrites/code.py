@@ -29,7 +29,7 @@ def _apply(root: Unit, situation: Situation) -> Unit:
             situation.log.refuse("class", unit, f"{unit.path} ({unit.class_name}): {situation.target.loader} has no feature columns")
     if own:
         names = some(sorted(own), 4)
-        message = f"{names} are classes of their own: {situation.target.loader} needs them as custom_objects, written for its library, and computes what they do there"
+        message = f"{names}: whoever loads the model gives these classes as custom_objects, written for {situation.target.loader}; they decide what it computes"
         situation.log.caution("custom-classes", None, message)
     return root
 

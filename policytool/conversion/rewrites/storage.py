@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 _BFLOAT16_SINCE: Final = "tf2.5"
 """The first loader that fills bfloat16 variables from HDF5, where they are stored as float32."""
 
+_TABLES: Final = frozenset({"IntegerLookup", "StringLookup", "TextVectorization"})
+_TABLES_SINCE: Final = "tf2.5"
+"""The first loader that reads lookup layers from HDF5 (``NotImplementedError: Save or restore weights that is not an instance of tf.Variable`` before)."""
+
 _FLOAT32: Final = frozenset({"BatchNormalization", "SyncBatchNormalization"})
 """Layers whose variables Keras 2 has in float32 under any 16-bit policy."""
 
@@ -36,7 +40,11 @@ def _apply(root: Unit, situation: Situation) -> Unit:
         return root
     if root.network.is_chain and not has_graph(root) and not _is_built(root, situation) and any(situation.subject.document.tensors or ()):
         log.refuse("model", root, f"{what} has no input shape in the file, without which no release makes its variables: give it one, and save it again")
-    if not target.is_keras3 and target.container == "h5" and not target.since(_BFLOAT16_SINCE):
+    if target.container == "h5" and not target.since(_TABLES_SINCE):
+        for unit in walk(root):
+            if unit.class_name in _TABLES and not unit.custom:
+                log.refuse("class", unit, f"{unit.path} ({unit.class_name}) has a table, which {target.loader} reads from no HDF5: take a later release")
+    if target.container == "h5" and not target.since(_BFLOAT16_SINCE):
         for unit in _in_bfloat16(root, situation):
             text = f"{unit.path} ({unit.class_name}) keeps its variables in bfloat16, which {target.loader} reads from no HDF5"
             log.refuse("policy", unit, f"{text}; with --set {unit.path}=mixed_bfloat16 they are float32")

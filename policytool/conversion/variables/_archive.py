@@ -62,6 +62,6 @@ def _places(holder: Holder, path: tuple[str, ...], target: Target) -> Iterator[t
 
 
 def _base(unit: Unit) -> str:
-    """Return the word for a class in a list: functional models are ``Model`` or ``Network`` to releases before TF 2.3, and ``Functional`` to all that write archives."""
+    """Return the word for a class in a list: functional models, ``Model`` or ``Network`` before TF 2.3, are ``Functional`` in all archives."""
     is_graph = unit.role is Role.MODEL and unit.network is not None and not unit.network.is_chain
     return snake_case(_FUNCTIONAL if is_graph and not unit.custom else unit.class_name)

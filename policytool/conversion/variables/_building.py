@@ -26,6 +26,7 @@ _BIDIRECTIONAL: Final = "Bidirectional"
 _BACKWARD: Final = "backward_layer"
 _PREFIXES: Final = {"forward_layer": "forward_", _BACKWARD: "backward_"}
 _KERNEL: Final = "kernel"
+_NAMES: Final = {"h5": "HDF5", "keras": "an archive (.keras)"}
 _SPECTRAL: Final = "SpectralNormalization"
 """The wrapper that has its layer's kernel as a variable of its own too."""
 
@@ -120,15 +121,20 @@ class Builder:
         return None
 
     def _as_they_are(self, unit: Unit, pool: Mapping[Key, Tensor]) -> tuple[Stored, ...]:
-        """Return the variables of a class that is not Keras' own, where and as the source has them."""
+        """
+        Return the variables of a class that is not Keras' own, where and as the source has them.
+
+        HDF5 of both libraries has them in one order, and archives of both by attributes and by numbers (``Layer.weights`` and ``save_own_variables``).
+        """
         numbered = all(name.isdecimal() for _, name in pool)
         holds_layers = unit.role is Role.MODEL or any(within for within, _ in pool)
+        into = self.situation.target.container
         if pool and holds_layers and not self._same_layout(numbered=numbered):
-            self._refuse(unit, "has layers that its config does not hold, which the target stores otherwise: save the model with the target's library")
+            why = "which archives have by attribute, and HDF5 in their order"
+            self._refuse(unit, f"has variables of layers that its config does not hold, {why}: save it as {_NAMES[into]} in its own release first")
             return ()
-        ordered = numbered or len(pool) <= 1
-        if self.situation.target.container == "keras" and not ordered:
-            self._refuse(unit, "has variables whose order the file does not tell: save the model as .keras")
+        if into == "keras" and not numbered and len(pool) > 1:
+            self._refuse(unit, "has variables whose order the file does not tell: save it as an archive (.keras) in its own release first")
             return ()
         found = []
         for number, ((within, name), tensor) in enumerate(pool.items()):
@@ -139,7 +145,9 @@ class Builder:
 
     def _same_layout(self, *, numbered: bool) -> bool:
         situation = self.situation
-        return not situation.crosses and numbered == (situation.target.container == "keras")
+        if situation.crosses and situation.subject.document.format.partition("-")[0] != situation.target.container:
+            return False
+        return numbered == (situation.target.container == "keras")
 
     def _refuse(self, unit: Unit, what: str) -> None:
         if self.situation.log.refused(unit):

@@ -58,10 +58,27 @@ class Sources:
         placed = self.situation.subject.analysis.placed
         for variable, tensor in zip(placed.variables.get(site, ()), placed.sources.get(site, ()), strict=True):
             *above, name = variable.name.split("/")
+            if not above and site not in self._known:
+                above = self._scopes(site, tensor)
             yield (*within, *above), name, tensor
         for child in self.situation.subject.children[site]:
             if child not in self.claimed:
                 yield from self._named(child, (*within, *self.situation.subject.sites[child].attribute.split("/")))
+
+    @cached_property
+    def _known(self) -> frozenset[int]:
+        """The sites of classes whose variables are known."""
+        sites, release = self.situation.subject.sites, self.situation.source_release
+        return frozenset(index for index, site in enumerate(sites) if slots(site.class_name, release, site.config or {}) is not None)
+
+    def _scopes(self, site: int, tensor: Tensor) -> list[str]:
+        """Return the layers that a class of someone else's makes, down to a variable of HDF5, whose name has them behind its own: ``pair/first/kernel``."""
+        path = "/".join(tensor.path).split("/")
+        name = self.situation.subject.sites[site].name
+        if self.situation.subject.document.format != "h5" or name not in path[:-1]:
+            return []
+        start = len(path) - 1 - path[:-1][::-1].index(name)
+        return path[start:-1]
 
 
 def _key(known: tuple[Slot, ...], within: tuple[str, ...], name: str) -> Key:
