@@ -39,6 +39,7 @@ _CONTAINERS: Final = {"h5": "h5", "keras": "keras"}
 
 _CONFIG_ALONE: Final = frozenset({"json", "yaml", "keras-metadata"})
 _NEEDED: Final = "target-refuses"
+_ARCHIVE: Final = ".keras"
 
 
 def plan(analysis: Analysis, options: Options, container: str | None = None) -> Plan:
@@ -155,7 +156,7 @@ def _attempt(subject: Subject, options: Options, target: Target, casts: Sequence
         return _Attempt(log=log, conversion=conversion, analysis=None, refusals=tuple(log.refusals))
     from policytool import building  # h5py takes 80 ms to import, and most plans convert nothing
 
-    analysis = reading.analysed(building.document(content, subject.document.path))
+    analysis = reading.analysed(building.document(content, _named(subject.document.path, target)))
     return _Attempt(log=log, conversion=conversion, analysis=analysis, refusals=tuple(_still_refused(analysis, target)))
 
 
@@ -166,6 +167,11 @@ def rewritten(root: Unit, situation: Situation) -> Unit:
             root = rewrite.apply(root, situation)
     judged = arguments.judged(root, situation.target, situation.log)
     return ordering.ordered(judged, lambda network: Added(network, situation).between)
+
+
+def _named(path: str, target: Target) -> str:
+    """Return a path of the kind that a container has: Keras 3 goes by the suffix."""
+    return f"{path.removesuffix(_ARCHIVE)}.h5" if target.container == "h5" and path.endswith(_ARCHIVE) else path
 
 
 def _content(root: Unit, situation: Situation, casts: Sequence[Cast]) -> Content:

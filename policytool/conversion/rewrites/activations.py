@@ -139,8 +139,11 @@ def _weighted(unit: Unit, gates: str, hard: list[str], situation: Situation) -> 
             "activation", unit, f"{_what(unit)} has activation hard_sigmoid, another function in {situation.target.loader}; its cell state goes through it"
         )
         return unit
+    message = f"{_what(unit)} has {hard[0]} hard_sigmoid, which is another function in {situation.target.loader}"
+    if situation.subject.document.tensors is None:
+        situation.log.refuse("activation", unit, f"{message}, and the file has no weights that could make up for it; convert the model with its weights")
+        return unit
     if not situation.allow_weight_rewrite:
-        message = f"{_what(unit)} has {hard[0]} hard_sigmoid, which is another function in {situation.target.loader}"
         situation.log.refuse(WEIGHT_REWRITE, unit, f"{message}: with --allow-weight-rewrite its weights are multiplied so that it computes the same")
         return unit
     width = unit.config.get("units", unit.config.get("filters"))
