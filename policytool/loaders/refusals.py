@@ -268,6 +268,13 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         _policy_dict("Int4DTypePolicy", "GPTQDTypePolicy", "AWQDTypePolicy"),
     ),
     _row(
+        Obstacle.STORAGE,
+        "h5",
+        "keras3.3 to keras3.3",
+        "quantised layers, whose variables it reads in another order from HDF5",
+        lambda found: _policy_dict("quantized-name", *_KERAS3_POLICIES[2:])(found) and not found.written_by("keras3.0", "keras3.3"),
+    ),
+    _row(
         Obstacle.DTYPE,
         _ALL_CONFIGS,
         "tf2.1 to tf2.1",

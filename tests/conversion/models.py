@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from policytool import reading, recognition
@@ -77,11 +78,12 @@ def keras3(*layers: Config) -> Config:
     return {"module": "keras.src.models.functional", "class_name": "Functional", "config": config, "registered_name": "Functional", "build_config": {}}
 
 
-def converted(folder: Path, model: Config, loader: str, *, weights: bool = False) -> tuple[Config, Unit, Log]:
-    """Return a model's config as a loader has it, the model, and what was said."""
+def converted(folder: Path, model: Config, loader: str, *, weights: bool = False, stored: bool = True) -> tuple[Config, Unit, Log]:
+    """Return a model's config as a loader has it, the model, and what was said; ``stored`` is whether it is taken for a file that holds variables."""
     file = folder / "model.json"
     file.write_text(json.dumps(model), encoding="utf-8")
-    subject = Subject(reading.analysed(recognition.document(file, str(file))))
+    document = recognition.document(file, str(file))
+    subject = Subject(reading.analysed(replace(document, tensors=()) if stored else document))
     log, target = Log(), Target(loader=loader, container="keras")
     root = rewritten(decoding.decode(subject), Situation(subject=subject, target=target, log=log, allow_weight_rewrite=weights))
     config = encoding.encode(root, target, log)

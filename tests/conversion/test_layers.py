@@ -51,6 +51,12 @@ class TestHardSigmoid:
         model = keras2(input2("x", 3, 4), layer2("LSTM", "lstm", ONE, units=2, activation="tanh", recurrent_activation="hard_sigmoid"))
         assert "--allow-weight-rewrite" in told(converted(tmp_path, model, K3)[2])
 
+    def test_in_a_file_without_weights_nothing_makes_up_for_it(self, tmp_path: Path) -> None:
+        model = keras2(input2("x", 3, 4), layer2("LSTM", "lstm", ONE, units=2, activation="tanh", recurrent_activation="hard_sigmoid"))
+        said = told(converted(tmp_path, model, K3, weights=True, stored=False)[2])
+        assert "has no weights that could make up for it" in said
+        assert "--allow-weight-rewrite" not in said
+
     @pytest.mark.parametrize(
         ("class_name", "key", "expected"),
         [

@@ -133,3 +133,14 @@ def test_layers_without_variables_have_groups_in_archives() -> None:
     """Keras 2 looks for ``vars`` in every group that it finds, such as that of a nested model."""
     groups, _, _ = place("keras3.15/nested_models.keras", "tf_keras2.21", "keras")
     assert {("vars",), ("layers", "functional", "vars"), ("layers", "functional", "layers", "dense", "vars")} <= {group.path for group in groups}
+
+
+def test_a_layer_that_two_models_share_is_taken_from_where_it_stands() -> None:
+    """Keras 3.15 writes it where it meets it first, and does not find it there when it loads the file: converted, both places have it."""
+    subject = Subject(reading.analysed(recognition.document(FIXTURES / "keras3.15" / "shared_layer.keras", "shared_layer.keras")))
+    situation = Situation(subject=subject, target=Target(loader="keras3.3", container="keras"), log=Log())
+    root = rewritten(decoding.decode(subject), situation)
+    _, placements = placed(root, situation)
+    assert not situation.log.refusals
+    found = {placement.layer: placement.source for placement in placements if placement.path[-1] == "0"}
+    assert found["mlp/common"] == found["mlp/block/common"]

@@ -1,24 +1,35 @@
 """
-Maps of policies, which Keras 2 and Keras 3 before 3.4 have no notion of: a layer gets the one policy that the map gives it; and quantised layers, which
-Keras 2 and Keras 3.0 have none of.
+Maps of policies and quantised layers, where the target has none.
+
+Keras 2 and Keras 3 before 3.4 have no maps: a layer gets the one policy that the map gives it.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.conversion.architecture import Unit, mapped
+from policytool.conversion.architecture import Thing, Unit, mapped
 from policytool.conversion.rewrites._base import Rewrite, Situation
 from policytool.errors import PolicyNameError
 from policytool.model import Source
 from policytool.policy import Policy, PolicyMap, named
 
 if TYPE_CHECKING:
+    from policytool.conversion.architecture import Value
     from policytool.planning.subject import Subject
 
 _QUANTISATION: Final = "quantization_config"
 _QUANTISING: Final = "keras3.3"
-"""The first loader that has quantised layers: int8 came with Keras 3.1."""
+"""The first loader that has quantised layers."""
+
+_FIRST_MODES: Final = frozenset({"int8", "float8"})
+
+_CONFIGURING: Final = "keras3.15"
+"""The first loader whose layers say how they are quantised."""
+
+_DEFAULTS: Final = {"Int8QuantizationConfig": ("weight_quantizer", "activation_quantizer"), "Float8QuantizationConfig": ()}
+_ABS_MAX: Final = {"value_range": [-127, 127], "epsilon": 1e-07, "output_dtype": "int8"}
+"""How int8 layers of all releases quantise what they get."""
 
 _MAPPING: Final = "keras3.6"
 """The first loader that has maps of policies, which came with Keras 3.4."""
@@ -27,12 +38,34 @@ _MAPPING: Final = "keras3.6"
 def _apply(root: Unit, situation: Situation) -> Unit:
     def change(unit: Unit) -> Unit:
         policy = unit.config.get("dtype")
-        if isinstance(policy, PolicyMap):
+        if isinstance(policy, PolicyMap) and not situation.target.since(_MAPPING):
             return _changed(unit, situation)
-        quantised = isinstance(policy, Policy) and policy.quantization is not None and not situation.target.since(_QUANTISING)
-        return _quantised(unit, policy, situation) if quantised and isinstance(policy, Policy) else unit
+        if isinstance(policy, Policy) and policy.quantization is not None and not _quantises(policy.quantization.mode, situation):
+            return _quantised(unit, policy, situation)
+        return _without_default(unit, situation)
 
     return mapped(root, change)
+
+
+def _quantises(mode: str, situation: Situation) -> bool:
+    """Return whether a release has layers that are quantised so: int8 came with Keras 3.1, float8 with 3.3, the others after 3.6."""
+    return situation.target.since(_QUANTISING if mode in _FIRST_MODES else _CONFIGURING) and situation.to_keras3
+
+
+def _without_default(unit: Unit, situation: Situation) -> Unit:
+    """Return a layer that does not say how it is quantised, where that is what releases without the key do (measured with Keras 3.3, 3.6 and 3.15)."""
+    found = unit.config.get(_QUANTISATION)
+    if not isinstance(found, Thing) or isinstance(found.config, str | None) or situation.target.since(_CONFIGURING):
+        return unit
+    known = _DEFAULTS.get(found.class_name)
+    if known is None or any(key not in known or not _is_default(value) for key, value in found.config.items()):
+        return unit
+    situation.log.change("key-dropped", unit, f"{_QUANTISATION} of {unit.class_name} is left out: {situation.target.loader} quantises as it says")
+    return unit.without(_QUANTISATION)
+
+
+def _is_default(value: Value) -> bool:
+    return value is None or (isinstance(value, Thing) and value.class_name == "AbsMaxQuantizer" and value.config == _ABS_MAX)
 
 
 def _reader(situation: Situation) -> str:
@@ -41,7 +74,7 @@ def _reader(situation: Situation) -> str:
 
 def _quantised(unit: Unit, policy: Policy, situation: Situation) -> Unit:
     """Refuse a quantised layer, once: what else of it the target cannot be told follows from that."""
-    text = f"{unit.path} ({unit.class_name}) has the quantised policy {policy.name}, and {_reader(situation)} has no quantised layers; save the model before quantize()"
+    text = f"{unit.path} ({unit.class_name}) has the quantised policy {policy.name}, which {_reader(situation)} has no layers for; save it before quantize()"
     situation.log.refuse("policy", unit, text)
     return unit.without("dtype", _QUANTISATION)
 
@@ -57,7 +90,9 @@ def _changed(unit: Unit, situation: Situation) -> Unit:
         return unit.without("dtype", _QUANTISATION)
     others = sorted({name for name in inner if name != policy.name})
     if others:
-        message = f"{unit.path} ({unit.class_name}) has policy {policy.name} and within it {', '.join(others)}, by its map: {_reader(situation)} has one for both"
+        message = (
+            f"{unit.path} ({unit.class_name}) has policy {policy.name} and within it {', '.join(others)}, by its map: {_reader(situation)} has one for both"
+        )
         situation.log.refuse("policy", unit, f"{message}; give them one, as with --set")
         return unit.with_config(dtype=policy)
     situation.log.change("policy", unit, f"its map of policies becomes {policy.name}, which the map gives it")
@@ -76,4 +111,6 @@ def _of(site: int | None, subject: Subject) -> tuple[Policy | None, tuple[str, .
         return None, ()
 
 
-REWRITE: Final = Rewrite(name="policies", applies=lambda situation: situation.from_keras3 and not (situation.to_keras3 and situation.target.since(_MAPPING)), apply=_apply)
+REWRITE: Final = Rewrite(
+    name="policies", applies=lambda situation: situation.from_keras3 and not (situation.to_keras3 and situation.target.since(_CONFIGURING)), apply=_apply
+)

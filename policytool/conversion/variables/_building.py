@@ -27,6 +27,9 @@ _BACKWARD: Final = "backward_layer"
 _PREFIXES: Final = {"forward_layer": "forward_", _BACKWARD: "backward_"}
 _KERNEL: Final = "kernel"
 _NAMES: Final = {"h5": "HDF5", "keras": "an archive (.keras)"}
+_READS_OTHERWISE: Final = "keras3.3"
+"""The release that has the variables of quantised layers in another order than those after it."""
+
 _SPECTRAL: Final = "SpectralNormalization"
 """The wrapper that has its layer's kernel as a variable of its own too."""
 
@@ -89,6 +92,8 @@ class Builder:
 
     def _own(self, unit: Unit, below: Sequence[Holder]) -> tuple[Stored, ...]:
         pool: dict[Key, Tensor | Assembly] = dict(self.sources.of(unit.site)) if unit.site is not None else {}
+        if not pool and unit.site is not None and self.situation.from_keras3:
+            pool |= self.sources.of_twin(unit.site)
         if unit.role is Role.MODEL and unit.network is not None:
             wanted: tuple[Slot, ...] | None = ()
         else:
@@ -135,6 +140,9 @@ class Builder:
             return ()
         if into == "keras" and not numbered and len(pool) > 1:
             self._refuse(unit, "has variables whose order the file does not tell: save it as an archive (.keras) in its own release first")
+            return ()
+        if _is_quantised(unit) and into == "h5" and self.situation.target.loader == _READS_OTHERWISE != self.situation.source_release:
+            self._refuse(unit, f"is quantised, and {_READS_OTHERWISE} reads its variables from HDF5 in another order: save it as an archive (.keras) first")
             return ()
         found = []
         for number, ((within, name), tensor) in enumerate(pool.items()):

@@ -54,6 +54,20 @@ class Sources:
                 found[_key(known, within, name)] = tensor
         return found
 
+    def of_twin(self, site: int) -> Mapping[Key, Tensor]:
+        """
+        Return the tensors of the layer that an archive of Keras 3 has in another model of the same file: one that is shared is written where it is met first.
+
+        Its config is written in both, and no release finds it there twice (``_save_state`` in keras/src/saving/saving_lib.py).
+        """
+        units = {unit.site: unit for unit in walk(self.root) if unit.site is not None}
+        own = units.get(site)
+        for other, unit in units.items():
+            alike = own is not None and other != site and (unit.name, unit.class_name, unit.config) == (own.name, own.class_name, own.config)
+            if alike and (tensors := self.of(other)):
+                return tensors
+        return {}
+
     def _named(self, site: int, within: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str, Tensor]]:
         placed = self.situation.subject.analysis.placed
         for variable, tensor in zip(placed.variables.get(site, ()), placed.sources.get(site, ()), strict=True):
