@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -124,9 +125,12 @@ def test_bfloat16_is_widened_where_only_keras_3_archives_hold_it() -> None:
 
 
 def test_a_layer_without_its_variables_is_refused() -> None:
-    """A shared layer that a release of Keras 3 stores at one place, and whose config does not say that it is shared."""
-    _, _, log = place("keras3.15/shared_layer.keras", "keras3.15", "keras")
-    assert {refusal.path for refusal in log.refusals} == {"mlp/common"}
+    """As damaged files are."""
+    document = recognition.document(FIXTURES / "keras3.15" / "default_float32.keras", "default_float32.keras")
+    subject = Subject(reading.analysed(replace(document, tensors=(document.tensors or ())[2:])))
+    situation = Situation(subject=subject, target=Target(loader="tf2.15", container="h5"), log=Log())
+    placed(rewritten(decoding.decode(subject), situation), situation)
+    assert {refusal.path for refusal in situation.log.refusals} == {"functional/dense"}
 
 
 def test_layers_without_variables_have_groups_in_archives() -> None:
