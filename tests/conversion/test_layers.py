@@ -156,9 +156,61 @@ class TestMasks:
         assert not log.refusals
         assert [layer["config"]["name"] for layer in config["config"]["layers"]] == ["x", "masking", "lstm"]
 
+    def test_that_of_an_attention_is_its_query_s(self, tmp_path: Path) -> None:
+        layers = [
+            layer3("Embedding", "embedding", tensor("x"), input_dim=5, output_dim=3, mask_zero=True),
+            layer3("NotEqual", "not_equal", tensor("x"), 0, module="keras.src.ops.numpy"),
+            layer3("Attention", "attention", [tensor("embedding"), tensor("embedding")]),
+            layer3("ConvertToTensor", "convert", tensor("not_equal"), module="keras.src.ops.core"),
+            layer3("GlobalAveragePooling1D", "pool", tensor("attention"), kwargs={"mask": tensor("convert")}),
+        ]
+        config, _, log = converted(tmp_path, keras3(input3("x", 3), *layers), K2)
+        assert not log.refusals
+        assert named(config, "pool")["inbound_nodes"] == [[["attention", 0, 0, {}]]]
+
     def test_another_one_stays(self, tmp_path: Path) -> None:
         config, _, _ = converted(tmp_path, self.embedded(2), K2)
         assert "not_equal" in [layer["config"]["name"] for layer in config["config"]["layers"]]
+
+
+class TestMasksBesideStates:
+    """A recurrent layer of Keras 3 that is given states heeds no mask but the argument; one of Keras 2 heeds that of its sequences."""
+
+    def decoder2(self, *between: Config, last: str = "embedding") -> Config:
+        embedding = layer2("Embedding", "embedding", ONE, input_dim=5, output_dim=3, mask_zero=True)
+        gru = layer2("GRU", "gru", [[last, 0, 0, {}], ["h", 0, 0, {}]], units=2, return_sequences=True)
+        return keras2(input2("x", 3), input2("h", 2), embedding, *between, gru)
+
+    def test_keras3_is_told_the_mask(self, tmp_path: Path) -> None:
+        dropout = layer2("Dropout", "drop", [["embedding", 0, 0, {}]], rate=0.5)
+        config, _, log = converted(tmp_path, self.decoder2(dropout, last="drop"), K3)
+        assert not log.refusals
+        assert history(named(config, "gru")["inbound_nodes"][0]["kwargs"]["mask"])[0] == "gru_notequal"
+        made = named(config, "gru_notequal")["inbound_nodes"][0]["args"]
+        assert (history(made[0])[0], made[1]) == ("x", 0)
+
+    def test_that_of_a_masking_too(self, tmp_path: Path) -> None:
+        masking = layer2("Masking", "masking", ONE, mask_value=-1.0)
+        gru = layer2("GRU", "gru", [["masking", 0, 0, {}], ["h", 0, 0, {}]], units=2)
+        config, _, log = converted(tmp_path, keras2(input2("x", 3, 4), input2("h", 2), masking, gru), K3)
+        assert not log.refusals
+        assert history(named(config, "gru_any")["inbound_nodes"][0]["args"][0])[0] == "gru_notequal"
+        assert named(config, "gru_notequal")["inbound_nodes"][0]["args"][1] == -1.0
+
+    def test_one_of_several_layers_is_refused(self, tmp_path: Path) -> None:
+        added = layer2("Add", "add", [["embedding", 0, 0, {}], ["embedding", 0, 0, {}]])
+        assert "may have a mask" in told(converted(tmp_path, self.decoder2(added, last="add"), K3)[2])
+
+    def test_no_mask_comes_through_a_convolution(self, tmp_path: Path) -> None:
+        conv = layer2("Conv1D", "conv", [["embedding", 0, 0, {}]], filters=2, kernel_size=1)
+        config, _, log = converted(tmp_path, self.decoder2(conv, last="conv"), K3)
+        assert not log.refusals
+        assert "mask" not in named(config, "gru")["inbound_nodes"][0]["kwargs"]
+
+    def test_keras2_would_heed_what_keras3_did_not(self, tmp_path: Path) -> None:
+        embedding = layer3("Embedding", "embedding", tensor("x"), input_dim=5, output_dim=3, mask_zero=True)
+        gru = layer3("GRU", "gru", tensor("embedding"), kwargs={"initial_state": tensor("h")}, units=2)
+        assert "may have a mask" in told(converted(tmp_path, keras3(input3("x", 3), input3("h", 2), embedding, gru), K2)[2])
 
 
 class TestKeys:

@@ -28,6 +28,7 @@ from policytool.conversion.rewrites import (
     policies,
     preprocessing,
     renamed,
+    states,
     storage,
 )
 from policytool.conversion.rewrites._base import Rewrite, Situation
@@ -38,6 +39,7 @@ REWRITES: Final[tuple[Rewrite, ...]] = (
     keras2.REWRITE,
     preprocessing.REWRITE,
     inputs.REWRITE,
+    states.REWRITE,
     masks.REWRITE,
     policies.REWRITE,
     storage.REWRITE,

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 _MASKS: Final = ("mask", "query_mask", "value_mask", "key_mask")
 _CAST: Final = "Cast"
-_OPS: Final = frozenset({"NotEqual", "Any"})
+_COPY: Final = "ConvertToTensor"
+"""What the Attention layers of Keras 3 make of a mask before they hand it on (``compute_mask`` in keras/src/layers/attention/attention.py)."""
+
+_OPS: Final = frozenset({"NotEqual", "Any", _COPY})
 
 
 def _apply(root: Unit, situation: Situation) -> Unit:
@@ -61,9 +64,9 @@ def _is_mask(unit: Unit, network: Network) -> bool:
     if not args or not isinstance(args[0], Reference):
         return False
     tensor = args[0]
-    if unit.class_name == "Any":
+    if unit.class_name in {"Any", _COPY}:
         below = next((one for one in network.units if one.name == tensor.layer), None)
-        return below is not None and below.class_name == "NotEqual" and _is_mask(below, network)
+        return below is not None and (below.class_name == "NotEqual" or unit.class_name == _COPY) and _is_mask(below, network)
     compared = args[1] if len(args) > 1 else None
     source = _before_cast(tensor, network)
     return any(_masks(one, source, compared) for one in network.units)
