@@ -39,6 +39,8 @@ def targets_page() -> str:
     text = PAGE.read_text(encoding="utf-8")
     for name, part in _PARTS.items():
         begin, end = f"<!-- {name}: written by make docs -->\n", f"<!-- end of {name} -->"
+        if begin not in text or end not in text:
+            raise ValueError(f"{PAGE.name} has no place for {name}")
         head, _, rest = text.partition(begin)
         _, _, tail = rest.partition(end)
         lines = "".join(f"{line}\n" for line in part())
@@ -103,7 +105,7 @@ def _refusals(outcomes: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
                 counts[reason] += 1
                 examples.setdefault(reason, message)
     for reason, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
-        yield row((code(reason), str(count), prose(_short(examples[reason]))))
+        yield row((code(reason), str(count), _reference.markdown(_short(examples[reason]))))
 
 
 def _recorded() -> dict[str, dict[str, str]]:
@@ -129,9 +131,9 @@ def behaviour_page() -> str:
     lines = [
         "# What converted layers compute",
         "",
-        "Written by `make docs` from `policytool/data/layer_behaviour.json`, which `fixtures/layer_behaviour.py` has from tf_keras 2.21 and Keras 3.15: a layer",
-        "is built in one library with random weights, converted as `migrate --target` does it, and run in the other on the same inputs. A case is a class with",
-        f"arguments. Up to {behaviour.ULP} ulp of the largest output in float32, and {behaviour.EPS} eps of the compute dtype in 16 bits, are the same.",
+        "Written by `make docs` from `policytool/data/layer_behaviour.json`, which `fixtures/layer_behaviour.py` has from tf_keras 2.21 and Keras 3.15:",
+        "a layer is built in one library with random weights, converted as `migrate --target` does it, and run in the other on the same inputs. A case is",
+        f"a class with arguments. Up to {behaviour.ULP} ulp of the largest output in float32, and {behaviour.EPS} eps of the compute dtype in 16 bits, are the same.",
         "",
         "## By class",
         "",
@@ -141,8 +143,7 @@ def behaviour_page() -> str:
         row(["---"] * 9),
     ]
     sides = [behaviour.measured()[behaviour.direction(to_keras3=way)] for way in _DIRECTIONS]
-    for name in sorted(set().union(*sides)):
-        lines.append(row((name, *(cell for side in sides for cell in _class(side.get(name))))))
+    lines += [row((name, *(cell for side in sides for cell in _class(side.get(name))))) for name in sorted(set().union(*sides))]
     for way in _DIRECTIONS:
         lines += _apart(to_keras3=way)
     return "\n".join(lines) + "\n"
@@ -164,12 +165,15 @@ def _apart(*, to_keras3: bool) -> Iterator[str]:
     """Yield the cases of a direction that do not agree, or are not converted, with what was said or measured."""
     yield from ("", f"## Not the same, or not converted, to Keras {3 if to_keras3 else 2}", "")
     coarse = behaviour.differs_in_16_bits(to_keras3=to_keras3)
-    said = f"these compute otherwise in 16 bits inside, and agree in float32: {', '.join(coarse)}" if coarse else "no case agrees in float32 and not in 16 bits"
-    yield from (f"By design of the libraries, {said}.", "", row(("case", "under", "what happens")), row(["---"] * 3))
+    said = f"These agree in float32 and not in 16 bits, which one library computes otherwise inside: {', '.join(map(code, coarse))}."
+    yield from (said if coarse else "No case agrees in float32 and not in 16 bits.", "", row(("case", "under", "what happens")), row(["---"] * 3))
     for facts in behaviour.measured()[behaviour.direction(to_keras3=to_keras3)].values():
+        told: dict[tuple[str, str], list[str]] = {}
         for name, case in facts["cases"].items():
-            for under, text in _told(case):
-                yield row((prose(name), under, prose(_short(text))))
+            for what in _told(case):
+                told.setdefault(what, []).append(name)
+        for (under, text), names in told.items():
+            yield row((", ".join(map(code, names)), under, _reference.markdown(_short(text))))
 
 
 def _told(case: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -187,7 +191,7 @@ def _told(case: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _without_path(text: str) -> str:
     """Return the first reason without the layer that the measurement has."""
-    return re.sub(r"^\w+/\w+ (?:\((\w+)\):? ?)?", "", text.partition("\n")[0])
+    return re.sub(r"^\w+/\w+ \(\w+\):? ", "", text.partition("\n")[0])
 
 
 def _short(text: str) -> str:

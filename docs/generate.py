@@ -12,6 +12,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from conversion_tables import behaviour_page, targets_page
 from rich.console import Console
 from rich.text import Text
 
@@ -203,6 +204,8 @@ PAGES: Final = {
     "docs/rules.md": rules_page,
     "docs/loaders.md": loaders_page,
     "docs/migrated.md": migrated_page,
+    "docs/targets.md": targets_page,
+    "docs/behaviour.md": behaviour_page,
 }
 """File to the function that returns its text."""
 

@@ -58,7 +58,7 @@ _FORMATS: Final = [reporter.name for reporter in PLAN_REPORTERS if reporter.name
     "--target",
     shell_complete=completing.targets,
     metavar="LOADER",
-    help="Write for this release, such as keras3, tf_keras or tf2.4: convert where it has to be.",
+    help="Write for this release, such as keras3, tf_keras or tf2.4: convert where spelling is not enough.",
 )
 @click.option("--list-targets", is_flag=True, help="List what --target takes, and write nothing.")
 @click.option("--allow-weight-rewrite", is_flag=True, help="Let a conversion multiply weights where nothing else computes the same.")
@@ -114,11 +114,13 @@ def command(
     progress: str,
 ) -> int:
     """
-    Rewrite the dtype policies of saved models; weights stay bit for bit, and the original stays unless --in-place.
+    Rewrite the dtype policies of saved models, or convert them for another release; the original stays unless --in-place.
 
-    Without options every deprecated spelling becomes the current one, and nothing is computed differently. PATH is an HDF5 file, a .keras file,
-    a SavedModel, architecture JSON or YAML, a TensorFlow.js model.json, a directory with models below it, a quoted glob, or - for a list of paths on
-    stdin. Without one, it is the one model there is below the working directory.
+    Without options every deprecated spelling becomes the current one, and nothing is computed differently. --target edits the file where that is enough
+    for the release, and else writes the model anew; what the release cannot be told is refused. Weights stay bit for bit unless a dtype changes.
+
+    PATH is an HDF5 file, a .keras file, a SavedModel, architecture JSON or YAML, a TensorFlow.js model.json, a directory with models below it, a quoted
+    glob, or - for a list of paths on stdin. Without one, it is the one model there is below the working directory.
 
     --retrace and --verify run TensorFlow in a process of its own, and nothing else does.
     """

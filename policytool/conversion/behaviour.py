@@ -45,9 +45,9 @@ def proof(class_name: str, config: Mapping[str, object], *, to_keras3: bool) -> 
     :param config: the layer's config as the source has it
     """
     facts = measured()[direction(to_keras3=to_keras3)].get(class_name)
-    if facts is None or not any(_agrees(case) for case in facts["cases"].values()):
+    if facts is None or not any(agrees(case) for case in facts["cases"].values()):
         return Proof.BEST_EFFORT
-    shown = [case.get("arguments", {}) for case in facts["cases"].values() if _agrees(case)]
+    shown = [case.get("arguments", {}) for case in facts["cases"].values() if agrees(case)]
     said = arguments(config, facts["default"])
     return Proof.PROVEN if all(any(key in one and one[key] == value for one in shown) for key, value in said.items()) else Proof.BEST_EFFORT
 
@@ -77,7 +77,7 @@ def differs_in_16_bits(*, to_keras3: bool) -> tuple[str, ...]:
         name
         for facts in found.values()
         for name, case in facts["cases"].items()
-        if _agrees(case) and any(isinstance(case.get(policy), int) and case[policy] > EPS for policy in _SIXTEEN)
+        if agrees(case) and any(isinstance(case.get(policy), int) and case[policy] > EPS for policy in _SIXTEEN)
     )
 
 
@@ -98,7 +98,8 @@ def worded(value: object) -> object:
     return f"@{value['class_name']}" if isinstance(value, dict) and "class_name" in value else "object"
 
 
-def _agrees(case: Facts) -> bool:
+def agrees(case: Facts) -> bool:
+    """Return whether a case gave the same in float32."""
     error = case.get(_FLOAT32)
     return isinstance(error, int) and error <= ULP
 

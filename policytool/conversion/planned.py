@@ -40,6 +40,8 @@ _CONTAINERS: Final = {"h5": "h5", "keras": "keras"}
 _CONFIG_ALONE: Final = frozenset({"json", "yaml", "keras-metadata"})
 _NEEDED: Final = "target-refuses"
 _ARCHIVE: Final = ".keras"
+_WRAPPER: Final = "wrapper-lost"
+"""The code of what an edit leaves lost and a conversion writes."""
 
 
 def plan(analysis: Analysis, options: Options, container: str | None = None) -> Plan:
@@ -114,14 +116,15 @@ def _converted(subject: Subject, options: Options, target: str, containers: Sequ
     base = planning.planned(subject, replace(options, target=None, retrace=saved))
     edited = replace(subject.analysis, document=applied(subject.document, base.edits, ()))
     after = Subject(replace(reading.analysed(edited.document), document=edited.document))
-    attempts = [_attempt(after, options, Target(loader=target, container=container), base.casts) for container in containers]
-    chosen = next((attempt for attempt in attempts if not attempt.refusals), attempts[0])
+    attempts = (_attempt(after, options, Target(loader=target, container=container), base.casts) for container in containers)
+    first = next(attempts)
+    chosen = first if not first.refusals else next((attempt for attempt in attempts if not attempt.refusals), first)
     return replace(
         base,
         suffix=options.suffix if options.target or options.to else target,
         edits=tuple(edit for edit in base.edits if edit.kind is not Kind.SPELLING),
         state=None,
-        notes=tuple(dict.fromkeys((*base.notes, *chosen.log.notes))),
+        notes=tuple(dict.fromkeys((*(note for note in base.notes if note.code != _WRAPPER), *chosen.log.notes))),
         refusals=tuple(dict.fromkeys((*base.refusals, *chosen.refusals))),
         loaders_after=chosen.analysis.model.loaders if chosen.analysis is not None else (),
         conversion=chosen.conversion,

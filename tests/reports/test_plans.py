@@ -34,6 +34,10 @@ CASES: Final[dict[str, tuple[str, Options]]] = {
     "target": ("tf2.3/exp_mf16_fixed128.h5", Options(to="mixed_bfloat16", target="tf2.4")),
     "set": ("tf2.15/global_mixed_float16.h5", Options(assignments=(assignment("mlp/(norm|dense_a)=float64"),))),
     "unneeded_target": ("tf2.15/global_mixed_float16.h5", Options(target="tf2.4")),
+    "converted": ("keras3.15/adam_autowrap_mf16.keras", Options(target="tf2.4")),
+    "converted_to": ("tf2.15/default_float32_compiled.h5", Options(to="mixed_bfloat16", target="keras3.15")),
+    "converted_weights": ("tf2.15/rnn_mixed.h5", Options(target="keras3.15", allow_weight_rewrite=True)),
+    "unconverted": ("tf2.15/lambda.h5", Options(target="keras3.15")),
 }
 
 
@@ -82,10 +86,11 @@ def test_json_is_the_golden_one_and_of_the_schema(name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_markdown_is_the_golden_one_and_its_rows_are_even(name: str) -> None:
-    """Each row has the header's four cells."""
+    """Each row has as many cells as its header: four for edits, two for what a conversion writes otherwise."""
     text = rendered("markdown", name)
     compared(text, f"migrate-{name}.md")
-    assert {line.count("|") for line in text.splitlines() if line.startswith("|")} <= {5}
+    for block in text.split("\n\n"):
+        assert {line.count("|") for line in block.splitlines() if line.startswith("|")} in ({5}, {3}, set())
 
 
 def test_markdown_shows_names_and_does_nothing_with_them(tmp_path: Path) -> None:
@@ -96,6 +101,17 @@ def test_markdown_shows_names_and_does_nothing_with_them(tmp_path: Path) -> None
     assert "mlp/x|" not in text
     assert "mlp&#47;x&#124;&#60;b&#62;&#96;&#64;y" in text
     assert {line.count("|") for line in text.splitlines()} <= {0, 5}
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name.startswith("converted")])
+def test_the_diff_of_a_conversion_is_the_golden_one(name: str) -> None:
+    """Both configs whole, for nothing of the file stays as it is."""
+    compared(rendered("diff", name), f"migrate-{name}.diff")
+
+
+def test_a_refused_conversion_has_no_diff() -> None:
+    """There is no config that it would lead to."""
+    assert rendered("diff", "unconverted") == ""
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -110,7 +126,8 @@ def test_a_diff_leads_from_one_config_to_the_other(name: str, tmp_path: Path) ->
     after = applied(document(migration.source, migration.plan.path), edited, ())
     for part, value in migration.parts.items():
         begins = [index for index, line in enumerate(text.splitlines()) if line == f"--- {migration.plan.path} {part}"]
-        if not begins or not edited:
+        conversion = migration.plan.conversion
+        if not begins or not (edited or conversion):
             continue
         lines = text.splitlines()[begins[0] :]
         end = next((index for index, line in enumerate(lines) if index and line.startswith("--- ")), len(lines))
@@ -118,7 +135,7 @@ def test_a_diff_leads_from_one_config_to_the_other(name: str, tmp_path: Path) ->
         config.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         patch.write_text("\n".join(lines[:end]) + "\n", encoding="utf-8")
         subprocess.run(["git", "apply", "--unsafe-paths", "--directory", str(tmp_path), "-p0", str(_named(patch, config.name))], check=True, cwd=tmp_path)
-        assert json.loads(config.read_text(encoding="utf-8")) == after.parts[part]
+        assert json.loads(config.read_text(encoding="utf-8")) == (conversion.content.config if conversion is not None else after.parts[part])
 
 
 def _named(patch: Path, name: str) -> Path:

@@ -65,11 +65,14 @@ def changes(migration: Migration) -> list[Change]:
         if (edit.path is None and not of_optimizer) or change not in told:
             found.append(change)
             told.add(change)
-    conversion = migration.plan.conversion
-    if conversion is not None and not migration.plan.refusals:
-        found += [Change(name=layers, before="", after="", reason=text, style="good") for layers, text in _conversion.rows(conversion)]
     found += [Change(name=kept.path, before=kept.policy, after=KEPT, reason=kept.reason, style="dim") for kept in migration.plan.kept if kept.path not in seen]
     return found
+
+
+def rewritten(migration: Migration) -> list[tuple[str, str]]:
+    """Return what a conversion writes otherwise: the layers, and what becomes of them; nothing for a file that is edited, or refused."""
+    conversion = migration.plan.conversion
+    return _conversion.rows(conversion) if conversion is not None and not migration.plan.refusals else []
 
 
 def _style(edit: Edit) -> str:

@@ -19,11 +19,16 @@ _SHOWN: Final = 3
 
 
 def rows(conversion: Conversion) -> list[tuple[str, str]]:
-    """Return what is written otherwise and where, each once, with the layers that it is done to."""
+    """Return what is written otherwise and where, each once: the layers that it is done to, the first of many, and a sentence part."""
     found: dict[str, list[str]] = {}
     for change in conversion.changes:
         found.setdefault(change.text, []).append(change.path or "the model")
-    return [(some(layers, _SHOWN), text) for text, layers in found.items()]
+    return [(_listed(layers), text) for text, layers in found.items()]
+
+
+def _listed(layers: list[str]) -> str:
+    more = len(layers) - _SHOWN
+    return ", ".join(layers) if more <= 1 else f"{', '.join(layers[:_SHOWN])} and {more:,} more"
 
 
 def facts(conversion: Conversion) -> Iterator[tuple[str, str, str]]:

@@ -52,6 +52,8 @@ def render(found: Migrations, view: View) -> str:
 def _of_file(migration: Migration) -> Iterator[str]:
     target = shown(migration.target) if migration.target else migration.plan.path
     if migration.plan.conversion is not None:
+        if migration.plan.refusals:
+            return
         yield from _of_conversion(migration, migration.plan.conversion, target)
         return
     for part, value in migration.parts.items():

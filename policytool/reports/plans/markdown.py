@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.discovery import shown
 from policytool.reports._markdown import code, prose, row
 from policytool.reports.plans._base import PlanReporter
-from policytool.reports.plans._content import changes, facts, subject
+from policytool.reports.plans._content import changes, facts, rewritten, subject
 
 if TYPE_CHECKING:
     from policytool.operations.migration import Migration
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from policytool.reports.plans._base import Migrations
 
 _COLUMNS: Final = ("layer", "before", "after", "why")
+_REWRITTEN: Final = ("layers", "written otherwise")
 
 
 def render(found: Migrations, _view: View) -> str:
@@ -28,6 +29,9 @@ def _migration(migration: Migration) -> list[str]:
     rows = [row((code(change.name), prose(change.before), prose(change.after), prose(change.reason))) for change in changes(migration)]
     if rows:
         lines += ["", row(_COLUMNS), row(["---"] * len(_COLUMNS)), *rows]
+    others = [row((code(layers), prose(text))) for layers, text in rewritten(migration)]
+    if others:
+        lines += ["", row(_REWRITTEN), row(["---"] * len(_REWRITTEN)), *others]
     return [*lines, "", *(f"- **{label}** {prose(text)}" for label, text, _ in facts(migration))]
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.discovery import shown
 from policytool.reports._layout import Cell, Column, clean, table, width_of, wrapped
 from policytool.reports.plans._base import PlanReporter
-from policytool.reports.plans._content import changes, facts, subject
+from policytool.reports.plans._content import changes, facts, rewritten, subject
 
 if TYPE_CHECKING:
     from policytool.operations.migration import Migration
@@ -39,14 +38,20 @@ def _migration(migration: Migration, view: View) -> list[str]:
         legend: list[str] = []
         if view.width < _WIDE:
             rows, legend = _with_legend(rows)
-        columns = _columns(rows)
-        if not any(row[1].text or row[2].text for row in rows):  # a conversion alone: what is written otherwise, and where
-            columns, rows = [columns[0], replace(columns[3], title="what")], [[row[0], row[3]] for row in rows]
-        lines += ["", *table(columns, rows, view)]
+        lines += ["", *table(_columns(rows), rows, view)]
         lines += [line for text in legend for line in wrapped("     ", text, view, "dim")] + [""]
+    lines += _rewritten(migration, view)
     for label, text, style in facts(migration):
         lines += wrapped(f"{label:{_LABEL}}", clean(text), view, style)
     return lines
+
+
+def _rewritten(migration: Migration, view: View) -> list[str]:
+    """Return what a conversion writes otherwise as sentences with their layers below them, for they are long and columns would cut them."""
+    lines = []
+    for layers, text in rewritten(migration):
+        lines += [*wrapped("", clean(text), view), *wrapped("  ", clean(layers), view, "dim")]
+    return [*([] if changes(migration) else [""]), *lines, ""] if lines else []
 
 
 def _with_legend(rows: list[list[Cell]]) -> tuple[list[list[Cell]], list[str]]:
