@@ -132,8 +132,9 @@ def behaviour_page() -> str:
         "# What converted layers compute",
         "",
         "Written by `make docs` from `policytool/data/layer_behaviour.json`, which `fixtures/layer_behaviour.py` has from tf_keras 2.21 and Keras 3.15:",
-        "a layer is built in one library with random weights, converted as `migrate --target` does it, and run in the other on the same inputs. A case is",
-        f"a class with arguments. Up to {behaviour.ULP} ulp of the largest output in float32, and {behaviour.EPS} eps of the compute dtype in 16 bits, are the same.",
+        "a layer is built in one library with random weights, converted as `migrate --target` does it, and run in the other on the same inputs.",
+        "A case is a class with arguments. Up to "
+        f"{behaviour.ULP} ulp of the largest output in float32, and {behaviour.EPS} eps of the compute dtype in 16 bits, are the same.",
         "",
         "## By class",
         "",

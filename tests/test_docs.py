@@ -34,7 +34,7 @@ README: Final = (ROOT / "README.md").read_text(encoding="utf-8")
 
 def generator() -> Any:
     """Return ``docs/generate.py`` as a module."""
-    sys.path.insert(0, str(ROOT / "docs"))  # as for a script there
+    sys.path.append(str(ROOT / "docs"))  # as for a script there
     spec = importlib.util.spec_from_file_location("docs_generate", ROOT / "docs" / "generate.py")
     assert spec is not None
     assert spec.loader is not None

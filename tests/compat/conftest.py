@@ -18,6 +18,7 @@ import pytest
 from policytool.operations.anew import Tools
 from policytool.workers import Interpreter, Worker
 from tests.compat.asking import ENVIRONMENT, SECONDS, ask
+from tests.compat import converting
 from tests.compat.cases import CASES, OTHER, job, under_another_policy
 from tests.conftest import ROOT
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tests.compat.asking import Answers
+    from tests.compat.converting import Converted
 
 COMPAT: Final = os.environ.get("POLICYTOOL_COMPAT")
 """Read before the tests: their own environment has no variable of policytool's."""
@@ -36,9 +38,16 @@ TALLY: Final = pytest.StashKey[Tally]()
 COLUMNS: Final = ("files", "load", "refused", "agree", "open", "layers", "same dtypes", "bit for bit", "within 8 eps")
 
 
+CONVERTED: Final = pytest.StashKey[tuple["Converted", ...]]()
+"""What came of conversions, for a table of its own."""
+
+EVERYTHING: Final = os.environ.get("POLICYTOOL_COMPAT_TARGETS") == "all"
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Start an empty tally."""
+    """Start empty tallies."""
     config.stash[TALLY] = {}
+    config.stash[CONVERTED] = ()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -50,7 +59,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Show how often the reports and the real libraries agreed."""
+    """Show how often the reports and the real libraries agreed, and what came of conversions."""
+    conversions = config.stash[CONVERTED]
+    if conversions:
+        terminalreporter.section("what the newest libraries made of converted fixtures")
+        for line in converting.table(conversions):
+            terminalreporter.write_line(line)
     tally = config.stash[TALLY]
     if not tally:
         return
@@ -76,6 +90,14 @@ def answers(compat_python: Path) -> Callable[[str], Answers]:
         return ask(compat_python, library, [*map(job, CASES), *(job(case, OTHER) for case in under_another_policy(library))])
 
     return asked
+
+
+@pytest.fixture(scope="session")
+def conversions(compat_python: Path, tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> tuple[Converted, ...]:
+    """Return what came of the fixtures converted from one of the newest libraries to the other: a spread, or all of them."""
+    found = converting.measured(compat_python, tmp_path_factory.mktemp("converted").resolve(), everything=EVERYTHING)
+    pytestconfig.stash[CONVERTED] = found
+    return found
 
 
 @pytest.fixture(scope="session")
