@@ -29,7 +29,8 @@ _POLICIES: Final = ("float32", "mixed_float16", "mixed_bfloat16")
 _DIRECTIONS: Final = (True, False)
 """To Keras 3, to Keras 2."""
 
-_DONE: Final = frozenset({"same", "loads", "unchanged"})
+_DONE: Final = frozenset({"same", "near", "loads"})
+_UNDECIDED: Final = "undecided"
 _LONGEST: Final = 160
 """Characters of what a library says that a cell has."""
 
@@ -92,7 +93,8 @@ def _cell(texts: list[str]) -> str:
     if not texts:
         return ""
     counts = Counter("converted" if text in _DONE else text.split()[0].rstrip(":") for text in texts)
-    return " / ".join(str(counts[word]) for word in ("converted", "refused", "failed"))
+    open_ones = f" ({counts[_UNDECIDED]} undecided)" if counts[_UNDECIDED] else ""
+    return " / ".join(str(counts[word]) for word in ("converted", "refused", "failed")) + open_ones
 
 
 def _refusals(outcomes: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
@@ -128,13 +130,13 @@ _PARTS: Final[Mapping[str, Callable[[], Iterator[str]]]] = {"targets": _targets,
 
 def behaviour_page() -> str:
     """Return what was measured of every layer, converted in both directions, as Markdown."""
+    ulp, eps = behaviour.ULP, behaviour.EPS
     lines = [
         "# What converted layers compute",
         "",
         "Written by `make docs` from `policytool/data/layer_behaviour.json`, which `fixtures/layer_behaviour.py` has from tf_keras 2.21 and Keras 3.15:",
         "a layer is built in one library with random weights, converted as `migrate --target` does it, and run in the other on the same inputs.",
-        "A case is a class with arguments. Up to "
-        f"{behaviour.ULP} ulp of the largest output in float32, and {behaviour.EPS} eps of the compute dtype in 16 bits, are the same.",
+        f"A case is a class with arguments. Up to {ulp} ulp of the largest output in float32, and {eps} eps of the compute dtype in 16 bits, are the same.",
         "",
         "## By class",
         "",

@@ -17,8 +17,8 @@ import pytest
 
 from policytool.operations.anew import Tools
 from policytool.workers import Interpreter, Worker
-from tests.compat.asking import ENVIRONMENT, SECONDS, ask
 from tests.compat import converting
+from tests.compat.asking import ENVIRONMENT, SECONDS, ask
 from tests.compat.cases import CASES, OTHER, job, under_another_policy
 from tests.conftest import ROOT
 

@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _FIXTURES: Final = ROOT / "fixtures"
-WORDS: Final = ("same", "loads", "refused", "failed")
-"""How what came of a conversion begins; ``loads`` is what has nothing to predict with."""
+WORDS: Final = ("same", "near", "loads", "undecided", "refused", "failed")
+"""How what came of a conversion begins; ``fixtures/conversions.py`` says what each means."""
+
+_WIDTH: Final = 10
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,7 +39,7 @@ class Converted:
         return self.outcome.split()[0].rstrip(":")
 
 
-def module() -> Any:  # noqa: ANN401  # a script of the fixtures, which has no package
+def module() -> Any:  # a script of the fixtures, which has no package
     """Return ``fixtures/conversions.py``, whose imports are found beside it."""
     sys.path.insert(0, str(_FIXTURES))
     try:
@@ -102,10 +104,8 @@ def table(found: Iterable[Converted]) -> list[str]:
     counts: dict[tuple[str, str], Counter[tuple[str, str]]] = {}
     for one in found:
         counts.setdefault((one.release, one.format), Counter())[one.target, one.word] += 1
-    lines = [
-        f"{'':34}" + "".join(f"{library:^{10 * len(WORDS)}}" for library in LIBRARIES),
-        f"{'':34}" + "".join(f"{word:>10}" for _ in LIBRARIES for word in WORDS),
-    ]
+    head = "".join(f"{word:>{_WIDTH}}" for _ in LIBRARIES for word in WORDS)
+    lines = [f"{'':34}" + "".join(f"{library:^{_WIDTH * len(WORDS)}}" for library in LIBRARIES), f"{'':34}{head}"]
     for (release, kind), row in counts.items():
-        lines.append(f"{release:14}{kind:20}" + "".join(f"{row[library, word]:10}" for library in LIBRARIES for word in WORDS))
+        lines.append(f"{release:14}{kind:20}" + "".join(f"{row[library, word]:{_WIDTH}}" for library in LIBRARIES for word in WORDS))
     return lines

@@ -28,10 +28,9 @@ pytestmark = pytest.mark.compat
 
 CONFIGS: Final = Path(__file__).with_name("configs.py")
 THERE_AND_BACK: Final = {
-    "keras": ("keras3.15/global_mixed_float16.keras", "keras3.15/wrappers.keras", "keras3.15/rnn_mixed.keras", "keras3.15/shared_layer.keras"),
-    "tf_keras": (
-        *("tf_keras2.21/global_mixed_float16.h5", "tf_keras2.21/wrappers.h5", "tf_keras2.21/default_float32.keras"),
-        *("tf_keras2.21/nested_models.h5", "tf_keras2.21/mha_mixed.h5"),
+    "keras": tuple(f"keras3.15/{case}.keras" for case in ("global_mixed_float16", "wrappers", "rnn_mixed", "nested_models", "bidirectional_mixed")),
+    "tf_keras": tuple(
+        f"tf_keras2.21/{file}" for file in ("global_mixed_float16.h5", "wrappers.h5", "nested_models.h5", "default_float32.keras", "mha_mixed.h5")
     ),
 }
 """A library to files of it, which go to the other library and back."""
@@ -51,10 +50,9 @@ def test_converted_models_load_and_predict_the_same(conversions: tuple[Converted
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_most_are_converted(conversions: tuple[Converted, ...], library: str) -> None:
-    """A spread has the odd ones that are refused, each once, and as many plain ones."""
+    """Although a spread has each of the odd ones that cannot be, and of the plain ones few."""
     words = [one.word for one in conversions if one.target == library]
-    assert words.count("same") > len(words) / 2
-    assert set(words) <= {"same", "loads", "refused"}
+    assert sum(word in {"same", "near", "loads"} for word in words) > 0.6 * len(words)
 
 
 @pytest.mark.parametrize("library", THERE_AND_BACK)
@@ -71,8 +69,17 @@ def test_there_and_back_is_an_equal_model(compat_python: Path, tmp_path: Path, l
         paths += [str(source), str(back)]
     found = _loaded(compat_python, library, paths, tmp_path)
     for name, before, after in zip(THERE_AND_BACK[library], found[::2], found[1::2], strict=True):
-        assert after["config"] == before["config"], name
+        assert _said(after["config"]) == _said(before["config"]), name
         assert after["weights"] == before["weights"], name
+
+
+def _said(config: Any) -> Any:  # JSON of any shape
+    """Return a config without what says nothing: the input shapes of layers within models, beside those of their input layers, which have ``sparse``."""
+    if isinstance(config, list):
+        return [_said(item) for item in config]
+    if not isinstance(config, dict):
+        return config
+    return {key: _said(item) for key, item in config.items() if key != "batch_input_shape" or "sparse" in config}
 
 
 def _loaded(python: Path, library: str, paths: list[str], scratch: Path) -> list[dict[str, Any]]:
