@@ -15,6 +15,7 @@ import pytest
 import policytool
 from policytool.errors import ModelFileError, UsageError
 from policytool.operations.migration import Status
+from policytool.planning.targets import described
 from tests import building
 from tests.conftest import FIXTURES, MIXED_H5, MIXED_JSON, MIXED_KERAS, MIXED_SAVEDMODEL, UNPACKED, run
 from tests.writers.changing import held
@@ -430,6 +431,15 @@ def test_python_api_converts(place: Path) -> None:
     assert policytool.migrate(path, target="tf2.10", dry_run=True).status is Status.UNCHANGED
     with pytest.raises(UsageError, match="is no loader that was tried"):
         policytool.migrate(path, target="tf3")
+
+
+def test_targets_are_listed(place: Path) -> None:
+    """By name, releases between those that were tried too, and nothing is read or written; no settings file decides it."""
+    ended = run("migrate", "--list-targets")
+    assert (ended.code, ended.err) == (0, "")
+    assert [line.split()[0] for line in ended.out.splitlines()] == [name for name, _ in described()]
+    assert "list-targets" not in run("migrate", "--show-settings").out
+    assert names(place) == set()
 
 
 def test_a_saved_plan_does_not_carry_out_a_conversion(place: Path) -> None:

@@ -171,6 +171,11 @@ def test_the_optimizer_has_one_row_where_two_files_hold_it() -> None:
     assert len(rows) == 1
 
 
+def test_what_is_open_after_a_conversion_is_told() -> None:
+    """Op layers of TF 2.4 call TensorFlow by names, which nobody judges."""
+    assert "not judged  whether tf2.4 takes it: TFOpLambda" in table("keras3.15/keras_ops.h5", Options(target="tf2.4"))
+
+
 def test_a_target_is_named_where_it_helps() -> None:
     """Not for loaders that revive every layer from what was traced, whatever its policy's spelling."""
     text = table("tf2.1/global_mixed_float16", Options(to="float32"))

@@ -214,7 +214,10 @@ def _loaders(migration: Migration) -> list[tuple[str, str, str]]:
         return []
     told = [(label, text) for label, text in loader_lines(plan.loaders_after) if label != "refused by"]
     if plan.conversion is not None:  # who loads it then was asked for
-        return [(label, text, "good") for label, text in told if label == "loads in"]
+        target = plan.conversion.target
+        left = next((verdict.not_judged for verdict in plan.loaders_after if verdict.loader == target), None)
+        taken = [(label, text, "good") for label, text in told if label == "loads in"]
+        return [*taken, ("not judged", f"whether {target} takes it: {left}", "half")] if left is not None else taken
     found = [(label, text, "" if label == "not judged" else "bad" if text.startswith("none") else "good") for label, text in told]
     lost = [loader for loader, reason in after.items() if reason is not None and loader in before]
     for reason in dict.fromkeys(after[loader] for loader in lost):
