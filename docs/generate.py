@@ -12,6 +12,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from conversion_matrix import matrix_page
 from conversion_tables import behaviour_page, targets_page
 from rich.console import Console
 from rich.text import Text
@@ -206,6 +207,7 @@ PAGES: Final = {
     "docs/migrated.md": migrated_page,
     "docs/targets.md": targets_page,
     "docs/behaviour.md": behaviour_page,
+    "docs/conversions.md": matrix_page,
 }
 """File to the function that returns its text."""
 
