@@ -20,8 +20,12 @@ _BFLOAT16_SINCE: Final = "tf2.5"
 """The first loader that fills bfloat16 variables from HDF5, where they are stored as float32."""
 
 _TABLES: Final = frozenset({"IntegerLookup", "StringLookup", "TextVectorization"})
-_TABLES_SINCE: Final = "tf2.5"
-"""The first loader that reads lookup layers from HDF5 (``NotImplementedError: Save or restore weights that is not an instance of tf.Variable`` before)."""
+_TABLES_SINCE: Final = "tf2.9"
+"""
+The first loader asked that reads lookup layers from HDF5.
+
+TF 2.3 to 2.5: ``NotImplementedError: Save or restore weights that is not an instance of `tf.Variable` is not supported in h5``.
+"""
 
 _FLOAT32: Final = frozenset({"BatchNormalization", "SyncBatchNormalization"})
 """Layers whose variables Keras 2 has in float32 under any 16-bit policy."""

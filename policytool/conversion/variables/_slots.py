@@ -116,8 +116,16 @@ def _data() -> dict[str, Any]:
 
 
 def _record(class_name: str, release: str) -> dict[str, Any] | None:
-    found = (record for record in _data()["classes"].get(class_name, ()) if release in record["releases"])
-    return next(found, None)
+    records = _data()["classes"].get(class_name, ())
+    found = next((record for record in records if release in record["releases"]), None)
+    if found is not None or release not in LOADERS:
+        return found
+    later = [name for name in LOADERS[LOADERS.index(release) :] if _of_keras3(name) == _of_keras3(release)]  # TF 2.1 has layers that 2.4 was asked about
+    return next((record for name in later for record in records if name in record["releases"]), None)
+
+
+def _of_keras3(release: str) -> bool:
+    return release.startswith("keras3")
 
 
 @cache
