@@ -22,6 +22,7 @@ from policytool.conversion.target import Target
 from policytool.conversion.variables import placed
 from policytool.errors import SpellingError, UsageError
 from policytool.loaders import training_refusals
+from policytool.model import Obstacle
 from policytool.plan import Conversion, Kind, Plan, Proof, Refusal
 from policytool.planning.applied import applied
 from policytool.planning.subject import Subject
@@ -42,6 +43,8 @@ _NEEDED: Final = "target-refuses"
 _ARCHIVE: Final = ".keras"
 _WRAPPER: Final = "wrapper-lost"
 """The code of what an edit leaves lost and a conversion writes."""
+_MISCOUNTING: Final = "keras3.0"
+"""The release that counts the calls of a shared layer so that none reads them back."""
 
 
 def plan(analysis: Analysis, options: Options, container: str | None = None) -> Plan:
@@ -81,10 +84,19 @@ def _made(subject: Subject, options: Options, container: str | None) -> Plan:
 
 
 def _is_left_open(edited: Plan, subject: Subject, target: str) -> bool:
-    """Return whether nobody knows that the target loads a SavedModel, of whose layers some are revived there from what was traced, if they are."""
+    """
+    Return whether nobody knows that the target loads a file that it would load for certain once converted.
+
+    Of a SavedModel, some layers are revived there from what was traced, if they are; of a layer that two models share, Keras 3 stores one.
+    """
     verdict = next((verdict for verdict in edited.loaders_after if verdict.loader == target), None)
     doubts = verdict.doubts if verdict is not None and verdict.reason is None else ()
-    return subject.is_saved_object and not edited.refusals and any(doubt.class_name in classes.builtin_classes() for doubt in doubts)
+    if edited.refusals:
+        return False
+    if subject.is_saved_object:
+        return any(doubt.class_name in classes.builtin_classes() for doubt in doubts)
+    misread = any(subject.document.tensors or ()) or subject.analysis.origins[-1].release.id == _MISCOUNTING
+    return subject.is_keras3 and misread and any(doubt.kind is Obstacle.MODEL and doubt.layers for doubt in doubts)
 
 
 def _edited(subject: Subject, options: Options, target: str) -> Plan | None:
