@@ -14,7 +14,6 @@ from policytool import classes, planning, reading
 from policytool.content import Content
 from policytool.conversion import arguments, decoding, encoding, ordering
 from policytool.conversion.compiled import compiled
-from policytool.conversion.lengthened import Added
 from policytool.conversion.log import Log
 from policytool.conversion.proofs import proofs
 from policytool.conversion.rewrites import REWRITES, Situation
@@ -180,8 +179,7 @@ def rewritten(root: Unit, situation: Situation) -> Unit:
     for rewrite in REWRITES:
         if rewrite.applies(situation):
             root = rewrite.apply(root, situation)
-    judged = arguments.judged(root, situation.target, situation.log)
-    return ordering.ordered(judged, lambda network: Added(network, situation).between)
+    return ordering.ordered(arguments.judged(root, situation.target, situation.log), situation.target)
 
 
 def _named(path: str, target: Target) -> str:

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policytool.conversion._walking import inbound
 from policytool.conversion.architecture import Call, Network, Reference, Role, Unit
-from policytool.conversion.ordering import inbound, order, ordered
+from policytool.conversion.ordering import order, ordered
+from policytool.conversion.target import Target
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -118,7 +120,10 @@ def test_chains_keep_their_order_and_nested_models_do_not() -> None:
     """A Sequential is what its config says; a functional model within it is sorted as any other."""
     inner = Network(units=(unit("b", to("a")), unit("a")), inputs=to("a"), outputs=to("b"))
     nested = Unit(class_name="Functional", name="f", config={}, role=Role.MODEL, network=inner)
-    root = ordered(Unit(class_name="Sequential", name="s", config={}, role=Role.MODEL, network=Network(units=(unit("z"), nested))), lambda _: None)
+    root = ordered(
+        Unit(class_name="Sequential", name="s", config={}, role=Role.MODEL, network=Network(units=(unit("z"), nested))),
+        Target(loader="keras3.15", container="keras"),
+    )
     assert root.network is not None
     assert [one.name for one in root.network.units] == ["z", "f"]
     below = root.network.units[1].network
