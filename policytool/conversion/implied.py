@@ -2,9 +2,9 @@
 What Keras 3 puts between the calls of a graph by itself, which makes the way through it longer and thereby changes the order of its layers.
 
 A mask that a layer takes from its input is an argument of the call, made by ops from the input of the Embedding or Masking that it began with
-(``Layer.__call__`` and ``compute_mask``); a tensor of another float dtype than the layer's goes through a ``Cast``. Measured: Keras 3.0 and 3.3 change a
-tensor's dtype without an op, 3.6 has the op in the graph, 3.10 and later (of the targets, 3.15) note the call as it was before the cast, with the mask only where the layer
-took one bare tensor of its own dtype.
+(``Layer.__call__`` and ``compute_mask``); a tensor of another float dtype than the layer's goes through a ``Cast``. Measured with models of TF 2.15:
+Keras 3.0 and 3.3 change a tensor's dtype without an op, 3.6 has the op in the graph, 3.10 and later (of the targets, 3.15) note the call as it was
+before the cast, with the mask only where the layer took one bare tensor of its own dtype.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ class _Reading:
     """By a call, the dtype of its outputs where that is a float."""
 
     def edges(self) -> Edges:
+        """Return what each call takes beyond its arguments."""
         graph = Graph(self.network)
         found: dict[Node, Sequence[tuple[Node, int]]] = {}
         for node in graph.walked()[0]:

@@ -80,10 +80,10 @@ def test_a_layer_stands_behind_what_it_takes(network: Network) -> None:
 
 
 def _leading(network: Network) -> set[str]:
-    """Return the units of which some call leads to an output."""
+    """Return the units of which a call leads to an output."""
     found: set[tuple[str, int]] = set()
     outputs: Sequence[Reference] = [one for one in network.outputs if isinstance(one, Reference)] if isinstance(network.outputs, list) else []
-    pending = list(outputs)
+    pending = [*outputs]
     while pending:
         one = pending.pop()
         if (one.layer, one.call) not in found:
