@@ -213,6 +213,27 @@ class TestMasksBesideStates:
         assert "may have a mask" in told(converted(tmp_path, keras3(input3("x", 3), input3("h", 2), embedding, gru), K2)[2])
 
 
+class TestMasksOfAttention:
+    """A MultiHeadAttention heeds masks that travel from TF 2.10 on."""
+
+    def transformer(self, version: str, **embedding: object) -> Config:
+        masked = layer2("Embedding", "embedding", ONE, input_dim=5, output_dim=4, **embedding)
+        mha = layer2("MultiHeadAttention", "mha", [["embedding", 0, 0, {"value": ["embedding", 0, 0]}]], num_heads=2, key_dim=2, value_dim=2)
+        return keras2(input2("x", 3), masked, mha) | {"keras_version": version}
+
+    def test_an_older_one_did_not_heed_it(self, tmp_path: Path) -> None:
+        assert "which keras3.15 heeds and tf2.9 does not" in told(converted(tmp_path, self.transformer("2.9.0", mask_zero=True), K3)[2])
+
+    def test_without_a_mask_they_are_alike(self, tmp_path: Path) -> None:
+        assert "heeds" not in told(converted(tmp_path, self.transformer("2.9.0", mask_zero=False), K3)[2])
+
+    def test_later_ones_heed_it_too(self, tmp_path: Path) -> None:
+        assert "heeds" not in told(converted(tmp_path, self.transformer("2.15.0", mask_zero=True), K3)[2])
+
+    def test_neither_does_an_older_target_within_keras2(self, tmp_path: Path) -> None:
+        assert "heeds and tf2.4 does not" in told(converted(tmp_path, self.transformer("2.15.0", mask_zero=True), "tf2.4")[2])
+
+
 class TestKeys:
     def test_a_slope_has_another_name(self, tmp_path: Path) -> None:
         model = keras2(input2("x", 4), layer2("LeakyReLU", "leaky", ONE, alpha=0.25))

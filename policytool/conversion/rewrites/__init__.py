@@ -12,6 +12,7 @@ from typing import Final
 from policytool.conversion.rewrites import (
     activations,
     attention,
+    attention_masks,
     builds,
     calls,
     code,
@@ -39,6 +40,7 @@ REWRITES: Final[tuple[Rewrite, ...]] = (
     keras2.REWRITE,
     preprocessing.REWRITE,
     inputs.REWRITE,
+    attention_masks.REWRITE,
     states.REWRITE,
     masks.REWRITE,
     policies.REWRITE,
