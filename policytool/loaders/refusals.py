@@ -316,6 +316,13 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
     ),
     _row(
         Obstacle.MODEL,
+        "keras",
+        "tf2.12 to tf2.12",
+        "a subclassed model, whose layers TF 2.15 and tf_keras have elsewhere in an archive",
+        lambda found: found.features.root_class not in MODEL_CLASSES and found.written_by("tf2.15", "tf_keras2.21"),
+    ),
+    _row(
+        Obstacle.MODEL,
         "h5",
         "tf1.15 to keras3.15",
         "a Sequential without an input shape, which has no variables to load into",

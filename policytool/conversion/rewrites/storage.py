@@ -16,6 +16,9 @@ from policytool.policy import Policy
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_OTHERWISE: Final = "tf2.12"
+"""The release whose archives have the layers of a subclassed model elsewhere than later ones (measured with subclassed models of 2.15, 2.21 and Keras 3.15)."""
+
 _BFLOAT16_SINCE: Final = "tf2.5"
 """The first loader that fills bfloat16 variables from HDF5, where they are stored as float32."""
 
@@ -41,6 +44,8 @@ def _apply(root: Unit, situation: Situation) -> Unit:
     if root.network is None:
         if target.container == "h5":
             log.refuse("model", root, f"{what} is a subclassed model, which HDF5 cannot rebuild: it takes an archive (.keras), and its class at hand")
+        elif target.loader == _OTHERWISE and situation.source_release != _OTHERWISE:
+            log.refuse("model", root, f"{what} is a subclassed model, whose layers {target.loader} has elsewhere in an archive: take a later release")
         return root
     if root.network.is_chain and not has_graph(root) and not _is_built(root, situation) and any(situation.subject.document.tensors or ()):
         log.refuse("model", root, f"{what} has no input shape in the file, without which no release makes its variables: give it one, and save it again")
