@@ -30,16 +30,22 @@ def tensors(argument: Argument) -> Iterator[Reference]:
             yield from tensors(item)
 
 
-def inbound(call: Call) -> Iterator[Reference]:
-    """Yield the tensors that a call takes, in the order in which its node has them: positional arguments, then the others by their names."""
+def inbound(call: Call, *, by_name: bool = True) -> Iterator[Reference]:
+    """
+    Yield the tensors that a call takes, in the order in which its node has them: positional arguments, then the others.
+
+    :param by_name: whether those are sorted; tf_keras 2.21 has them as the config does (``_flat_arguments`` in tf_keras/src/engine/node.py)
+    """
     yield from tensors(call.args)
-    yield from tensors(dict(call.kwargs))
+    for key in sorted(call.kwargs) if by_name else call.kwargs:
+        yield from tensors(call.kwargs[key])
 
 
 class Graph:
     """The calls of one functional network."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, *, by_name: bool = True) -> None:
+        self._by_name = by_name
         self.units = {unit.name: unit for unit in network.units}
         self._outputs = [node for reference in tensors(network.outputs) if (node := self.node(reference)) is not None]
 
@@ -51,7 +57,7 @@ class Graph:
     def parents(self, node: Node) -> list[Node]:
         """Return the calls that a call takes tensors of, in its order."""
         calls = self.units[node[0]].calls
-        return [parent for reference in inbound(calls[node[1]]) if (parent := self.node(reference)) is not None] if calls else []
+        return [parent for reference in inbound(calls[node[1]], by_name=self._by_name) if (parent := self.node(reference)) is not None] if calls else []
 
     def walked(self) -> tuple[list[Node], dict[str, int]]:
         """Return the calls in the order in which a walk back from the outputs leaves them, and each unit's place among those that it meets."""

@@ -25,21 +25,27 @@ if TYPE_CHECKING:
     from policytool.conversion.target import Target
 
 _NOT_MET: Final = -1
+_AS_GIVEN: Final = "tf_keras2.21"
+"""The release that does not sort keyword arguments."""
+
 _NONE: Final[Edges] = MappingProxyType({})
 
 
 def ordered(root: Unit, target: Target) -> Unit:
     """Return a model with the units of it, and of all functional models in it, in the order in which the target has them."""
+    by_name = target.loader != _AS_GIVEN
 
     def change(unit: Unit) -> Unit:
         if unit.network is None or unit.network.is_chain:
             return unit
-        return replace(unit, network=replace(unit.network, units=order(unit.network, implied(unit.network, target) if target.is_keras3 else {})))
+        return replace(
+            unit, network=replace(unit.network, units=order(unit.network, implied(unit.network, target) if target.is_keras3 else {}, by_name=by_name))
+        )
 
     return mapped(root, change)
 
 
-def order(network: Network, further: Edges = _NONE) -> tuple[Unit, ...]:
+def order(network: Network, further: Edges = _NONE, *, by_name: bool = True) -> tuple[Unit, ...]:
     """
     Return the units of a functional network in the order of the loaded model's ``layers``.
 
@@ -47,8 +53,9 @@ def order(network: Network, further: Edges = _NONE) -> tuple[Unit, ...]:
     (``connect_ancillary_layers``), Keras 3 does not have them, and no count goes beyond them.
 
     :param further: what the loader puts between calls by itself
+    :param by_name: whether a call's keyword arguments are sorted
     """
-    graph = Graph(network)
+    graph = Graph(network, by_name=by_name)
     finished, met = graph.walked()
     depths = _depths(graph, finished, further)
     names = [name for name in dict.fromkeys(reference.layer for reference in tensors(network.inputs)) if name not in depths and name in graph.units]
