@@ -230,6 +230,10 @@ class TestMasksOfAttention:
     def test_later_ones_heed_it_too(self, tmp_path: Path) -> None:
         assert "heeds" not in told(converted(tmp_path, self.transformer("2.15.0", mask_zero=True), K3)[2])
 
+    def test_a_causal_mask_is_no_argument_of_older_ones(self, tmp_path: Path) -> None:
+        mha = layer3("MultiHeadAttention", "mha", tensor("x"), tensor("x"), kwargs={"use_causal_mask": True}, num_heads=2, key_dim=3)
+        assert "called with use_causal_mask, which tf2.9 does not take" in told(converted(tmp_path, keras3(input3("x", 3, 4), mha), "tf2.9")[2])
+
     def test_neither_does_an_older_target_within_keras2(self, tmp_path: Path) -> None:
         assert "heeds and tf2.4 does not" in told(converted(tmp_path, self.transformer("2.15.0", mask_zero=True), "tf2.4")[2])
 

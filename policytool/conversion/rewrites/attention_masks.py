@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from policytool.conversion.architecture import Argument
 
 _CLASS: Final = "MultiHeadAttention"
+_CAUSAL: Final = "use_causal_mask"
+"""An argument of its calls that came with the heeding of masks."""
+
 _SINCE: Final = (2, 10)
 _TENSORFLOW: Final = "tf"
 _KERAS: Final = "keras2"
@@ -36,6 +39,9 @@ def _apply(root: Unit, situation: Situation) -> Unit:
 
     def judged(network: Network, graph: MaskGraph) -> Network:
         for unit in network.units:
+            if unit.class_name == _CLASS and not _heeds(situation.target.loader) and any(call.kwargs.get(_CAUSAL) for call in unit.calls):
+                message = f"{unit.path} ({_CLASS}) is called with {_CAUSAL}, which {situation.target.loader} does not take: give it an attention_mask"
+                situation.log.refuse("call", unit, f"{message} in the source")
             if unit.class_name == _CLASS and not unit.custom and any(graph.may_be_masked(one) for one in references(_given(unit))):
                 source, target = situation.source_release, situation.target.loader
                 heeding, other = (source, target) if _heeds(source) else (target, source)
