@@ -138,6 +138,10 @@ class Builder:
             why = "which archives have by attribute, and HDF5 in their order"
             self._refuse(unit, f"has variables of layers that its config does not hold, {why}: save it as {_NAMES[into]} in its own release first")
             return ()
+        if into == "h5" and not numbered and unit.custom and len({within for within, _ in pool}) > 1:
+            why = "whose order among each other is not read from HDF5"
+            self._refuse(unit, f"has variables of several layers that its config does not hold, {why}: save it as an archive (.keras) in its own release first")
+            return ()
         if into == "keras" and not numbered and len(pool) > 1:
             self._refuse(unit, "has variables whose order the file does not tell: save it as an archive (.keras) in its own release first")
             return ()
