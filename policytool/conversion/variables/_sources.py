@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 Key = tuple[tuple[str, ...], str]
 
+_STACK: Final = "StackedRNNCells"
 _SEEDS: Final = ("seed_generator", "random_generator")
 """What holds the state of random numbers, which every loader makes anew."""
 
@@ -49,7 +50,7 @@ class Sources:
         config = subject.sites[site].config or {}
         known = slots(subject.sites[site].class_name, self.situation.source_release, config) or ()
         found: dict[Key, Tensor] = {}
-        for within, name, tensor in self._named(site, ()):
+        for within, name, tensor in (*self._named(site, ()), *self._stacked(site)):
             if not any(seed in part for part in within for seed in _SEEDS):
                 found[_key(known, within, name)] = tensor
         return found
@@ -68,8 +69,27 @@ class Sources:
                 return tensors
         return {}
 
+    def _stacked(self, site: int) -> Iterator[tuple[tuple[str, ...], str, Tensor]]:
+        """Yield the variables of a cell that are stored with the stack that holds it, as Keras 2.0 to 2.3 do: the second kernel is ``kernel_1``."""
+        subject, release = self.situation.subject, self.situation.source_release
+        stack = subject.sites[site].parent
+        if stack is None or subject.sites[stack].class_name != _STACK:
+            return
+        placed = subject.analysis.placed
+        stored = {variable.name: tensor for variable, tensor in zip(placed.variables.get(stack, ()), placed.sources.get(stack, ()), strict=True)}
+        cells = subject.children[stack]
+        names = [[slot.name for slot in slots(subject.sites[cell].class_name, release, subject.sites[cell].config or {}) or ()] for cell in cells]
+        number = cells.index(site)
+        for name in names[number]:
+            count = sum(name in before for before in names[:number])
+            tensor = stored.get(f"{name}_{count}" if count else name)
+            if tensor is not None:
+                yield (), name, tensor
+
     def _named(self, site: int, within: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str, Tensor]]:
         placed = self.situation.subject.analysis.placed
+        if self.situation.subject.sites[site].class_name == _STACK:
+            return
         for variable, tensor in zip(placed.variables.get(site, ()), placed.sources.get(site, ()), strict=True):
             *above, name = variable.name.split("/")
             if not above and site not in self._known:
