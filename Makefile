@@ -52,7 +52,7 @@ test-compat: $(VENV)/.dev  ## Ask the newest tf_keras and Keras what they load, 
 	$(PYTHON) tests/compat/environment.py $(COMPAT)
 	POLICYTOOL_COMPAT=$(COMPAT)/bin/python $(BIN)/python -m pytest -m compat tests/compat
 
-test-compat-all: $(VENV)/.dev  ## The same, with every fixture migrated to every policy
+test-compat-all: $(VENV)/.dev  ## The same, with every fixture migrated to every policy, and converted for both libraries
 	$(PYTHON) tests/compat/environment.py $(COMPAT)
 	POLICYTOOL_COMPAT=$(COMPAT)/bin/python POLICYTOOL_COMPAT_TARGETS=all $(BIN)/python -m pytest -m compat tests/compat
 
