@@ -219,11 +219,7 @@ def _plan(item: Any) -> Plan:  # noqa: ANN401  # checked here
 
 
 def _refused(item: Any) -> tuple[Refusal, ...]:  # noqa: ANN401  # checked by its caller
-    """Return a refusal for a plan that says it was refused and no longer says why, and for a conversion, whose contents no plan file holds."""
-    conversion = item.get("conversion")
-    if conversion is not None:
-        target = _text(conversion["target"])
-        return (Refusal(code="conversion", message=f"it converts the model for {target}, which is planned anew: migrate --target {target} does it"),)
+    """Return a refusal for a plan that says it was refused and no longer says why."""
     if item["status"] != "refused" or item["refusals"]:
         return ()
     return (Refusal(code="refused", message="it was refused when it was made", path=None),)

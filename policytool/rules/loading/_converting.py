@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from policytool.conversion import planned
 from policytool.plan import WEIGHT_REWRITE
 from policytool.planning.options import Options
 
@@ -33,6 +32,8 @@ def _plan(case: Case, target: str) -> tuple[Plan | None, str]:
     """Return migrate's plan, and the option beside ``--target`` that it needs; no plan for what has no config."""
     if case.subject is None:
         return None, ""
+    from policytool.conversion import planned  # some forty modules, which most audits do without
+
     found = planned.planned(case.subject, Options(target=target))
     if found.refusals and all(refusal.code == WEIGHT_REWRITE for refusal in found.refusals):
         allowed = planned.planned(case.subject, Options(target=target, allow_weight_rewrite=True))
