@@ -33,6 +33,9 @@ _ARCHIVES: Final = "tf2.15"
 
 _LOST: Final = "optimizer-state-lost"
 _FRESH: Final[tuple[tuple[str, float], ...]] = (("int64", 0.0), ("float32", 0.0), ("int64", 0.0))
+_UNREAD_EMPTY: Final = frozenset({"tf2.12", "tf2.15"})
+"""Releases whose ``LossScaleOptimizerV3`` has no ``name``, which they look for to say that an archive lacks its variables (AttributeError)."""
+
 _WITH_SAMPLE_WEIGHT_MODE: Final = "tf2.3"
 """The first release that does not look for ``sample_weight_mode``."""
 
@@ -68,8 +71,12 @@ def compiled(root: Unit, situation: Situation, weights: Sequence[Placement]) -> 
     except LostError as error:
         told.caution("training-lost", None, f"{error}: the model is written without a training configuration, compile it anew")
         return Compiled()
-    config = _config(root, situation, training.configuration(situation.subject.document), optimizer.serialised(found, target, told))
     placements = _state(root, situation, source, found, weights)
+    if found.scale is not None and found.wrapped and not placements and target.container == "keras" and target.loader in _UNREAD_EMPTY:
+        reason = f"{target.loader} fails on a loss-scaling optimizer in an archive that has no state of it"
+        told.caution("loss-scale-lost", None, f"the optimizer is written without its loss scaling, because {reason}: HDF5 (-o X.h5) keeps it")
+        found = replace(found, scale=None, wrapped=False)
+    config = _config(root, situation, training.configuration(situation.subject.document), optimizer.serialised(found, target, told))
     if target.container == "h5":
         return Compiled(config=config, state=placements, state_names=tuple("/".join(one.path) for one in placements))
     return Compiled(config=config, state=placements)
