@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.conversion.architecture import Unit, mapped
 from policytool.conversion.rewrites._base import Rewrite, Situation
+from policytool.generations import SubPolicy
+from policytool.policy import Policy
 
 if TYPE_CHECKING:
     from policytool.conversion.architecture import Value
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 _CLASS: Final = "MultiHeadAttention"
 _SHAPES: Final = ("query_shape", "key_shape", "value_shape")
 _SINCE: Final = "tf2.5"
+_ORDINARY: Final = "float32"
 
 
 def _apply(root: Unit, situation: Situation) -> Unit:
@@ -26,6 +29,12 @@ def _apply(root: Unit, situation: Situation) -> Unit:
 
 def _changed(unit: Unit, situation: Situation) -> Unit:
     target = situation.target
+    policy = unit.config.get("dtype")
+    if isinstance(policy, Policy) and policy.name != _ORDINARY and _follows_loader(unit, situation) != _makes_follow_loader(situation):
+        words = ["the loader's global policy", "the layer's own policy"]
+        before, after = words if _follows_loader(unit, situation) else reversed(words)
+        message = f"what {unit.path} makes by itself follows {before} in the file's release, and {after} in {target.loader}"
+        situation.log.caution("attention-policy", unit, message)
     if target.is_keras3 or not target.since(_SINCE):
         kept = [key for key in _SHAPES if key in unit.config]
         if kept:
@@ -39,6 +48,17 @@ def _changed(unit: Unit, situation: Situation) -> Unit:
     found = {"query_shape": known.get("query_shape"), "value_shape": value, "key_shape": known.get("key_shape") or value}
     situation.log.change("key-added", unit, f"{', '.join(_SHAPES)} of {_CLASS} are written, which {target.loader} needs")
     return unit.with_config(**(found if all(found.values()) else dict.fromkeys(found)))
+
+
+def _follows_loader(unit: Unit, situation: Situation) -> bool:
+    """Return whether the projections of an attention are made under the global policy of whoever loads the file as it is (TF 2.4 to 2.12)."""
+    sites = situation.subject.sites
+    below = situation.subject.children[unit.site] if unit.site is not None else ()
+    return any(sites[child].sub_policy is SubPolicy.GLOBAL for child in below)
+
+
+def _makes_follow_loader(situation: Situation) -> bool:
+    return any(sub.policy is SubPolicy.GLOBAL for sub in situation.target.generation.composites.get(_CLASS, ()))
 
 
 REWRITE: Final = Rewrite(name="attention", applies=lambda situation: True, apply=_apply)  # noqa: ARG005  # releases of Keras 2 differ too
