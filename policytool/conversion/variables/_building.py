@@ -27,8 +27,8 @@ _BACKWARD: Final = "backward_layer"
 _PREFIXES: Final = {"forward_layer": "forward_", _BACKWARD: "backward_"}
 _KERNEL: Final = "kernel"
 _NAMES: Final = {"h5": "HDF5", "keras": "an archive (.keras)"}
-_READS_OTHERWISE: Final = "keras3.3"
-"""The release that has the variables of quantised layers in another order than those after it."""
+_READ_OTHERWISE: Final = frozenset({"keras3.3", "keras3.6"})
+"""Releases that have the variables of quantised layers in HDF5 in another order than Keras 3.15."""
 
 _SPECTRAL: Final = "SpectralNormalization"
 """The wrapper that has its layer's kernel as a variable of its own too."""
@@ -145,8 +145,9 @@ class Builder:
         if into == "keras" and not numbered and len(pool) > 1:
             self._refuse(unit, "has variables whose order the file does not tell: save it as an archive (.keras) in its own release first")
             return ()
-        if _is_quantised(unit) and into == "h5" and self.situation.target.loader == _READS_OTHERWISE != self.situation.source_release:
-            self._refuse(unit, f"is quantised, and {_READS_OTHERWISE} reads its variables from HDF5 in another order: save it as an archive (.keras) first")
+        loader = self.situation.target.loader
+        if _is_quantised(unit) and into == "h5" and loader in _READ_OTHERWISE and loader != self.situation.source_release:
+            self._refuse(unit, f"is quantised, and {loader} reads its variables from HDF5 in another order: save it as an archive (.keras) first")
             return ()
         found = []
         for number, ((within, name), tensor) in enumerate(pool.items()):

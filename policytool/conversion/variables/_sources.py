@@ -48,7 +48,8 @@ class Sources:
         """Return the tensors of a layer and of the layers that it makes by itself, by what they are in every release."""
         subject = self.situation.subject
         config = subject.sites[site].config or {}
-        known = slots(subject.sites[site].class_name, self.situation.source_release, config) or ()
+        plain = subject.layers[site].quantization is None  # a quantised layer has other variables, which are taken as they stand
+        known = (slots(subject.sites[site].class_name, self.situation.source_release, config) if plain else None) or ()
         found: dict[Key, Tensor] = {}
         for within, name, tensor in (*self._named(site, ()), *self._stacked(site)):
             if not any(seed in part for part in within for seed in _SEEDS):
