@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 _OTHERWISE: Final = "tf2.12"
 """The release whose archives have the layers of a subclassed model elsewhere than later ones (measured with subclassed models of 2.15, 2.21 and Keras 3.15)."""
 
+_SHAPED_SINCE: Final = "keras3.6"
+"""The first release of Keras 3 asked whose Sequential tells a TimeDistributed its output's shape (NotImplementedError in ``compute_output_shape`` before)."""
+
 _BFLOAT16_SINCE: Final = "tf2.5"
 """The first loader that fills bfloat16 variables from HDF5, where they are stored as float32."""
 
@@ -53,6 +56,12 @@ def _apply(root: Unit, situation: Situation) -> Unit:
         for unit in walk(root):
             if unit.class_name in _TABLES and not unit.custom:
                 log.refuse("class", unit, f"{unit.path} ({unit.class_name}) has a table, which {target.loader} reads from no HDF5: take a later release")
+    if target.is_keras3 and not target.since(_SHAPED_SINCE):
+        for unit in walk(root):
+            layer = unit.config.get("layer") if unit.class_name == "TimeDistributed" else None
+            if isinstance(layer, Unit) and layer.network is not None and layer.network.is_chain:
+                text = f"{unit.path} (TimeDistributed) is around a Sequential, whose output's shape {target.loader} cannot tell"
+                log.refuse("class", unit, f"{text}: take a later release, or save it around a functional model")
     if target.container == "h5" and not target.since(_BFLOAT16_SINCE):
         for unit in _in_bfloat16(root, situation):
             text = f"{unit.path} ({unit.class_name}) keeps its variables in bfloat16, which {target.loader} reads from no HDF5"
