@@ -16,6 +16,11 @@ from policytool.policy import Policy
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from policytool.conversion.target import Target
+
+    _Lacking = tuple[Unit, str, str]
+    """A layer that the target cannot have, the refusal's code, and what goes on with the sentence about it."""
+
 _OTHERWISE: Final = "tf2.12"
 """The release whose archives have the layers of a subclassed model elsewhere than later ones (measured with subclassed models of 2.15, 2.21 and Keras 3.15)."""
 
@@ -52,21 +57,33 @@ def _apply(root: Unit, situation: Situation) -> Unit:
         return root
     if root.network.is_chain and not has_graph(root) and not _is_built(root, situation) and any(situation.subject.document.tensors or ()):
         log.refuse("model", root, f"{what} has no input shape in the file, without which no release makes its variables: give it one, and save it again")
+    for unit, code, text in (*_without_tables(root, target), *_without_bfloat16(root, situation), *_without_shapes(root, target)):
+        log.refuse(code, unit, f"{unit.path} ({unit.class_name}) {text}")
+    return root
+
+
+def _without_tables(root: Unit, target: Target) -> Iterator[_Lacking]:
     if target.container == "h5" and not target.since(_TABLES_SINCE):
         for unit in walk(root):
             if unit.class_name in _TABLES and not unit.custom:
-                log.refuse("class", unit, f"{unit.path} ({unit.class_name}) has a table, which {target.loader} reads from no HDF5: take a later release")
+                yield unit, "class", f"has a table, which {target.loader} reads from no HDF5: take a later release"
+
+
+def _without_bfloat16(root: Unit, situation: Situation) -> Iterator[_Lacking]:
+    target = situation.target
+    if target.container == "h5" and not target.since(_BFLOAT16_SINCE):
+        for unit in _in_bfloat16(root, situation):
+            text = f"keeps its variables in bfloat16, which {target.loader} reads from no HDF5"
+            yield unit, "policy", f"{text}; with --set {unit.path}=mixed_bfloat16 they are float32"
+
+
+def _without_shapes(root: Unit, target: Target) -> Iterator[_Lacking]:
     if target.is_keras3 and not target.since(_SHAPED_SINCE):
         for unit in walk(root):
             layer = unit.config.get("layer") if unit.class_name == "TimeDistributed" else None
             if isinstance(layer, Unit) and layer.network is not None and layer.network.is_chain:
-                text = f"{unit.path} (TimeDistributed) is around a Sequential, whose output's shape {target.loader} cannot tell"
-                log.refuse("class", unit, f"{text}: take a later release, or save it around a functional model")
-    if target.container == "h5" and not target.since(_BFLOAT16_SINCE):
-        for unit in _in_bfloat16(root, situation):
-            text = f"{unit.path} ({unit.class_name}) keeps its variables in bfloat16, which {target.loader} reads from no HDF5"
-            log.refuse("policy", unit, f"{text}; with --set {unit.path}=mixed_bfloat16 they are float32")
-    return root
+                text = f"is around a Sequential, whose output's shape {target.loader} cannot tell"
+                yield unit, "class", f"{text}: take a later release, or save it around a functional model"
 
 
 def _is_built(root: Unit, situation: Situation) -> bool:
