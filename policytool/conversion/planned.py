@@ -39,6 +39,9 @@ _CONTAINERS: Final = {"h5": "h5", "keras": "keras"}
 
 _CONFIG_ALONE: Final = frozenset({"json", "yaml", "keras-metadata"})
 _NEEDED: Final = "target-refuses"
+_REVIVING: Final = frozenset({"tf1.15", "tf2.0", "tf2.1"})
+"""Releases that revive what is in a SavedModel of a later one, and give objects that are no models, or layers in the loader's own policy."""
+
 _ARCHIVE: Final = ".keras"
 _WRAPPER: Final = "wrapper-lost"
 """The code of what an edit leaves lost and a conversion writes."""
@@ -100,7 +103,8 @@ def _is_left_open(edited: Plan, subject: Subject, target: str) -> bool:
 
 def _edited(subject: Subject, options: Options, target: str) -> Plan | None:
     """Return the plan that edits the file, where that is enough for the target, to train on as well; else None."""
-    if target.startswith("keras3") != subject.is_keras3:
+    revived = subject.is_saved_object and target in _REVIVING and all(origin.release.id != target for origin in subject.analysis.origins)
+    if target.startswith("keras3") != subject.is_keras3 or revived:
         return None
     edited = planning.planned(subject, options)
     if any(refusal.code != _NEEDED for refusal in edited.refusals):
