@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -43,7 +44,5 @@ class Log:
 
 def shown(value: Json) -> str:
     """Return a JSON value for a sentence, shortened where it is long."""
-    import json
-
     text = json.dumps(value, sort_keys=True)
     return text if len(text) <= 60 else f"{text[:57]}..."  # noqa: PLR2004  # a width for sentences

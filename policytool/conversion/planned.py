@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from policytool.conversion.architecture import Unit
+    from policytool.model import Verdict
     from policytool.plan import Cast
     from policytool.planning.options import Options
     from policytool.reading import Analysis
@@ -91,7 +92,7 @@ def _is_left_open(edited: Plan, subject: Subject, target: str) -> bool:
 
     Of a SavedModel, some layers are revived there from what was traced, if they are; of a layer that two models share, Keras 3 stores one.
     """
-    verdict = next((verdict for verdict in edited.loaders_after if verdict.loader == target), None)
+    verdict = _verdict(edited.loaders_after, target)
     doubts = verdict.doubts if verdict is not None and verdict.reason is None else ()
     if edited.refusals:
         return False
@@ -99,6 +100,11 @@ def _is_left_open(edited: Plan, subject: Subject, target: str) -> bool:
         return any(doubt.class_name in classes.builtin_classes() for doubt in doubts)
     misread = any(subject.document.tensors or ()) or subject.analysis.origins[-1].release.id == _MISCOUNTING
     return subject.is_keras3 and misread and any(doubt.kind is Obstacle.MODEL and doubt.layers for doubt in doubts)
+
+
+def _verdict(verdicts: Sequence[Verdict], target: str) -> Verdict | None:
+    """Return what a loader makes of a file; None where no loader is given files of its kind."""
+    return next((verdict for verdict in verdicts if verdict.loader == target), None)
 
 
 def _edited(subject: Subject, options: Options, target: str) -> Plan | None:
@@ -109,7 +115,8 @@ def _edited(subject: Subject, options: Options, target: str) -> Plan | None:
     edited = planning.planned(subject, options)
     if any(refusal.code != _NEEDED for refusal in edited.refusals):
         return edited
-    refused = next((verdict.reason for verdict in edited.loaders_after if verdict.loader == target), None)
+    verdict = _verdict(edited.loaders_after, target)
+    refused = verdict.reason if verdict is not None else None
     compiled_with = training_refusals.evidence(applied(subject.document, edited.edits, ()), keras3=subject.is_keras3)
     untrained = compiled_with is not None and training_refusals.first(training_refusals.REFUSALS, compiled_with, target) is not None
     return edited if refused is None and not untrained else None
@@ -129,8 +136,7 @@ def _converted(subject: Subject, options: Options, target: str, containers: Sequ
     """Return the plan that writes the model anew, in the first container that the target takes."""
     saved = subject.is_saved_object  # a SavedModel's layers are built from their configs by whoever loads the result, as when it is traced anew
     base = planning.planned(subject, replace(options, target=None, retrace=saved))
-    edited = replace(subject.analysis, document=applied(subject.document, base.edits, ()))
-    after = Subject(replace(reading.analysed(edited.document), document=edited.document))
+    after = Subject(reading.analysed(applied(subject.document, base.edits, ())))
     attempts = (_attempt(after, options, Target(loader=target, container=container), base.casts) for container in containers)
     first = next(attempts)
     chosen = first if not first.refusals else next((attempt for attempt in attempts if not attempt.refusals), first)
@@ -213,6 +219,6 @@ def _content(root: Unit, situation: Situation, casts: Sequence[Cast]) -> Content
 
 def _still_refused(analysis: Analysis, target: Target) -> Iterator[Refusal]:
     """Yield why the target would refuse the converted file, as audit says it of files."""
-    verdict = next((verdict for verdict in analysis.model.loaders if verdict.loader == target.loader), None)
+    verdict = _verdict(analysis.model.loaders, target.loader)
     if verdict is not None and verdict.reason is not None:
         yield Refusal(code=_NEEDED, message=f"{target.loader} would refuse the converted file ({target.container}): {verdict.reason}")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from policytool.generations import GENERATIONS, Generation
 from policytool.loaders import LOADERS
+from policytool.planning.targets import generation_of, writer_of
 from policytool.reading import KERAS2, KERAS3
 
-_BARE_SINCE = "tf2.5"
-"""The first loader that reads a mixed policy as a bare name."""
+if TYPE_CHECKING:
+    from policytool.generations import Generation
 
 _ARCHIVES_SINCE = "tf2.12"
 """The first loader that reads ``.keras`` archives."""
@@ -40,7 +41,7 @@ class Target:
     @property
     def generation(self) -> Generation:
         """The generation that the release belongs to."""
-        return next(generation for generation in GENERATIONS if any(release.id == self.loader for release in generation.releases))
+        return writer_of(self.loader)
 
     @property
     def keras_version(self) -> str:
@@ -52,7 +53,7 @@ class Target:
     @property
     def reads_bare_names(self) -> bool:
         """Whether the release reads a mixed policy as a bare name, the canonical spelling."""
-        return self.since(_BARE_SINCE)
+        return generation_of(self.loader) is None
 
     @property
     def reads_archives(self) -> bool:

@@ -77,8 +77,7 @@ def described() -> tuple[tuple[str, str], ...]:
 
 def _words(loader: str) -> str:
     """Return a release and its generation in words."""
-    generation = next(generation for generation in GENERATIONS if any(release.id == loader for release in generation.releases))
-    return f"{generation.title}; {'.keras, HDF5' if loader.startswith(('keras3', 'tf_keras')) or loader in _ARCHIVES else 'HDF5'}, JSON"
+    return f"{writer_of(loader).title}; {'.keras, HDF5' if loader.startswith(('keras3', 'tf_keras')) or loader in _ARCHIVES else 'HDF5'}, JSON"
 
 
 def libraries(loader: str, targets: Iterable[str]) -> tuple[str, ...]:
@@ -87,8 +86,13 @@ def libraries(loader: str, targets: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((loader, *(keras3 if name.startswith("keras3") else keras2 for name in targets))))
 
 
+def writer_of(loader: str) -> Generation:
+    """Return the generation that a loader belongs to."""
+    return next(generation for generation in GENERATIONS if any(release.id == loader for release in generation.releases))
+
+
 def generation_of(loader: str | None) -> Generation | None:
     """Return the generation whose spelling a loader needs; None where it reads bare names, as the newest do."""
     if loader is None or LOADERS.index(loader) >= LOADERS.index(_BARE_SINCE):
         return None
-    return next(generation for generation in GENERATIONS if any(release.id == loader for release in generation.releases))
+    return writer_of(loader)
