@@ -17,6 +17,7 @@ import hypothesis
 import pytest
 
 from policytool.cli.main import run as run_main
+from policytool.drafts import _draft
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,6 +52,14 @@ def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in _SETTING_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("POLICYTOOL_JOBS", "1")  # what a test changes in this process would be unknown to another
+
+
+@pytest.fixture(params=["unnamed", "named"])
+def draft_kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Drafts without a name, and with one, as on systems that have no others."""
+    if request.param == "named":
+        monkeypatch.setattr(_draft, "_DESCRIPTORS", Path("/nonexistent"))
+    return str(request.param)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -18,13 +18,12 @@ import pytest
 
 from policytool import building, drafts, recognition
 from policytool.content import Content
-from policytool.drafts import _draft
 from policytool.errors import ModelFileError
 from tests.builders.copies import copy_of, placed
 from tests.building import h5_model, sequential
 from tests.conftest import MIXED_H5, MIXED_JSON, MIXED_KERAS, MIXED_SAVEDMODEL
 from tests.writers.changing import held
-from tests.writers.test_faults import Faults, kill_after, largest_file, places_of_values
+from tests.writers.test_faults import Faults, chosen, fault, kill_after, largest_file, places_of_values
 
 if TYPE_CHECKING:
     from policytool.writers import Verify, Written
@@ -79,18 +78,10 @@ CODES: Final = {"no-space", "write-failed", "truncated", "damaged-h5", "unreadab
 """The last two where reading the source, or the draft, fails within libhdf5, which knows no reasons."""
 
 
-@pytest.fixture(params=["unnamed", "named"])
-def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Drafts without a name, and with one, as on systems that have no others."""
-    if request.param == "named":
-        monkeypatch.setattr(_draft, "_DESCRIPTORS", Path("/nonexistent"))
-    return str(request.param)
-
-
 @pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
-def test_a_failure_at_any_call_changes_nothing(scenario: Scenario, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_at_any_call_changes_nothing(scenario: Scenario, draft_kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A full disk, a failing one, and Ctrl-C, at each call of the system in turn."""
-    del kind
+    del draft_kind
     directory = tmp_path / "models"
     source = scenario.prepare(directory)
     faults = Faults(monkeypatch)
@@ -98,11 +89,11 @@ def test_a_failure_at_any_call_changes_nothing(scenario: Scenario, kind: str, tm
     scenario.run(source)
     total, after = faults.made, held(directory)
     assert total >= 10
-    for failing in sorted({*range(1, total + 1, 1 + total // 40), *range(max(1, total - 30), total + 1)}):  # the last ones publish
+    for failing in chosen(total):
         faults.start(-1, OSError())
         source = scenario.prepare(directory)
         before = held(directory)
-        faults.start(failing, (OSError(errno.ENOSPC, "full"), OSError(errno.EIO, "failing"), KeyboardInterrupt())[failing % 3])
+        faults.start(failing, fault(failing))
         try:
             scenario.run(source)
         except (ModelFileError, KeyboardInterrupt) as raised:

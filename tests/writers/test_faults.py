@@ -21,7 +21,6 @@ import numpy as np
 import pytest
 
 from policytool import drafts, writers
-from policytool.drafts import _draft
 from policytool.errors import ModelFileError
 from policytool.writers import Changes
 from tests.building import h5_model, keras_zip, sequential
@@ -138,18 +137,20 @@ class Faults:
         self.made, self.failing, self.error = 0, failing, error
 
 
-@pytest.fixture(params=["unnamed", "named"])
-def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Drafts without a name, and with one, as on systems that have no others."""
-    if request.param == "named":
-        monkeypatch.setattr(_draft, "_DESCRIPTORS", Path("/nonexistent"))
-    return str(request.param)
+def chosen(total: int) -> list[int]:
+    """Return which of so many calls are made to fail: some forty, and each of the last, which publish."""
+    return sorted({*range(1, total + 1, 1 + total // 40), *range(max(1, total - 30), total + 1)})
+
+
+def fault(number: int) -> BaseException:
+    """Return what a call fails with: a full disk, a failing one, and Ctrl-C, in turn."""
+    return (OSError(errno.ENOSPC, "full"), OSError(errno.EIO, "failing"), KeyboardInterrupt())[number % 3]
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
-def test_a_failure_at_any_call_changes_nothing(scenario: Scenario, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_at_any_call_changes_nothing(scenario: Scenario, draft_kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A full disk, a failing one, and Ctrl-C, at each call of the system in turn."""
-    del kind
+    del draft_kind
     directory = tmp_path / "models"
     source = scenario.prepare(directory)
     faults = Faults(monkeypatch)
@@ -157,13 +158,11 @@ def test_a_failure_at_any_call_changes_nothing(scenario: Scenario, kind: str, tm
     scenario.run(source)
     total, after = faults.made, held(directory)
     assert total >= 10
-    chosen = sorted({*range(1, total + 1, 1 + total // 40), *range(max(1, total - 30), total + 1)})  # the last ones publish
-    for failing in chosen:
+    for failing in chosen(total):
         faults.start(-1, OSError())
         source = scenario.prepare(directory)
         before = held(directory)
-        error = (OSError(errno.ENOSPC, "full"), OSError(errno.EIO, "failing"), KeyboardInterrupt())[failing % 3]
-        faults.start(failing, error)
+        faults.start(failing, fault(failing))
         try:
             scenario.run(source)
         except (ModelFileError, KeyboardInterrupt) as raised:
