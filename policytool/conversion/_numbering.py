@@ -13,7 +13,8 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from policytool.conversion.architecture import Reference, Role, references, replaced, rewired
+from policytool.conversion.architecture import Reference, Role
+from policytool.conversion.traversal import references, replaced, rewired
 from policytool.tree import INPUT_CLASS
 
 if TYPE_CHECKING:

@@ -11,8 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from policytool.conversion.architecture import Kind, Role, Thing, Unit, mapped
+from policytool.conversion.architecture import Kind, Role, Thing, Unit
 from policytool.conversion.log import shown
+from policytool.conversion.traversal import mapped
 from policytool.loaders import accepted
 from policytool.policy import Policy, PolicyMap
 

@@ -14,8 +14,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from policytool.conversion._walking import Graph, tensors
-from policytool.conversion.architecture import mapped
 from policytool.conversion.implied import Edges, implied
+from policytool.conversion.traversal import mapped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

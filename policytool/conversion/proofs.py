@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from policytool.conversion import behaviour
-from policytool.conversion.architecture import Role, walk
+from policytool.conversion.architecture import Role
+from policytool.conversion.traversal import walk
 from policytool.plan import Proof
 from policytool.tree import INPUT_CLASS
 

@@ -10,11 +10,11 @@ import pytest
 from policytool import reading, recognition
 from policytool.content import Placement
 from policytool.conversion import decoding
-from policytool.conversion.architecture import walk
 from policytool.conversion.compiled import Compiled, compiled, names
 from policytool.conversion.log import Log
 from policytool.conversion.rewrites import Situation
 from policytool.conversion.target import Target
+from policytool.conversion.traversal import walk
 from policytool.planning.subject import Subject
 from tests.conftest import FIXTURES
 

@@ -12,10 +12,11 @@ from policytool import reading, recognition
 from policytool.building._values import stored
 from policytool.content import Assembly, Placement
 from policytool.conversion import arguments, decoding
-from policytool.conversion.architecture import Recipe, Thing, Unit, walk
+from policytool.conversion.architecture import Recipe, Thing, Unit
 from policytool.conversion.log import Log
 from policytool.conversion.rewrites import REWRITES, Situation, _keras1_weights
 from policytool.conversion.target import Target
+from policytool.conversion.traversal import walk
 from policytool.document import Tensor
 from policytool.planning.subject import Subject
 from tests.conftest import FIXTURES

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 from policytool import training
 from policytool.content import Placement
-from policytool.conversion.architecture import references
 from policytool.conversion.compiled import names, optimizer, state, trainables
 from policytool.conversion.compiled.losses import LeftOutError, Speller
 from policytool.conversion.compiled.optimizer import LostError, Optimizer, Style
+from policytool.conversion.traversal import references
 from policytool.policy import Dynamic
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool import dtypes
-from policytool.conversion.architecture import below
 from policytool.conversion.compiled.state import UnmappedError
+from policytool.conversion.traversal import below
 from policytool.document import Layout
 
 if TYPE_CHECKING:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.conversion.architecture import Call, Network, Reference, Role, Unit, references, walk
+from policytool.conversion.architecture import Call, Network, Reference, Role, Unit
 from policytool.conversion.rewrites.calls import RECURRENT
+from policytool.conversion.traversal import references, walk
 from policytool.loaders.operations import MODULES
 from policytool.policy import Policy
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from policytool.conversion.architecture import Call, Network, Reference, Unit, mapped, rewired
+from policytool.conversion.architecture import Call, Network, Reference, Unit
+from policytool.conversion.traversal import mapped, rewired
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -11,9 +11,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.conversion.architecture import Kind, Role, Thing, Unit, mapped, walk
+from policytool.conversion.architecture import Kind, Role, Thing, Unit
 from policytool.conversion.rewrites._base import Rewrite, Situation
 from policytool.conversion.rewrites._splicing import Split, added, spliced
+from policytool.conversion.traversal import mapped, walk
 from policytool.loaders import accepted
 from policytool.plan import WEIGHT_REWRITE
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.conversion.architecture import Unit, mapped
 from policytool.conversion.rewrites._base import Rewrite, Situation
+from policytool.conversion.traversal import mapped
 from policytool.generations import SubPolicy
 from policytool.policy import Policy
 
 if TYPE_CHECKING:
-    from policytool.conversion.architecture import Value
+    from policytool.conversion.architecture import Unit, Value
 
 _CLASS: Final = "MultiHeadAttention"
 _SHAPES: Final = ("query_shape", "key_shape", "value_shape")

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.conversion.architecture import Network, Unit, references
 from policytool.conversion.rewrites._base import Rewrite, Situation
 from policytool.conversion.rewrites._mask_graph import MaskGraph, each_network
+from policytool.conversion.traversal import references
 
 if TYPE_CHECKING:
-    from policytool.conversion.architecture import Argument
+    from policytool.conversion.architecture import Argument, Network, Unit
 
 _CLASS: Final = "MultiHeadAttention"
 _CAUSAL: Final = "use_causal_mask"

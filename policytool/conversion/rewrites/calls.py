@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.conversion.architecture import Call, Reference, Role, Unit, mapped
+from policytool.conversion.architecture import Call, Reference, Role, Unit
 from policytool.conversion.rewrites._base import Rewrite, Situation
+from policytool.conversion.traversal import mapped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

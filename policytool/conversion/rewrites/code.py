@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from policytool.conversion.architecture import Unit, walk
 from policytool.conversion.rewrites._base import Rewrite, Situation
+from policytool.conversion.traversal import walk
 from policytool.examples import some
+
+if TYPE_CHECKING:
+    from policytool.conversion.architecture import Unit
 
 _LIBRARIES: Final = frozenset({"keras", "tf_keras", "tensorflow"})
 """Whose modules hold classes that no release exports, such as ``LayerScale`` of keras.src.applications.convnext."""

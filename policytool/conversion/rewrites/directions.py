@@ -10,9 +10,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from policytool.conversion.architecture import Network, Reference, Unit, mapped
+from policytool.conversion.architecture import Network, Reference, Unit
 from policytool.conversion.rewrites._base import Rewrite, Situation
 from policytool.conversion.rewrites.calls import RECURRENT
+from policytool.conversion.traversal import mapped
 from policytool.policy import Policy
 from policytool.tree import INPUT_CLASS
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.conversion.architecture import Kind, Thing, Unit, mapped
+from policytool.conversion.architecture import Kind, Thing, Unit
 from policytool.conversion.rewrites._base import Rewrite, Situation
+from policytool.conversion.traversal import mapped
 from policytool.loaders import accepted
 
 if TYPE_CHECKING:

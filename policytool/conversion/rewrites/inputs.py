@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.conversion.architecture import Network, Role, Unit, mapped
+from policytool.conversion.architecture import Network, Role, Unit
 from policytool.conversion.rewrites._base import Rewrite, Situation
+from policytool.conversion.traversal import mapped
 from policytool.tree import INPUT_CLASS
 
 if TYPE_CHECKING:

@@ -9,12 +9,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.conversion.architecture import Kind, Role, Thing, Unit, mapped
+from policytool.conversion.architecture import Kind, Role, Thing, Unit
 from policytool.conversion.log import shown
 from policytool.conversion.rewrites import _keras1_tables as tables
 from policytool.conversion.rewrites import _keras1_weights as weights
 from policytool.conversion.rewrites._base import Rewrite, Situation
 from policytool.conversion.rewrites._keras1_values import KERNELS, deconvolution, padded, penalty
+from policytool.conversion.traversal import mapped
 from policytool.generations import keras1
 from policytool.tree import INPUT_CLASS
 

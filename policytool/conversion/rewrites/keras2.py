@@ -12,8 +12,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool import generations
-from policytool.conversion.architecture import Kind, Recipe, Role, Thing, Unit, mapped
+from policytool.conversion.architecture import Kind, Recipe, Role, Thing, Unit
 from policytool.conversion.rewrites._base import Rewrite, Situation
+from policytool.conversion.traversal import mapped
 from policytool.generations import Unsaid, keras1, keras2, tf1
 from policytool.tree import INPUT_CLASS
 

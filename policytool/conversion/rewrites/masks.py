@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.conversion.architecture import Call, Network, Reference, Role, Unit, mapped, references
+from policytool.conversion.architecture import Call, Network, Reference, Role, Unit
 from policytool.conversion.rewrites._base import Rewrite, Situation
+from policytool.conversion.traversal import mapped, references
 
 if TYPE_CHECKING:
     from policytool.conversion.architecture import Argument

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from policytool.conversion import behaviour
-from policytool.conversion.architecture import Unit, walk
 from policytool.conversion.rewrites._base import Rewrite, Situation
+from policytool.conversion.traversal import walk
+
+if TYPE_CHECKING:
+    from policytool.conversion.architecture import Unit
 
 
 def _apply(root: Unit, situation: Situation) -> Unit:

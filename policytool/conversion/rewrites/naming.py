@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.conversion.architecture import Network, Reference, Role, Unit, mapped, replaced, rewired
+from policytool.conversion.architecture import Network, Reference, Role, Unit
 from policytool.conversion.rewrites._base import Rewrite, Situation
+from policytool.conversion.traversal import mapped, replaced, rewired
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from policytool.conversion.architecture import Unit, mapped
 from policytool.conversion.rewrites._base import Rewrite, Situation
+from policytool.conversion.traversal import mapped
+
+if TYPE_CHECKING:
+    from policytool.conversion.architecture import Unit
 
 _CLASSES: Final = frozenset({"BatchNormalization", "SyncBatchNormalization"})
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.conversion.architecture import Thing, Unit, mapped
+from policytool.conversion.architecture import Thing, Unit
 from policytool.conversion.rewrites._base import Rewrite, Situation
+from policytool.conversion.traversal import mapped
 from policytool.errors import PolicyNameError
 from policytool.model import Source
 from policytool.policy import Policy, PolicyMap, named

@@ -10,10 +10,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.conversion.architecture import Role, Unit, mapped, references, walk
+from policytool.conversion.architecture import Role, Unit
 from policytool.conversion.rewrites import _vocabularies
 from policytool.conversion.rewrites._base import Rewrite, Situation
 from policytool.conversion.rewrites._normalization import normalization
+from policytool.conversion.traversal import mapped, references, walk
 from policytool.loaders import accepted
 from policytool.tree import INPUT_CLASS
 

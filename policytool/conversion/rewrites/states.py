@@ -11,10 +11,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from policytool.conversion.architecture import Call, Network, Reference, Unit, references
+from policytool.conversion.architecture import Call, Network, Reference, Unit
 from policytool.conversion.rewrites._base import Rewrite, Situation
 from policytool.conversion.rewrites._mask_graph import MaskGraph, each_network
 from policytool.conversion.rewrites.calls import RECURRENT
+from policytool.conversion.traversal import references
 
 
 def _apply(root: Unit, situation: Situation) -> Unit:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.conversion._numbering import has_graph
-from policytool.conversion.architecture import Unit, walk
+from policytool.conversion.architecture import Unit
 from policytool.conversion.rewrites._base import Rewrite, Situation
+from policytool.conversion.traversal import walk
 from policytool.policy import Policy
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from policytool.conversion.architecture import walk
+from policytool.conversion.traversal import walk
 from policytool.conversion.variables._slots import plain, slots
 
 if TYPE_CHECKING:

@@ -11,12 +11,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.conversion.architecture import Network, Reference, Role, Unit, mapped, references
+from policytool.conversion.architecture import Network, Reference, Role, Unit
 from policytool.conversion.rewrites._base import Rewrite, Situation
 from policytool.conversion.rewrites.operations import _table, casts, composed, node_defs, slicing, to_keras2, to_keras3
 from policytool.conversion.rewrites.operations._building import Builder, UnsayableError
 from policytool.conversion.rewrites.operations._calls import LAMBDA, SLICING, module_of
 from policytool.conversion.rewrites.operations._dtypes import Dtypes, of_network
+from policytool.conversion.traversal import mapped, references
 from policytool.loaders import operations
 
 if TYPE_CHECKING:

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from policytool import dtypes
-from policytool.conversion.architecture import Constant, Reference, Role, references
+from policytool.conversion.architecture import Constant, Reference, Role
 from policytool.conversion.rewrites.operations._calls import named2, named3, row_of
 from policytool.conversion.rewrites.operations._rows import Kind
+from policytool.conversion.traversal import references
 from policytool.policy import Policy, PolicyMap
 from policytool.tree import INPUT_CLASS
 

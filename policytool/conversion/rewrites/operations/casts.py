@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from policytool import dtypes as names_of_dtypes
-from policytool.conversion.architecture import Call, Reference, Role, references, replaced
+from policytool.conversion.architecture import Call, Reference, Role
+from policytool.conversion.traversal import references, replaced
 from policytool.policy import Policy
 from policytool.tree import INPUT_CLASS
 

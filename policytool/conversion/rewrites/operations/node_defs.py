@@ -13,11 +13,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool import dtypes as names_of_dtypes
-from policytool.conversion.architecture import Call, Reference, references
+from policytool.conversion.architecture import Call, Reference
 from policytool.conversion.rewrites.operations import slicing
 from policytool.conversion.rewrites.operations._building import FLOAT32, UnsayableError
 from policytool.conversion.rewrites.operations._calls import LAMBDA, SLICING
 from policytool.conversion.rewrites.operations._node_table import FIRST, OPS, REST
+from policytool.conversion.traversal import references
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

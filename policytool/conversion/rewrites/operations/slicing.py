@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.conversion.architecture import Reference, Slice, references
+from policytool.conversion.architecture import Reference, Slice
 from policytool.conversion.rewrites.operations._building import Builder, UnsayableError
 from policytool.conversion.rewrites.operations._calls import SLICING
+from policytool.conversion.traversal import references
 
 if TYPE_CHECKING:
     from policytool.conversion.architecture import Argument, Call

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool import dtypes as names_of_dtypes
-from policytool.conversion.architecture import Constant, Reference, references
+from policytool.conversion.architecture import Constant, Reference
 from policytool.conversion.rewrites.operations import slicing
 from policytool.conversion.rewrites.operations._building import Builder, UnsayableError
 from policytool.conversion.rewrites.operations._calls import named3, row_of
 from policytool.conversion.rewrites.operations._dtypes import of_tensors, split
 from policytool.conversion.rewrites.operations._rows import REQUIRED, Kind, Pair, Place
+from policytool.conversion.traversal import references
 from policytool.loaders import LOADERS, operations
 from policytool.policy import named
 

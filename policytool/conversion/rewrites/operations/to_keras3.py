@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool import dtypes as names_of_dtypes
-from policytool.conversion.architecture import Constant, Reference, references
+from policytool.conversion.architecture import Constant, Reference
 from policytool.conversion.rewrites.operations import slicing
 from policytool.conversion.rewrites.operations._building import Builder, UnsayableError
 from policytool.conversion.rewrites.operations._calls import SLICING, named2, number, row_of
 from policytool.conversion.rewrites.operations._dtypes import of_tensors
 from policytool.conversion.rewrites.operations._rows import REQUIRED, Kind, Pair, Place
 from policytool.conversion.rewrites.operations.composed import COMPOSED
+from policytool.conversion.traversal import references
 
 if TYPE_CHECKING:
     from policytool.conversion.architecture import Argument, Call, Unit, Value
