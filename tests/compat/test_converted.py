@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 import policytool
+from policytool.errors import ModelFileError
 from policytool.operations.migration import Status
 from tests.compat.asking import ENVIRONMENT, SECONDS
 from tests.compat.cases import LIBRARIES, RELEASES
@@ -27,16 +28,27 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.compat
 
 CONFIGS: Final = Path(__file__).with_name("configs.py")
-THERE_AND_BACK: Final = {
-    "keras": tuple(f"keras3.15/{case}.keras" for case in ("global_mixed_float16", "wrappers", "rnn_mixed", "nested_models", "bidirectional_mixed")),
-    "tf_keras": tuple(
-        f"tf_keras2.21/{file}" for file in ("global_mixed_float16.h5", "wrappers.h5", "nested_models.h5", "default_float32.keras", "mha_mixed.h5")
-    ),
+_APART: Final = "an activation that is a layer becomes a layer of its own"
+_PREFIX: Final = "Keras 2 calls the backward layer backward_ and its name, and so it is called afterwards"
+_NO_MAPS: Final = "Keras 2 has no policy maps, so every layer gets a policy of its own"
+CHANGED: Final = {
+    "keras3.15": {
+        "activation_layer": _APART,
+        "bidirectional_mixed": _PREFIX,
+        "policy_map": _NO_MAPS,
+        "policy_map_no_default": _NO_MAPS,
+        "wrappers": _PREFIX,
+    },
+    "tf_keras2.21": {
+        "rnn": "weights before hard_sigmoid are multiplied, and back, with a rounding each",
+        "tf_op_layers": "ops of Keras 3 have no policy, nor arguments that say the default",
+    },
 }
-"""A library to files of it, which go to the other library and back."""
+"""Cases that are not equal after there and back, and why: what is left is in none of the files between, or was asked for."""
 
-OTHER: Final = {"keras": "tf_keras", "tf_keras": "keras3"}
-OWN: Final = {"keras": "keras3", "tf_keras": "tf_keras"}
+OTHER: Final = {"keras3.15": "tf_keras", "tf_keras2.21": "keras3"}
+SUFFIX: Final = {"keras3": ".keras", "tf_keras": ".h5"}
+MODULE: Final = {"keras3.15": "keras", "tf_keras2.21": "tf_keras"}
 
 
 @pytest.mark.parametrize("release", RELEASES)
@@ -55,38 +67,52 @@ def test_most_are_converted(conversions: tuple[Converted, ...], library: str) ->
     assert sum(word in {"same", "near", "loads"} for word in words) > 0.6 * len(words)
 
 
-@pytest.mark.parametrize("library", THERE_AND_BACK)
+@pytest.mark.parametrize("library", LIBRARIES)
 def test_there_and_back_is_an_equal_model(compat_python: Path, tmp_path: Path, library: str) -> None:
     """The source's library loads what came back to a config equal to the original's, with the same weights."""
-    paths: list[str] = []
-    for name in THERE_AND_BACK[library]:
-        source = FIXTURES / name
-        there = tmp_path / f"{source.stem}.there{'.h5' if library == 'keras' else '.keras'}"
-        back = tmp_path / f"{source.stem}.back{source.suffix}"
-        for path, target, output in ((source, OTHER[library], there), (there, OWN[library], back)):
-            done = policytool.migrate(path, target=target, allow_weight_rewrite=True, output=output)
-            assert done.status is Status.WRITTEN, (name, target, done.plan.refusals)
-        paths += [str(source), str(back)]
-    found = _loaded(compat_python, library, paths, tmp_path)
-    for name, before, after in zip(THERE_AND_BACK[library], found[::2], found[1::2], strict=True):
-        assert _said(after["config"]) == _said(before["config"]), name
-        assert after["weights"] == before["weights"], name
+    sources = [path for path in sorted((FIXTURES / library).iterdir()) if path.suffix in {".h5", ".keras"}]
+    pairs = [pair for source in sources if (pair := _there_and_back(source, library, tmp_path)) is not None]
+    found = _loaded(compat_python, MODULE[library], [str(path) for pair in pairs for path in pair], tmp_path)
+    told = {source.name: (before, after) for (source, _), before, after in zip(pairs, found[::2], found[1::2], strict=True) if "error" not in before}
+    assert not {name: after["error"] for name, (_, after) in told.items() if "error" in after}
+    same = {name: _said(before["config"]) == _said(after["config"]) and before["weights"] == after["weights"] for name, (before, after) in told.items()}
+    assert len(same) > len(sources) / 2
+    assert {Path(name).stem for name in same if not same[name]} == CHANGED[library].keys()
+
+
+def _there_and_back(source: Path, library: str, folder: Path) -> tuple[Path, Path] | None:
+    """Return a file and what came back of it; None for one that holds no model, or that the other library cannot have."""
+    there = folder / f"{source.name}.there{SUFFIX[OTHER[library]]}"
+    back = folder / f"{source.name}.back{source.suffix}"
+    try:
+        done = policytool.migrate(source, target=OTHER[library], allow_weight_rewrite=True, output=there)
+    except ModelFileError:
+        return None
+    if done.status is not Status.WRITTEN:
+        assert done.plan.refusals, source
+        return None
+    again = policytool.migrate(there, target=library, allow_weight_rewrite=True, output=back)
+    unreadable = {refusal.code for refusal in again.plan.refusals} == {"h5-operations"}  # the source is an HDF5 file that its own library does not read
+    assert unreadable or again.status is Status.WRITTEN, (source, again.plan.refusals)
+    return None if unreadable else (source, back)
+
+
+_SHAPE: Final = "batch_input_shape"
+_UNSAID: Final = {"build_config", "vocabulary"}
 
 
 def _said(config: Any) -> Any:  # JSON of any shape
     """
     Return a config without what says nothing of the model.
 
-    Input shapes of layers within models, beside those of their input layers, which have ``sparse``; and that the second layer of a Bidirectional is called
-    ``backward_lstm``, which Keras 3 takes as its config has it, and Keras 2 always puts before the name.
+    Input shapes of layers within models, beside those of their input layers, which have ``sparse``; the batch that a layer was built on; and whether a
+    vocabulary stands in the config or in a file beside it.
     """
     if isinstance(config, list):
         return [_said(item) for item in config]
-    if isinstance(config, str):
-        return config.removeprefix("backward_")
     if not isinstance(config, dict):
         return config
-    return {key: _said(item) for key, item in config.items() if key != "batch_input_shape" or "sparse" in config}
+    return {key: _said(item) for key, item in config.items() if key not in _UNSAID and not (key == _SHAPE and "sparse" not in config)}
 
 
 def _loaded(python: Path, library: str, paths: list[str], scratch: Path) -> list[dict[str, Any]]:

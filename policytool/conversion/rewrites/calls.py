@@ -1,6 +1,7 @@
 """
 What layers are called with: Keras 3 keeps arguments by place and by name, Keras 2 the first by place and all others by name.
 
+Keras 2 does not tell how a call was written, so the ``value`` of a MultiHeadAttention, which has no default, goes by place in Keras 3.
 A recurrent layer of Keras 2 that is given states or constants gets them in one list with its input (``RNN.__call__`` in keras/layers/rnn/base_rnn.py);
 in Keras 3 they are ``initial_state``.
 """
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from policytool.conversion.architecture import Argument
 
 RECURRENT: Final = frozenset({"RNN", "SimpleRNN", "GRU", "LSTM", "Bidirectional", "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D"})
+_ATTENTION: Final = "MultiHeadAttention"
+_VALUE: Final = "value"
 _ONE_STATE: Final = frozenset({"SimpleRNN", "GRU"})
 _STATE: Final = "initial_state"
 _CONSTANTS: Final = "constants"
@@ -32,7 +35,7 @@ a Dropout called with ``training=True`` drops nothing in ``predict``). In Keras 
 _RECURRENT_NAMES: Final = ("sequences", _STATE, "mask", "training")
 _PLACES: Final = {
     **dict.fromkeys(RECURRENT, _RECURRENT_NAMES),
-    "MultiHeadAttention": ("query", "value", "key", "query_mask", "value_mask", "key_mask", "attention_mask", "return_attention_scores", "training"),
+    _ATTENTION: ("query", _VALUE, "key", "query_mask", "value_mask", "key_mask", "attention_mask", "return_attention_scores", "training"),
     "Attention": ("inputs", "mask", "training", "return_attention_scores", "use_causal_mask"),
     "AdditiveAttention": ("inputs", "mask", "training", "return_attention_scores", "use_causal_mask"),
     "Softmax": ("inputs", "mask"),
@@ -66,6 +69,8 @@ def _to_keras3(unit: Unit, call: Call, situation: Situation) -> Call:
     kwargs = {key: value for key, value in call.kwargs.items() if not (key in _NEUTRAL and value is None)}
     first = call.args[0] if call.args else None
     _tell_training(unit, kwargs, situation)
+    if unit.class_name == _ATTENTION and not unit.custom and len(call.args) == 1 and _VALUE in kwargs:
+        return Call(args=(*call.args, kwargs.pop(_VALUE)), kwargs=kwargs)
     if unit.class_name not in RECURRENT or unit.custom or not isinstance(first, list | tuple):
         return Call(args=call.args, kwargs=kwargs)
     constants = unit.config.get("num_constants")

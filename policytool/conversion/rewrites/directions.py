@@ -1,8 +1,10 @@
 """
 The directions of a Bidirectional, and the states that it and other recurrent layers start from, in Keras 2.
 
-Keras 3 writes both layers with the names they have when built, ``forward_lstm`` and ``backward_lstm``; Keras 2 puts the same words before whatever it
-reads (``Bidirectional.__init__`` in keras/layers/rnn/bidirectional.py). It does not cast states to the compute dtype, and fails on float32 ones.
+Keras 3 writes both layers with the names they have when built, ``forward_lstm`` and ``backward_lstm``, and takes a backward layer that is given as it is
+called (``Bidirectional.__init__`` in keras/src/layers/rnn/bidirectional.py); Keras 2 puts the same words before whatever it reads
+(keras/layers/rnn/bidirectional.py), so what it calls ``backward_lstm`` stands as ``lstm`` in its files. Keras 2 does not cast states to the compute dtype,
+and fails on float32 ones.
 """
 
 from __future__ import annotations
@@ -22,12 +24,25 @@ _PREFIXES: Final = {"layer": "forward_", "backward_layer": "backward_"}
 
 
 def _apply(root: Unit, situation: Situation) -> Unit:
+    if situation.to_keras3:
+        return mapped(root, lambda unit: _as_built(unit) if _is_bidirectional(unit) else unit)
+
     def change(unit: Unit) -> Unit:
         if unit.network is not None and not unit.network.is_chain:
             _judge(unit.network, situation)
-        return _named(unit, situation) if unit.class_name == "Bidirectional" and not unit.custom else unit
+        return _named(unit, situation) if _is_bidirectional(unit) else unit
 
     return mapped(root, change)
+
+
+def _is_bidirectional(unit: Unit) -> bool:
+    return unit.class_name == "Bidirectional" and not unit.custom
+
+
+def _as_built(unit: Unit) -> Unit:
+    """Return a Bidirectional of Keras 2 whose backward layer is called what Keras 2 calls it once it is loaded."""
+    inner = unit.config.get("backward_layer")
+    return unit.with_config(backward_layer=replace(inner, name=_PREFIXES["backward_layer"] + inner.name)) if isinstance(inner, Unit) else unit
 
 
 def _named(unit: Unit, situation: Situation) -> Unit:
@@ -54,4 +69,4 @@ def _judge(network: Network, situation: Situation) -> None:
             situation.log.refuse("call", unit, message)
 
 
-REWRITE: Final = Rewrite(name="directions", applies=lambda situation: situation.from_keras3 and not situation.to_keras3, apply=_apply)
+REWRITE: Final = Rewrite(name="directions", applies=lambda situation: situation.crosses, apply=_apply)
