@@ -11,6 +11,7 @@ from typing import Final
 
 from policytool.conversion.rewrites import (
     activations,
+    applications,
     attention,
     attention_masks,
     builds,
@@ -35,6 +36,7 @@ from policytool.conversion.rewrites import (
 from policytool.conversion.rewrites._base import Rewrite, Situation
 
 REWRITES: Final[tuple[Rewrite, ...]] = (
+    applications.REWRITE,
     code.REWRITE,
     keras1.REWRITE,
     keras2.REWRITE,
