@@ -30,19 +30,23 @@ if TYPE_CHECKING:
 __all__ = ["audit", "check", "diff", "inspect", "migrate"]
 
 
-def inspect(path: str | os.PathLike[str]) -> Model:
+def inspect(path: str | os.PathLike[str], *, limits: Mapping[str, int] | None = None) -> Model:
     """
     Return the saved model at ``path``: HDF5, ``.keras``, SavedModel, architecture JSON or YAML, TensorFlow.js, or weights alone.
 
     The values are those that ``policytool inspect`` renders, all of them frozen. Weights are not read, only their names, shapes and dtypes.
 
+    :param limits: bounds by name, such as ``{"json-bytes": 2**30}``, instead of the usual ones; ``policytool limits`` lists them
     :raises policytool.errors.ModelFileError: for what is no model that can be read, with a sentence and a stable ``code``.
+    :raises policytool.errors.UsageError: for limits that do not exist
     """
     from os import fspath
 
-    from policytool.operations import inspection  # keeps `import policytool` free of everything
+    from policytool.limits import given  # keeps `import policytool` free of everything
+    from policytool.operations import inspection
 
-    return inspection.inspect(fspath(path))
+    with given(limits or {}):
+        return inspection.inspect(fspath(path))
 
 
 def audit(
@@ -53,6 +57,7 @@ def audit(
     weights: bool = False,
     select: Iterable[str] | None = None,
     ignore: Iterable[str] | None = None,
+    limits: Mapping[str, int] | None = None,
 ) -> Audited:
     """
     Return what the rules of ``policytool audit`` find in the saved model at ``path``; no settings file is read, and nothing is let pass.
@@ -62,14 +67,17 @@ def audit(
     :param weights: whether stored values are read too
     :param select: ids of rules, beginnings of ids such as ``PT1``, names, or ``ALL``; None asks all rules
     :param ignore: the same for rules that are not asked; where both name a rule, the more specific counts
+    :param limits: bounds by name instead of the usual ones, as for :func:`inspect`
     :raises policytool.errors.ModelFileError: for what is no model that can be read
-    :raises policytool.errors.UsageError: for targets, devices and rules that do not exist
+    :raises policytool.errors.UsageError: for targets, devices, rules and limits that do not exist
     """
     from os import fspath
 
+    from policytool.limits import given
     from policytool.operations import auditing
 
-    return auditing.audit(fspath(path), auditing.question(targets=targets, device=device, weights=weights, select=select, ignore=ignore))
+    with given(limits or {}):
+        return auditing.audit(fspath(path), auditing.question(targets=targets, device=device, weights=weights, select=select, ignore=ignore))
 
 
 def migrate(
@@ -83,6 +91,7 @@ def migrate(
     in_place: bool = False,
     overwrite: bool = False,
     dry_run: bool = False,
+    limits: Mapping[str, int] | None = None,
 ) -> Migration:
     """
     Rewrite the policies of the saved model at ``path``, or convert it, as ``policytool migrate`` does, and return the plan and what became of it.
@@ -95,35 +104,43 @@ def migrate(
     :param allow_weight_rewrite: whether a conversion may multiply weights, where nothing else computes the same
     :param output: a file or a directory; None names the result after the policy or the target, beside the input
     :param in_place: replace the input, which stays as ``NAME.bak``
+    :param limits: bounds by name instead of the usual ones, as for :func:`inspect`
     :raises policytool.errors.ModelFileError: for what cannot be read or written; the original then is what it was
-    :raises policytool.errors.UsageError: for policies, patterns and loaders that do not exist
+    :raises policytool.errors.UsageError: for policies, patterns, loaders and limits that do not exist
     """
     from os import fspath
     from pathlib import Path
 
+    from policytool.limits import given
     from policytool.operations import migration
     from policytool.operations.destinations import Destination
     from policytool.planning.options import asked
 
     destination = Destination(output=Path(output) if output is not None else None, in_place=in_place, overwrite=overwrite, write=not dry_run)
     options = asked(to, assignments or {}, target=target, allow_weight_rewrite=allow_weight_rewrite)
-    return migration.migrate(fspath(path), options, destination)
+    with given(limits or {}):
+        return migration.migrate(fspath(path), options, destination)
 
 
-def diff(a: str | os.PathLike[str], b: str | os.PathLike[str], *, values: bool = True, layer: str | None = None) -> Comparison:
+def diff(
+    a: str | os.PathLike[str], b: str | os.PathLike[str], *, values: bool = True, layer: str | None = None, limits: Mapping[str, int] | None = None
+) -> Comparison:
     """
     Return what differs between the saved models at ``a`` and ``b``, whatever their formats and generations, as ``policytool diff`` shows it.
 
     :param values: whether stored values are read and compared, a block of a tensor at a time
     :param layer: an exact layer path, else a regular expression that a path must match in full; None compares all
+    :param limits: bounds by name instead of the usual ones, as for :func:`inspect`
     :raises policytool.errors.ModelFileError: for what is no model that can be read
-    :raises policytool.errors.UsageError: for a pattern that matches no layer
+    :raises policytool.errors.UsageError: for a pattern that matches no layer, and limits that do not exist
     """
     from os import fspath
 
+    from policytool.limits import given
     from policytool.operations import comparison
 
-    return comparison.diff(fspath(a), fspath(b), values=values, layer=layer)
+    with given(limits or {}):
+        return comparison.diff(fspath(a), fspath(b), values=values, layer=layer)
 
 
 def check(
@@ -137,6 +154,7 @@ def check(
     gradients: bool = False,
     trust: bool = False,
     python: str | None = None,
+    limits: Mapping[str, int] | None = None,
 ) -> Check:
     """
     Run a saved model in float32 and under a policy, or two saved models, and return how far every layer is off, as ``policytool check`` shows it.
@@ -149,14 +167,16 @@ def check(
     :param gradients: whether to make a backward step too
     :param trust: whether code that a file holds may run
     :param python: the interpreter that has TensorFlow; None for this one
+    :param limits: bounds by name instead of the usual ones, as for :func:`inspect`
     :raises policytool.errors.ModelFileError: for what cannot be read or run
     :raises policytool.errors.WorkerError: where TensorFlow is missing, or cannot run the models
-    :raises policytool.errors.UsageError: for policies and patterns that do not exist
+    :raises policytool.errors.UsageError: for policies, patterns and limits that do not exist
     """
     from os import fspath
     from pathlib import Path
 
     from policytool.checking.tolerances import Given, Tolerances
+    from policytool.limits import given
     from policytool.operations import checks
     from policytool.planning.options import asked
 
@@ -166,4 +186,5 @@ def check(
         gradients=gradients,
         tolerances=Tolerances(given=(Given(pattern=None, value=tolerance),) if tolerance is not None else ()),
     )
-    return checks.checked(fspath(model), fspath(other) if other is not None else None, wanted, python=python, trust=trust)
+    with given(limits or {}):
+        return checks.checked(fspath(model), fspath(other) if other is not None else None, wanted, python=python, trust=trust)

@@ -51,6 +51,9 @@ class Child:
         self._longest = longest
         self._begun: list[bytes] = []
         self._size = 0
+        self.longest_line = 0
+        """Bytes of the longest line that it said, or has begun to say."""
+
         self._messages = tempfile.TemporaryFile()  # noqa: SIM115  # end() closes it
         self.descriptor, theirs = os.pipe()
         try:
@@ -95,7 +98,8 @@ class Child:
             self._size = 0
         self._begun.append(rest)
         self._size += len(rest)
-        return complete if block and self._size <= self._longest else None
+        self.longest_line = max(self.longest_line, self._size, *map(len, complete))
+        return complete if block and self.longest_line <= self._longest else None
 
     @property
     def messages(self) -> str:

@@ -10,6 +10,7 @@ Everything that can go wrong, as one tree.
     ├── BundleError              the same of a checkpoint, which knows no path: who reads it makes a ModelFileError of it
     ├── WorkerError              the child process with TensorFlow could not do its job (exit code 3)
     └── SpellingError            a policy that a generation has no words for
+        └── LimitError           a model with more layers than are read
 
 Each message says what was expected, what was found, where, and what to do.
 """
@@ -39,6 +40,10 @@ class BaselineError(PolicytoolError):
 
 class SpellingError(PolicytoolError):
     """A policy that cannot be written in, or read from, the spelling of a generation."""
+
+
+class LimitError(SpellingError):
+    """A model with more layers, or deeper ones, than are read; the message names the limit."""
 
 
 class WorkerError(PolicytoolError):

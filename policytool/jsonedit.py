@@ -111,7 +111,7 @@ def _trie(edits: Sequence[Change]) -> _Node:
 def _steps(pointer: str) -> list[str]:
     if (pointer and not pointer.startswith("/")) or _BAD_ESCAPE.search(pointer):
         raise EditError(f"{pointer!r} is no JSON Pointer")
-    if pointer.count("/") > limits.MAX_JSON_DEPTH:
+    if pointer.count("/") > limits.JSON_DEPTH.value:
         raise EditError(f"a JSON Pointer of {pointer.count('/')} steps is deeper than any config")
     return [_ESCAPE.sub(lambda match: _UNESCAPED[match[0]], step) for step in pointer.split("/")[1:]]
 

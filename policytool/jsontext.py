@@ -35,8 +35,8 @@ def parse(text: str | bytes) -> tuple[Json, tuple[str, ...]]:
 
     :raises JsonError: with code ``json-limit`` or ``invalid-json``.
     """
-    if len(text) > limits.MAX_JSON_BYTES:
-        raise JsonError("json-limit", f"holds {len(text)} bytes of JSON; at most {limits.MAX_JSON_BYTES} are read")
+    if beyond := limits.JSON_BYTES.beyond(len(text)):
+        raise JsonError("json-limit", f"is JSON of {beyond}")
     repeated: list[str] = []
 
     def unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
@@ -49,16 +49,21 @@ def parse(text: str | bytes) -> tuple[Json, tuple[str, ...]]:
     try:
         value: Json = json.loads(text, object_pairs_hook=unique)
     except RecursionError:
-        raise JsonError("json-limit", f"nests JSON deeper than {limits.MAX_JSON_DEPTH} levels") from None
+        raise _too_deep() from None
     except UnicodeDecodeError as error:
         raise JsonError("invalid-json", f"is not UTF-8 text (byte {error.start})") from error
     except json.JSONDecodeError as error:
         raise JsonError("invalid-json", f"is not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}") from error
     except ValueError as error:  # an integer of more digits than Python converts
         raise JsonError("invalid-json", f"is not valid JSON: {error}") from error
-    if _bracket_depth(text) > limits.MAX_JSON_DEPTH and _deeper_than(value, limits.MAX_JSON_DEPTH):
-        raise JsonError("json-limit", f"nests JSON deeper than {limits.MAX_JSON_DEPTH} levels")
+    most = limits.JSON_DEPTH.value
+    if _bracket_depth(text) > most and _deeper_than(value, most):
+        raise _too_deep()
     return value, tuple(dict.fromkeys(repeated))
+
+
+def _too_deep() -> JsonError:
+    return JsonError("json-limit", f"nests JSON in {limits.JSON_DEPTH.beyond(limits.JSON_DEPTH.value + 1, counting=True)}")
 
 
 def text_at(holder: Mapping[str, Any], key: str) -> str | None:

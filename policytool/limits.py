@@ -1,96 +1,215 @@
 """
-Bounds for files from strangers, each with the reason for its size.
+Bounds for files from strangers, each with a name and the reason for its size.
 
-They are far above what any published model needs and far below what would hurt the machine that reads it.
+They are far above what any published model needs and far below what would hurt the machine that reads it. Who runs the tool may set another bound, by
+``--limit NAME=VALUE`` or an argument of the Python API: it holds within :func:`given`, and whoever checks a bound asks it for what counts now.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
-MAX_JSON_BYTES: Final = 256 * 2**20
-"""The largest real config seen is EfficientNetV2-L's 1 MB; vocabularies stored in configs reach tens of MB."""
+from policytool.errors import UsageError
 
-MAX_JSON_DEPTH: Final = 200
-"""Real configs nest below 40 levels (nested models in wrappers); the interpreter's own recursion limit is 1000."""
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
 
-MAX_YAML_BYTES: Final = 8 * 2**20
-"""YAML takes twenty times as long to read as JSON, this much 15 seconds. EfficientNetV2-L's config is 1 MB."""
+BYTES: Final = "bytes"
 
-MAX_YAML_NODES: Final = 2_000_000
-"""Values once every alias is written out: a few lines of aliases of aliases stand for billions. EfficientNetV2-L's config has 60,000."""
+_FEW: Final = 10
+"""Of a unit of bytes: fewer are told in the next smaller one."""
 
-MAX_LAYERS: Final = 100_000
-"""EfficientNetV2-L has 1,031 layers."""
+_GIVEN: ContextVar[Mapping[str, int]] = ContextVar("policytool.limits")
+"""What whoever runs the tool asked for, by name."""
 
-MAX_H5_OBJECTS: Final = 1_000_000
-"""Groups, datasets and links together; EfficientNetV2-L's file has 4,000."""
 
-MAX_H5_DEPTH: Final = 64
-"""Groups within groups; nested models in wrappers reach about 15."""
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """One bound."""
 
-MAX_H5_RANK: Final = 32
-"""HDF5's own H5S_MAX_RANK."""
+    name: str
+    default: int
+    unit: str
+    """What is counted, in the plural."""
 
-MAX_ZIP_MEMBERS: Final = 100_000
-"""A `.keras` file has 3 members and one per asset or shard."""
+    reason: str
+    fixed: str = ""
+    """What makes it one that nobody can raise; empty for those that can be raised."""
 
-MAX_ZIP_RATIO: Final = 200
-"""Uncompressed over compressed size. Keras stores members uncompressed; deflated JSON reaches about 40."""
+    @property
+    def value(self) -> int:
+        """The bound that counts now."""
+        return _GIVEN.get({}).get(self.name, self.default)
 
-MAX_INFLATED_BYTES: Final = 16 * 2**30
-"""A weights member that someone compressed has to be inflated to a temporary file before it can be read."""
+    def beyond(self, found: int, *, counting: bool = False) -> str:
+        """
+        Return what was found, the bound and what raises it, as the end of a sentence; an empty text within the bound.
 
-MAX_WEIGHTS_SHARDS: Final = 10_000
-"""Files of one model's weights; Keras makes them of 5 GB unless it is told otherwise."""
+        :param counting: whether there may be more than ``found``: it was counted only up to the bound
+        """
+        most = self.value
+        if found <= most:
+            return ""
+        enough = 2 * most if counting else found
+        if self.fixed and counting:
+            enough = min(enough, self.default)
+        way = f"; --limit {self.name}={self.amount(enough, gap='')} {'allows more' if counting else 'reads it'}"
+        if self.fixed and (most >= self.default or enough > self.default):
+            way = f", which is {self.fixed} and cannot be raised"
+        amount = f"{'at least ' if counting else ''}{self.amount(found)}{'' if self.unit == BYTES else f' {self.unit}'}"
+        return f"{amount}, more than the {self.amount(most)} of {self.name}{way}"
 
-MAX_PROTO_BYTES: Final = 2**31 - 1
-"""Protobuf's own limit for one message."""
+    def amount(self, count: int, gap: str = " ") -> str:
+        """Return a count as it is told, bytes in units and never too few of them; ``gap`` stands before the unit."""
+        if self.unit != BYTES:
+            return str(count)
+        size, word = next((one for one in _UNITS if count >= _FEW * one[0] or (count >= one[0] and not count % one[0])), (1, ""))
+        return f"{-(-count // size)}{gap}{word}" if word else f"{count}{gap and f'{gap}{BYTES}'}"
 
-MAX_OBJECT_NODES: Final = 2_000_000
-"""Nodes of a SavedModel's object graph; EfficientNetV2-L has about 20,000."""
+    def checked(self, value: int) -> int:
+        """
+        Return a bound that somebody asks for.
 
-MAX_TRACE_STEPS: Final = 10_000_000
-"""Ops of a SavedModel's entry points with their inputs, calls and scopes, each counted as often as it is called; EfficientNetV2-L takes some 100,000."""
+        :raises UsageError: for one that is none, or beyond what is fixed.
+        """
+        if value < 1:
+            raise UsageError(f"the limit {self.name} cannot be {value}; expected at least 1")
+        if self.fixed and value > self.default:
+            raise UsageError(f"the limit {self.name} cannot be raised above {self.amount(self.default)}, which is {self.fixed}")
+        return value
 
-MAX_SCOPE_DEPTH: Final = 100
-"""Scopes within scopes; real ones nest below 30."""
 
-MAX_CALL_DEPTH: Final = 200
-"""Functions within functions; a layer in a loop in a nested model reaches about 10."""
+_UNITS: Final = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
-MAX_OBJECT_DEPTH: Final = 200
-"""Objects within objects on the shortest way to a variable; real models nest below 20."""
+JSON_BYTES: Final = Limit(
+    "json-bytes", 256 * 2**20, BYTES, "The largest real config seen is EfficientNetV2-L's 1 MB; vocabularies stored in configs reach tens of MB."
+)
+JSON_DEPTH: Final = Limit(
+    "json-depth",
+    200,
+    "levels",
+    "Real configs nest below 40 levels (nested models in wrappers). YAML is held to the same.",
+    fixed="what fits below Python's own bound of 1000 calls within calls",
+)
+YAML_BYTES: Final = Limit(
+    "yaml-bytes", 8 * 2**20, BYTES, "YAML takes twenty times as long to read as JSON, this much 15 seconds. EfficientNetV2-L's config is 1 MB."
+)
+YAML_VALUES: Final = Limit(
+    "yaml-values",
+    2_000_000,
+    "values",
+    "Counted with every alias written out: a few lines of aliases of aliases stand for billions. EfficientNetV2-L's config has 60,000.",
+)
+LAYERS: Final = Limit("layers", 100_000, "layers", "EfficientNetV2-L has 1,031 layers.")
+LAYER_DEPTH: Final = Limit(
+    "layer-depth",
+    60,
+    "levels",
+    "Layers within layers in the objects of a SavedModel; real ones nest below 10.",
+    fixed="what fits below Python's own bound of 1000 calls within calls",
+)
+H5_OBJECTS: Final = Limit("h5-objects", 1_000_000, "objects", "Groups, datasets and links together; EfficientNetV2-L's file has 4,000.")
+H5_DEPTH: Final = Limit("h5-depth", 64, "levels", "Groups within groups; nested models in wrappers reach about 15.")
+H5_RANK: Final = Limit(
+    "h5-rank", 32, "dimensions", "Of a dataset, or of a tensor in a TensorFlow.js model, which has at most 6.", fixed="HDF5's own bound (H5S_MAX_RANK)"
+)
+ZIP_MEMBERS: Final = Limit("zip-members", 100_000, "members", "A `.keras` file has 3 members and one per asset or shard.")
+ZIP_RATIO: Final = Limit("zip-ratio", 200, "times", "Uncompressed over compressed size. Keras stores members uncompressed; deflated JSON reaches about 40.")
+INFLATED_BYTES: Final = Limit(
+    "inflated-bytes", 16 * 2**30, BYTES, "A weights member that someone compressed has to be inflated to a temporary file before it can be read."
+)
+WEIGHTS_SHARDS: Final = Limit("weights-shards", 10_000, "files", "Files of one model's weights; Keras makes them of 5 GB unless it is told otherwise.")
+PROTO_BYTES: Final = Limit("proto-bytes", 2**31 - 1, BYTES, "The largest SavedModel graph is one message.", fixed="protobuf's own bound for a message")
+OBJECT_NODES: Final = Limit("object-nodes", 2_000_000, "objects", "Nodes of a SavedModel's object graph; EfficientNetV2-L has about 20,000.")
+OBJECT_DEPTH: Final = Limit("object-depth", 200, "levels", "Objects within objects on the shortest way to a variable; real models nest below 20.")
+TRACE_STEPS: Final = Limit(
+    "trace-steps",
+    10_000_000,
+    "steps",
+    "Ops of a SavedModel's entry points with their inputs, calls and scopes, each counted as often as it is called; EfficientNetV2-L takes some 100,000.",
+)
+SCOPE_DEPTH: Final = Limit("scope-depth", 100, "levels", "Scopes within scopes; real ones nest below 30.")
+CALL_DEPTH: Final = Limit("call-depth", 200, "levels", "Functions within functions; a layer in a loop in a nested model reaches about 10.")
+CHECKPOINT_INDEX_BYTES: Final = Limit(
+    "checkpoint-index-bytes",
+    256 * 2**20,
+    BYTES,
+    "EfficientNetB0's index has 18 kB, some 60 bytes a tensor. All keys together are held to the same, because prefix compression multiplies them.",
+)
+CHECKPOINT_ENTRIES: Final = Limit(
+    "checkpoint-entries", 1_000_000, "tensors", "Tensors and slices of tensors; models have thousands, each up to three times with an optimizer's slots."
+)
+CHECKPOINT_KEY_BYTES: Final = Limit("checkpoint-key-bytes", 64 * 2**10, BYTES, "A key is a path through objects or scopes; real ones have a few hundred bytes.")
+CHECKPOINT_ENTRY_BYTES: Final = Limit(
+    "checkpoint-entry-bytes", 2**20, BYTES, "An entry takes some 30 bytes, and one of a partitioned variable as many again for each slice."
+)
+CHECKPOINT_SHARDS: Final = Limit("checkpoint-shards", 99_999, "files", "Files of one checkpoint.", fixed="what the five digits in a file's name can count")
+CHECKPOINT_RANK: Final = Limit(
+    "checkpoint-rank", 254, "dimensions", "Of a tensor in a checkpoint.", fixed="TensorFlow's own bound (TensorShape::MaxDimensions)"
+)
+CHECKPOINT_STRING_BYTES: Final = Limit(
+    "checkpoint-string-bytes", 256 * 2**20, BYTES, "A tensor of strings is read whole to verify it; vocabularies reach tens of MB."
+)
+CHECKPOINT_GRAPH_BYTES: Final = Limit(
+    "checkpoint-graph-bytes",
+    32 * 2**20,
+    BYTES,
+    "The object graph, which grows some thirtyfold when parsed; that of a model with 20,000 objects has about 2 MB.",
+)
+READ_SECONDS: Final = Limit(
+    "read-seconds",
+    3600,
+    "seconds",
+    "For one file in a process of its own: EfficientNetV2-L takes one second, and an hour reads the values of a terabyte from a disk.",
+)
+WRITE_SECONDS: Final = Limit(
+    "write-seconds",
+    4 * READ_SECONDS.default,
+    "seconds",
+    "The same for a file that is rewritten: values are read to be counted, read to be written, written, and read back.",
+)
+ANSWER_BYTES: Final = Limit(
+    "answer-bytes",
+    2**30,
+    BYTES,
+    "Of a process that reads files for another: a layer takes some 300 bytes, and `layers` bounds them; a diff needs configs, which `json-bytes` bounds.",
+)
+EVENT_BYTES: Final = Limit(
+    "event-bytes", 64 * 2**20, BYTES, "Of the process that has TensorFlow; a report on the layers of the largest model known takes less than 1 MiB."
+)
 
-MAX_CHECKPOINT_INDEX_BYTES: Final = 256 * 2**20
-"""EfficientNetB0's index has 18 kB, some 60 bytes a tensor. All keys together are held to the same, because prefix compression multiplies them."""
+LIMITS: Final = {limit.name: limit for limit in tuple(globals().values()) if isinstance(limit, Limit)}
+"""All of them by name."""
 
-MAX_CHECKPOINT_ENTRIES: Final = 1_000_000
-"""Tensors and slices of tensors; models have thousands, each up to three times with an optimizer's slots."""
 
-MAX_CHECKPOINT_KEY_BYTES: Final = 64 * 2**10
-"""A key is a path through objects or scopes; real ones have a few hundred bytes."""
+def named(name: str) -> Limit:
+    """
+    Return the limit of a name.
 
-MAX_CHECKPOINT_ENTRY_BYTES: Final = 2**20
-"""An entry takes some 30 bytes, and one of a partitioned variable as many again for each slice."""
+    :raises UsageError: where none has it.
+    """
+    if name not in LIMITS:
+        raise UsageError(f"no limit is called {name!r}; there are {', '.join(LIMITS)}")
+    return LIMITS[name]
 
-MAX_CHECKPOINT_SHARDS: Final = 99_999
-"""What the five digits in a shard's name can count."""
 
-MAX_CHECKPOINT_RANK: Final = 254
-"""TensorFlow's own ``TensorShape::MaxDimensions``."""
+@contextmanager
+def given(values: Mapping[str, int]) -> Iterator[None]:
+    """
+    Let these bounds count, by name, in place of the usual ones; other bounds that are given around this stay.
 
-MAX_CHECKPOINT_STRING_BYTES: Final = 256 * 2**20
-"""A tensor of strings is read whole to verify it; vocabularies reach tens of MB."""
+    :raises UsageError: for a name that no limit has, and a value that it cannot take.
+    """
+    token = _GIVEN.set({**_GIVEN.get({}), **{name: named(name).checked(value) for name, value in values.items()}})
+    try:
+        yield
+    finally:
+        _GIVEN.reset(token)
 
-MAX_CHECKPOINT_GRAPH_BYTES: Final = 32 * 2**20
-"""The object graph, which grows some thirtyfold when parsed; that of a model with 20,000 objects has about 2 MB."""
 
-MAX_READ_SECONDS: Final = 3600
-"""For one file in a process of its own: EfficientNetV2-L takes one second, and an hour reads the values of a terabyte from a disk."""
-
-MAX_WRITE_SECONDS: Final = 4 * MAX_READ_SECONDS
-"""Of a file that is rewritten, values are read to be counted, read to be written, written, and read back."""
-
-MAX_ANSWER_BYTES: Final = 2**30
-"""Of a process that reads files for another: a layer takes some 300 bytes, and there are at most MAX_LAYERS; a diff needs configs, of MAX_JSON_BYTES."""
+def asked() -> Mapping[str, int]:
+    """Return the bounds that were given, by name: what another process has to be told."""
+    return _GIVEN.get({})

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from types import TracebackType
 
+    from policytool.limits import Limit
+
 AHEAD: Final = 8
 """Lines that a process has at a time: the one that it works on, and some more, so that it need not wait for this process, nor wake it for each."""
 
@@ -63,15 +65,15 @@ class _Worker:
 class Pool:
     """The processes, as a context manager that starts and ends them."""
 
-    def __init__(self, count: int, head: bytes, *, seconds: float, grace: float = 0.0) -> None:
+    def __init__(self, count: int, head: bytes, *, time: Limit, grace: float = 0.0) -> None:
         """
         ``head`` is the line that each process is given first: what to do with the others. It is answered by an empty line.
 
-        ``seconds`` is what one line may take, and ``grace`` how long a process that is ended over a line has to take back what it began.
+        ``time`` is what one line may take, and ``grace`` how long a process that is ended over a line has to take back what it began.
         """
         self._count = count
         self._head = head
-        self._seconds = seconds
+        self._time = time
         self._grace = grace
         self._stopped = False
         self._finished = set[int]()
@@ -137,10 +139,10 @@ class Pool:
                     self._finished.add(worker.given[0])
                     done[worker.given.popleft()] = answer
                 worker.is_ready = True
-                worker.deadline = time.monotonic() + self._seconds
+                worker.deadline = time.monotonic() + self._time.value
         now = time.monotonic()
         for worker in [worker for worker in self._workers if worker.given and worker.deadline < now]:
-            yield worker, Crash(code="worker-timeout", how=f"took more than {self._seconds:g} seconds, and was ended")
+            yield worker, Crash(code="worker-timeout", how=f"took {self._time.beyond(self._time.value + 1, counting=True)}")
 
     def _patience(self) -> float | None:
         """Return the seconds until some process has had enough time."""
@@ -157,7 +159,7 @@ class Pool:
                 if number is None:
                     return
                 if not size:
-                    worker.deadline = time.monotonic() + self._seconds
+                    worker.deadline = time.monotonic() + self._time.value
                 pending.remove(number)
                 worker.given.append(number)
                 _tell(worker, lines[number])
@@ -180,7 +182,7 @@ class Pool:
     def _started(self) -> _Worker:
         # -P: the working directory is a stranger's, and no module is imported from it.
         try:
-            child = Child([sys.executable, "-P", "-m", _MODULE], environment=self._environment, longest=limits.MAX_ANSWER_BYTES)
+            child = Child([sys.executable, "-P", "-m", _MODULE], environment=self._environment, longest=limits.ANSWER_BYTES.value)
         except OSError as error:
             raise WorkerError("no-worker", f"{sys.executable} cannot be run ({error.strerror or error}); --jobs 1 needs no further process") from error
         self._stack.callback(child.end)
@@ -205,6 +207,8 @@ def _tell(worker: _Worker, line: bytes) -> None:
 
 
 def _crash(child: Child) -> Crash:
+    if beyond := limits.ANSWER_BYTES.beyond(child.longest_line, counting=True):
+        return Crash(code="worker-limit", how=f"answered with {beyond}")
     how = child.how_it_ended()
     hint = ", by a fault of a library that reads it or because memory ran out" if child.may_have_lacked_memory else ""
     return Crash(code="worker-crashed", how=f"{how}{hint}", details=child.messages)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool import dtypes, features, limits, loaders, provenance, recognition, traced, training, tree
 from policytool.document import Document, Layout, Observation, Tensor, Writer
-from policytool.errors import ModelFileError, SpellingError
+from policytool.errors import LimitError, ModelFileError, SpellingError
 from policytool.model import Layer, Model, Optimizer, Source, Variable
 from policytool.resolving import Resolver, floatx
 from policytool.tree import NOT_WEIGHTS, path_of
@@ -28,6 +28,8 @@ _TENSORFLOW_JS: Final = "float32"
 
 _LAST_UNMIXED: Final = "tf1.4-2.0"
 """The last generation whose files cannot show a mixed policy."""
+
+_BEYOND: Final = "layer-limit"
 
 KERAS2: Final = "keras2"
 KERAS3: Final = "keras3"
@@ -86,7 +88,7 @@ def analysed(document: Document) -> Analysis:
         layers = tuple(resolver.layer(site, placed, index) for index, site in enumerate(placed.sites))
         at_scope, own = traced.of_layers(document, placed)
     except SpellingError as error:
-        raise ModelFileError(document.path, "config-not-keras", str(error)) from error
+        raise ModelFileError(document.path, _BEYOND if isinstance(error, LimitError) else "config-not-keras", str(error)) from error
     layers = tuple(_with_trace(layer, at_scope.get(index)) for index, layer in enumerate(layers))
     optimizer, about_optimizer = _optimizer(document)
     model = Model(
@@ -174,8 +176,8 @@ def _without_config(document: Document) -> Model:
     numbers = {names: [tensor.node for tensor in tensors if tensor.node is not None] for names, tensors in groups.items()}
     tallies = traced.of_scopes(document, numbers, numbered=document.numbered)
     held_in = tuple(dict.fromkeys((*groups, *(names for names in tallies if names))))
-    if len(held_in) > limits.MAX_LAYERS:
-        raise ModelFileError(document.path, "layer-limit", f"holds {len(held_in)} layers or scopes; at most {limits.MAX_LAYERS} are read")
+    if beyond := limits.LAYERS.beyond(len(held_in)):
+        raise ModelFileError(document.path, _BEYOND, f"holds, scopes among them, {beyond}")
     layers = tuple(
         _with_trace(
             Layer(

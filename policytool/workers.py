@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from policytool import limits
 from policytool.child import GRACE, Child
 from policytool.errors import WorkerError
 
@@ -38,9 +39,6 @@ _TEMPORARY: Final = ("TMPDIR", "TEMP", "TMP")
 """Where the child puts its temporary files: below what goes with it, for TensorFlow removes its own only where it ends by itself."""
 
 _QUIET: Final = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore", "PYTHONUTF8": "1"}
-
-_MAX_LINE: Final = 64 * 2**20
-"""Bytes of one event; a report on the layers of the largest model known takes less than 1 MiB."""
 
 _TICK: Final = 0.5
 """Seconds between looks at the clock."""
@@ -151,7 +149,7 @@ class Worker:
                 [str(limit)] if limit is not None else [],
                 cwd=scratch,
                 environment={**environment(os.environ), **dict.fromkeys(_TEMPORARY, scratch)},
-                longest=_MAX_LINE,
+                longest=limits.EVENT_BYTES.value,
             )
         except OSError as error:
             self.close()
@@ -171,6 +169,8 @@ class Worker:
         return WorkerError(code, message, details=trace)
 
     def _crash(self, child: Child) -> WorkerError:
+        if beyond := limits.EVENT_BYTES.beyond(child.longest_line, counting=True):
+            return WorkerError("worker-limit", f"the process with TensorFlow answered with {beyond}; nothing was written", ended=True)
         how = child.how_it_ended()
         hint = self._limit() if child.may_have_lacked_memory else ""
         message = f"the process with TensorFlow ({self._interpreter.python}) {how}{hint}; nothing was written"

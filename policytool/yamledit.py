@@ -104,7 +104,7 @@ def _trie(edits: Sequence[Change]) -> _Step:
     root = _Step()
     for change in edits:
         pointer = change[0]
-        if not _POINTER.fullmatch(pointer) or pointer.count("/") > limits.MAX_JSON_DEPTH:
+        if not _POINTER.fullmatch(pointer) or pointer.count("/") > limits.JSON_DEPTH.value:
             raise EditError(f"{pointer[:80]!r} is no JSON Pointer into a config")
         step = root
         for name in steps(pointer):

@@ -129,8 +129,8 @@ def compose(text: str) -> Node:
 
     :raises YamlError: as :func:`parse`.
     """
-    if len(text) > limits.MAX_YAML_BYTES:
-        raise YamlError("yaml-limit", f"holds {len(text)} characters of YAML; at most {limits.MAX_YAML_BYTES} are read")
+    if beyond := limits.YAML_BYTES.beyond(len(text)):
+        raise YamlError("yaml-limit", f"is YAML of {beyond}")
     import yaml  # 20 ms that no other format needs
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -186,7 +186,7 @@ class _Composer:
         self._open: list[tuple[Node, list[Node]]] = []
         """Collections that have begun, each with the nodes in it so far."""
 
-        self._size = 0
+        self._deepest, self._most = limits.JSON_DEPTH.value, limits.YAML_VALUES.value
 
     def document(self) -> Node:
         """Return the root of the only document."""
@@ -215,7 +215,7 @@ class _Composer:
                 root = done
 
     def _begin(self, event: Any, kind: Kind) -> None:  # noqa: ANN401  # an event of PyYAML
-        if len(self._open) >= limits.MAX_JSON_DEPTH:
+        if len(self._open) >= self._deepest:
             raise _too_deep()
         node = Node(kind=kind, start=event.start_mark.index, end=event.start_mark.index, tag=event.tag, anchor=event.anchor, flow=bool(event.flow_style))
         if event.anchor is not None:
@@ -279,9 +279,9 @@ class _Composer:
         """Note how large a node is when its aliases are written out, and refuse what would grow beyond the bounds."""
         node.size = 1 + sum(item.size for item in below)
         node.depth = 1 + max((item.depth for item in below), default=0)
-        if node.size > limits.MAX_YAML_NODES:
-            raise YamlError("yaml-limit", f"holds more than {limits.MAX_YAML_NODES} values once its aliases are written out")
-        if node.depth > limits.MAX_JSON_DEPTH + 1:
+        if node.size > self._most:
+            raise YamlError("yaml-limit", f"holds, once its aliases are written out, {limits.YAML_VALUES.beyond(node.size, counting=True)}")
+        if node.depth > self._deepest + 1:
             raise _too_deep()
 
 
@@ -313,4 +313,4 @@ def _shown(tag: str) -> str:
 
 
 def _too_deep() -> YamlError:
-    return YamlError("yaml-limit", f"nests YAML deeper than {limits.MAX_JSON_DEPTH} levels")
+    return YamlError("yaml-limit", f"nests YAML in {limits.JSON_DEPTH.beyond(limits.JSON_DEPTH.value + 1, counting=True)}")

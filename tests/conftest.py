@@ -7,7 +7,8 @@ import json
 import os
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +17,7 @@ from unittest import mock
 import hypothesis
 import pytest
 
+from policytool import limits
 from policytool.cli.main import run as run_main
 from policytool.drafts import _draft
 
@@ -52,6 +54,16 @@ def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in _SETTING_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("POLICYTOOL_JOBS", "1")  # what a test changes in this process would be unknown to another
+
+
+Bounded = Callable[[str, int], None]
+
+
+@pytest.fixture
+def bounded() -> Iterator[Bounded]:
+    """Return what sets a limit, by its name, for the rest of the test."""
+    with ExitStack() as stack:
+        yield lambda name, value: stack.enter_context(limits.given({name: value}))
 
 
 @pytest.fixture(params=["unnamed", "named"])

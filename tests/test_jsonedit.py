@@ -180,7 +180,7 @@ def test_several_edits_of_one_object() -> None:
         [("/list", [1, 2], 2), ("/list/0", 1, 3)],
         [("/list/0", 1, 3), ("/list", [1, 2], 2)],
         [("", {"a": 1, "list": [1, 2]}, ABSENT)],
-        [("/x" * (limits.MAX_JSON_DEPTH + 1), 1, 2)],
+        [("/x" * (limits.JSON_DEPTH.value + 1), 1, 2)],
     ],
     ids=str,
 )

@@ -13,6 +13,7 @@ from policytool import jsontext, limits
 
 if TYPE_CHECKING:
     from policytool.jsontext import Json
+    from tests.conftest import Bounded
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -67,7 +68,7 @@ def test_pointer_spells_as_the_standard_does() -> None:
 @pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}")])
 def test_depth_bound_is_exact(opening: str, closing: str) -> None:
     """As many levels as the bound are read, one more is not."""
-    deepest = limits.MAX_JSON_DEPTH
+    deepest = limits.JSON_DEPTH.value
     innermost = "1" if opening != "[" else ""
     jsontext.parse(opening * deepest + innermost + closing * deepest)
     with pytest.raises(jsontext.JsonError) as caught:
@@ -89,12 +90,12 @@ def test_brackets_in_strings_are_no_depth() -> None:
     assert jsontext.parse(json.dumps(value)) == (value, ())
 
 
-def test_size_bound_counts_before_parsing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_size_bound_counts_before_parsing(monkeypatch: pytest.MonkeyPatch, bounded: Bounded) -> None:
     """Text beyond the bound is not parsed at all."""
-    monkeypatch.setattr(limits, "MAX_JSON_BYTES", 10)
+    bounded("json-bytes", 10)
     assert jsontext.parse("[1,2,3,4]")[0] == [1, 2, 3, 4]
     monkeypatch.setattr(json, "loads", lambda *_, **__: pytest.fail("it was parsed"))
-    with pytest.raises(jsontext.JsonError, match="11 bytes of JSON; at most 10"):
+    with pytest.raises(jsontext.JsonError, match="is JSON of 11 bytes, more than the 10 bytes of json-bytes; --limit json-bytes=11 reads it"):
         jsontext.parse("[1,2,3,4,5]")
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from policytool import limits, pool
+from policytool import pool
 from policytool.discovery import Input
 from policytool.errors import UsageError, WorkerError
 from policytool.model import Model
@@ -26,6 +26,8 @@ from tests.test_workers import is_gone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.conftest import Bounded
 
 SOURCES: Final = (MIXED_H5, MIXED_KERAS, MIXED_SAVEDMODEL, MIXED_JSON, MIXED_YAML)
 
@@ -231,9 +233,9 @@ def reader(pipe: Path, parent: int) -> int:
     raise AssertionError("nobody reads the pipe")
 
 
-def test_a_file_that_takes_too_long_is_given_up(models: Path, pipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_takes_too_long_is_given_up(models: Path, pipe: Path, bounded: Bounded) -> None:
     """The rest goes on."""
-    monkeypatch.setattr(limits, "MAX_READ_SECONDS", 3)
+    bounded("read-seconds", 3)
     inputs = every(models)
     writer = os.open(pipe, os.O_RDWR)
     try:
@@ -241,7 +243,9 @@ def test_a_file_that_takes_too_long_is_given_up(models: Path, pipe: Path, monkey
     finally:
         os.close(writer)
     lost = [(found.path, result) for found, result in zip(inputs, two, strict=True) if isinstance(result, Failure) and result.code == "worker-timeout"]
-    assert [(path, result.message) for path, result in lost] == [(pipe, "was not read: the process that read it took more than 3 seconds, and was ended")]
+    assert [(path, result.message) for path, result in lost] == [
+        (pipe, "was not read: the process that read it took at least 4 seconds, more than the 3 of read-seconds; --limit read-seconds=6 allows more")
+    ]
     assert sum(isinstance(result, Model) for result in two) == 12
     assert not children(os.getpid())
 

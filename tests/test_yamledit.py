@@ -262,7 +262,7 @@ def test_forms_that_no_release_writes_are_refused_and_not_spoilt(text: str, edit
         [("/list", [1, 2], 2), ("/list/0", 1, 3)],
         [("/list/0", 1, 3), ("/list", [1, 2], 2)],
         [("", {"a": 1, "list": [1, 2]}, ABSENT)],
-        [("/x" * (limits.MAX_JSON_DEPTH + 1), 1, 2)],
+        [("/x" * (limits.JSON_DEPTH.value + 1), 1, 2)],
     ],
     ids=str,
 )

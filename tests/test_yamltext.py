@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policytool import jsonedit, limits, yamltext
-from tests.conftest import FIXTURES
+from tests.conftest import FIXTURES, Bounded
 
 SAMPLES: Final = sorted(FIXTURES.glob("*/*.yaml"))
 VALUES: Final = st.recursive(
@@ -108,9 +108,9 @@ def test_repeated_keys_and_wrappers_are_told() -> None:
         ("invalid-yaml", "? [a]\n: 1", "no text"),
         ("invalid-yaml", f"a: {'9' * 5000}", "no int"),
         ("invalid-yaml", "a: !!int x", "no int"),
-        ("yaml-limit", "[" * 10_000, "deeper"),
-        ("yaml-limit", "\n".join(f"{' ' * level}a:" for level in range(1000)), "deeper"),
-        ("yaml-limit", "a0: &a0 [1]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}]\n" for n in range(1, 300)), "deeper"),
+        ("yaml-limit", "[" * 10_000, "nests YAML in at least 201 levels"),
+        ("yaml-limit", "\n".join(f"{' ' * level}a:" for level in range(1000)), "nests YAML in at least 201 levels"),
+        ("yaml-limit", "a0: &a0 [1]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}]\n" for n in range(1, 300)), "nests YAML in at least 201 levels"),
         ("yaml-limit", "a0: &a0 [1, 1]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12)), "aliases"),
     ],
 )
@@ -125,14 +125,16 @@ def test_what_no_config_holds_is_refused(code: str, text: str, says: str) -> Non
     assert not Path("pwned").exists()
 
 
-@pytest.mark.parametrize("text", ["[" * limits.MAX_JSON_DEPTH + "]" * limits.MAX_JSON_DEPTH, "{a: " * limits.MAX_JSON_DEPTH + "}" * limits.MAX_JSON_DEPTH])
+@pytest.mark.parametrize(
+    "text", ["[" * limits.JSON_DEPTH.value + "]" * limits.JSON_DEPTH.value, "{a: " * limits.JSON_DEPTH.value + "}" * limits.JSON_DEPTH.value]
+)
 def test_text_within_the_bound_is_read(text: str) -> None:
     """As deep as JSON may be."""
-    assert json.dumps(parsed(text)).count("]") + json.dumps(parsed(text)).count("}") == limits.MAX_JSON_DEPTH
+    assert json.dumps(parsed(text)).count("]") + json.dumps(parsed(text)).count("}") == limits.JSON_DEPTH.value
 
 
-def test_text_beyond_the_bound_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_beyond_the_bound_is_refused(bounded: Bounded) -> None:
     """Before any of it is read."""
-    monkeypatch.setattr(limits, "MAX_YAML_BYTES", 4)
-    with pytest.raises(yamltext.YamlError, match="at most 4"):
+    bounded("yaml-bytes", 4)
+    with pytest.raises(yamltext.YamlError, match="is YAML of 5 bytes, more than the 4 bytes of yaml-bytes"):
         yamltext.parse("a: 12")

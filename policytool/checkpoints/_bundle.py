@@ -110,7 +110,7 @@ def open_bundle(prefix: Path) -> Bundle:
         slices: dict[bytes, Entry] = {}
         partitioned: dict[bytes, tuple[tuple[tuple[int, int], ...], ...]] = {}
         for key, value in pairs:
-            entry, parts = _entries.parse(key, value)
+            entry, parts = _entries.parse(key, value, name)
             if entry.shard >= header.shards:
                 raise ValueError(f"{entry.key} lies in file {entry.shard} of {header.shards}")
             (slices if key.startswith(_ordered_code.MARK) else entries)[key] = entry
@@ -132,8 +132,8 @@ def _content(path: Path) -> bytes:
         raise BundleError("not-found", f"{path.name} does not exist; check the path") from error
     if not stat.S_ISREG(status.st_mode):
         raise BundleError("foreign", f"{path.name} is no file; expected a checkpoint's index")
-    if status.st_size > limits.MAX_CHECKPOINT_INDEX_BYTES:
-        raise BundleError("checkpoint-limit", f"{path.name} has {status.st_size} bytes; at most {limits.MAX_CHECKPOINT_INDEX_BYTES} are read of an index")
+    if beyond := limits.CHECKPOINT_INDEX_BYTES.beyond(status.st_size):
+        raise BundleError("checkpoint-limit", f"{path.name} has {beyond}")
     data = path.read_bytes()
     if found := mistaken.download(data[:4096]):
         raise BundleError(found[0], f"{path.name} {found[1]}")
@@ -151,8 +151,10 @@ def _header(first: tuple[bytes, bytes] | None, name: str) -> Any:  # message cla
         raise BundleError("checkpoint-unsupported", f"{name} was written on a big-endian machine; save the checkpoint again on one that is not")
     if header.version.min_consumer > _VERSION or _VERSION in header.version.bad_consumers:
         raise BundleError("checkpoint-unsupported", f"{name} asks for readers of version {header.version.min_consumer}; this one reads {_VERSION}")
-    if not 1 <= header.shards <= limits.MAX_CHECKPOINT_SHARDS:
-        raise BundleError("checkpoint-limit", f"{name} says that its values lie in {header.shards} files; at most {limits.MAX_CHECKPOINT_SHARDS} are read")
+    if header.shards < 1:
+        raise ValueError(f"it says that its values lie in {header.shards} files")
+    if beyond := limits.CHECKPOINT_SHARDS.beyond(header.shards):
+        raise BundleError("checkpoint-limit", f"{name} says that its values lie in {beyond}")
     return header
 
 

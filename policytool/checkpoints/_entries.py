@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from policytool import dtypes, limits, protobuf_messages
 from policytool.checkpoints import _ordered_code
+from policytool.errors import BundleError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -53,20 +54,23 @@ class Part:
     entry: Entry
 
 
-def parse(key: bytes, value: bytes) -> tuple[Entry, tuple[tuple[tuple[int, int], ...], ...]]:
+def parse(key: bytes, value: bytes, name: str) -> tuple[Entry, tuple[tuple[tuple[int, int], ...], ...]]:
     """
-    Return an entry, without parts, and the extents of its slices: a start and a length in each dimension.
+    Return an entry of the index ``name``, without parts, and the extents of its slices: a start and a length in each dimension.
 
     :raises ValueError: for what cannot be an entry.
+    :raises BundleError: for one beyond the bounds.
     """
-    if len(value) > limits.MAX_CHECKPOINT_ENTRY_BYTES:
-        raise ValueError(f"an entry of {len(value)} bytes is more than any tensor needs")
+    if beyond := limits.CHECKPOINT_ENTRY_BYTES.beyond(len(value)):
+        raise BundleError("checkpoint-limit", f"{name} holds an entry of {beyond}")
     try:
         message = protobuf_messages.parse("BundleEntry", value)
     except ValueError as error:
         raise ValueError("an entry is no protobuf message") from error
-    if message.shape.unknown_rank or len(message.shape.dims) > limits.MAX_CHECKPOINT_RANK:
-        raise ValueError(f"an entry has no shape, or one of more than {limits.MAX_CHECKPOINT_RANK} dimensions")
+    if message.shape.unknown_rank:
+        raise ValueError("an entry has no shape")
+    if beyond := limits.CHECKPOINT_RANK.beyond(len(message.shape.dims)):
+        raise BundleError("checkpoint-limit", f"{name} holds a tensor of {beyond}")
     entry = Entry(
         key=key.decode("utf-8", "backslashreplace"),
         dtype=dtypes.OF_TENSORFLOW_ENUM.get(message.dtype % _REFERENCE, UNKNOWN),

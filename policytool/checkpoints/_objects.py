@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool import limits, protobuf_messages
+from policytool.errors import BundleError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,14 +68,15 @@ def parse(data: bytes) -> ObjectGraph:
     """
     Return the object graph; edges to nodes that do not exist are left out.
 
-    :raises ValueError: for what is no object graph, or is beyond the bounds.
+    :raises ValueError: for what is no object graph.
+    :raises BundleError: for one beyond the bounds.
     """
-    if len(data) > limits.MAX_CHECKPOINT_GRAPH_BYTES:
-        raise ValueError(f"has {len(data)} bytes, more than any model needs")
+    if beyond := limits.CHECKPOINT_GRAPH_BYTES.beyond(len(data)):
+        raise BundleError("checkpoint-limit", f"its object graph has {beyond}")
     message = protobuf_messages.parse("TrackableGraph", data)
     count = len(message.nodes)
-    if count > limits.MAX_OBJECT_NODES:
-        raise ValueError(f"has {count} objects, more than any model needs")
+    if beyond := limits.OBJECT_NODES.beyond(count):
+        raise BundleError("checkpoint-limit", f"its object graph has {beyond}")
     return ObjectGraph(nodes=tuple(_node(node, count) for node in message.nodes))
 
 

@@ -52,27 +52,29 @@ def read(data: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
 def _pairs(data: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
     _, position = _handle(data, len(data) - FOOTER)  # of a block that TensorFlow leaves empty
     index, _ = _handle(data, position)
-    budget, count, last, free = limits.MAX_CHECKPOINT_INDEX_BYTES, 0, None, 0
-    for separator, handle in _entries(_block(data, index, name)):
+    keys, count, last, free = 0, 0, None, 0
+    largest, most = limits.CHECKPOINT_INDEX_BYTES.value, limits.CHECKPOINT_ENTRIES.value
+    for separator, handle in _entries(_block(data, index, name), name):
         (offset, size), _ = _handle(handle, 0)
         if offset < free:
             raise ValueError("its blocks overlap")
-        free, budget = offset + size, budget - len(separator)
-        for key, value in _entries(_block(data, (offset, size), name)):
-            count, budget = count + 1, budget - len(key)
+        free, keys = offset + size, keys + len(separator)
+        for key, value in _entries(_block(data, (offset, size), name), name):
+            count, keys = count + 1, keys + len(key)
             if last is not None and key <= last:
                 raise ValueError("its keys are not in order")
-            if count > limits.MAX_CHECKPOINT_ENTRIES or budget < 0:
-                raise _beyond(name)
+            if count > most or keys > largest:
+                raise _beyond(name, count, keys)
             last = key
             yield key, value
-        if budget < 0:  # blocks may be empty
-            raise _beyond(name)
+        if keys > largest:  # blocks may be empty
+            raise _beyond(name, count, keys)
 
 
-def _beyond(name: str) -> BundleError:
-    largest, most = limits.MAX_CHECKPOINT_INDEX_BYTES, limits.MAX_CHECKPOINT_ENTRIES
-    return BundleError("checkpoint-limit", f"{name} holds more than {most} tensors or {largest} bytes of keys, which no model needs")
+def _beyond(name: str, count: int, keys: int) -> BundleError:
+    if beyond := limits.CHECKPOINT_ENTRIES.beyond(count, counting=True):
+        return BundleError("checkpoint-limit", f"{name} holds {beyond}")
+    return BundleError("checkpoint-limit", f"{name} holds keys of {limits.CHECKPOINT_INDEX_BYTES.beyond(keys, counting=True)}")
 
 
 def _handle(data: bytes, position: int) -> tuple[tuple[int, int], int]:
@@ -97,7 +99,7 @@ def _block(data: bytes, place: tuple[int, int], name: str) -> bytes:
     return data[offset:end]
 
 
-def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
+def _entries(block: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
     """Yield the keys and values of a block; its end lists where keys are whole, which a reader from front to back does not need."""
     if len(block) < _UINT32.size:
         raise ValueError("a block is too short to have an end")
@@ -105,15 +107,15 @@ def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
     end = len(block) - _UINT32.size * (restarts + 1)
     if end < 0:
         raise ValueError("a block lists more keys than it has room for")
-    key, position = b"", 0
+    key, position, longest = b"", 0, limits.CHECKPOINT_KEY_BYTES.value
     while position < end:
         shared, position = _varint.read(block, position, end)
         own, position = _varint.read(block, position, end)
         size, position = _varint.read(block, position, end)
         if shared > len(key) or own + size > end - position:
             raise ValueError("an entry does not fit its block")
-        if shared + own > limits.MAX_CHECKPOINT_KEY_BYTES:  # before it is made: each could be as long as the block
-            raise ValueError(f"a key has {shared + own} bytes")
+        if shared + own > longest:  # before it is made: each could be as long as the block
+            raise BundleError("checkpoint-limit", f"{name} holds a key of {limits.CHECKPOINT_KEY_BYTES.beyond(shared + own)}")
         key = key[:shared] + block[position : position + own]
         value = position + own
         position = value + size

@@ -192,10 +192,10 @@ def _verified_strings(shards: Shards, entry: Entry) -> tuple[bytes, list[int], i
     that checksum and the text (``WriteStringTensor`` in tensor_bundle.cc).
     """
     count = math.prod(entry.shape)
-    if entry.size > limits.MAX_CHECKPOINT_STRING_BYTES or count > entry.size:
-        raise BundleError(
-            "checkpoint-limit", f"{entry.key} holds {count} strings in {entry.size} bytes; at most {limits.MAX_CHECKPOINT_STRING_BYTES} bytes are read"
-        )
+    if beyond := limits.CHECKPOINT_STRING_BYTES.beyond(entry.size):
+        raise BundleError("checkpoint-limit", f"{entry.key} holds strings of {beyond}")
+    if count > entry.size:
+        raise BundleError("checkpoint-damaged", f"{entry.key} holds {count} strings in {entry.size} bytes; copy or download it again")
     with shards.opened(entry.shard) as shard:
         stream = _Stream(shard, entry)
         data = stream.read(entry.size)

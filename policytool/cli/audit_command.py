@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 @report_option.option(FINDING_REPORTERS)
 @click.option("-0", "--null", is_flag=True, help="Paths on stdin end in NUL instead of newlines.")
 @options.jobs("read")
+@options.limited
 @options.common
 def command(
     *,

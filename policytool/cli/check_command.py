@@ -61,6 +61,7 @@ if TYPE_CHECKING:
 @tensorflow_options.options
 @options.formatted([reporter.name for reporter in CHECK_REPORTERS])
 @report_option.option(CHECK_REPORTERS)
+@options.limited
 @options.common
 def command(
     *,

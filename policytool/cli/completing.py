@@ -63,5 +63,12 @@ def policies(_context: click.Context, _parameter: click.Parameter, incomplete: s
     return _matching(((name, None) for name in LISTED), incomplete)
 
 
+def limits(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer the limits that can be raised, with what each is for."""
+    from policytool.limits import LIMITS
+
+    return _matching(((f"{limit.name}={limit.amount(limit.default, gap='')}", limit.reason) for limit in LIMITS.values() if not limit.fixed), incomplete)
+
+
 def _matching(values: Iterable[tuple[str, str | None]], incomplete: str) -> list[CompletionItem]:
     return [CompletionItem(value, help=help_) for value, help_ in values if value.startswith(incomplete)]

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 @click.option("--values/--no-values", default=True, show_default=True, help="Whether to read and compare stored values.")
 @options.formatted([reporter.name for reporter in DIFFERENCE_REPORTERS])
 @report_option.option(DIFFERENCE_REPORTERS)
+@options.limited
 @options.common
 def command(
     a: str,

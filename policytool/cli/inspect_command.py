@@ -35,6 +35,7 @@ _ONLY = ("deprecated", "mixed")
 @click.option("--depth", type=click.IntRange(min=0), metavar="N", help="Show N levels below the model.")
 @click.option("-0", "--null", is_flag=True, help="Paths on stdin end in NUL instead of newlines.")
 @options.jobs("read")
+@options.limited
 @options.common
 def command(
     paths: tuple[str, ...],

@@ -23,6 +23,7 @@ COMMANDS: Final = {
     "diff": ("policytool.cli.diff_command", "Show what changed between two saved models, across formats and generations."),
     "policies": ("policytool.cli.policies_command", "Explain dtype policies and how each generation of Keras spells them."),
     "rules": ("policytool.cli.rules_command", "Explain the rules of audit: what each looks for, why, and where that is from."),
+    "limits": ("policytool.cli.limits_command", "List the bounds on what is read of a file, which --limit raises."),
     "completion": ("policytool.cli.completion_command", "Print what makes bash, zsh or fish complete the command line."),
 }
 """Name to module and summary, in the order of ``--help``; a command's module is imported when it is called."""

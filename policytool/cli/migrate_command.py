@@ -78,6 +78,7 @@ _FORMATS: Final = [reporter.name for reporter in PLAN_REPORTERS if reporter.name
 @report_option.option(PLAN_REPORTERS)
 @click.option("-0", "--null", is_flag=True, help="Paths on stdin end in NUL instead of newlines.")
 @options.jobs("migrate")
+@options.limited
 @options.common
 def command(
     *,

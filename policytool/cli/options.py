@@ -7,11 +7,13 @@ import os
 import re
 import shutil
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
-from policytool.cli import settings
+from policytool import limits
+from policytool.cli import completing, settings
 from policytool.cli.exit_codes import Exit
 from policytool.reports._layout import View, clean
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from policytool.discovery import Input
+    from policytool.limits import Limit
     from policytool.operations.inspection import Failure
 
 PIPE_WIDTH: Final = 120
@@ -80,6 +83,58 @@ _COMMON: Final = (
     ),
     click.option("--show-settings", is_flag=True, help="Print what applies, and from where, and exit."),
 )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bound:
+    """What ``--limit`` says."""
+
+    limit: Limit
+    value: int
+
+    def toml(self) -> str:
+        """As a settings file has it."""
+        return f'"{self.limit.name}={self.limit.amount(self.value, gap="")}"'
+
+
+class BoundOption(click.ParamType):  # type: ignore[type-arg]  # generic from Click 8.3 on alone
+    """``NAME=VALUE``: a limit, and the bytes or the number that it is to be."""
+
+    name = "limit"
+
+    def convert(self, value: object, parameter: click.Parameter | None, context: click.Context | None) -> Bound:
+        """Return what a text says."""
+        if isinstance(value, Bound):
+            return value
+        name, equals, text = str(value).strip().partition("=")
+        if not equals:
+            self.fail(f"{value!r} is not NAME=VALUE; `policytool limits` lists the names", parameter, context)
+        limit = limits.named(name)
+        if limit.unit == limits.BYTES:
+            return Bound(limit=limit, value=limit.checked(Size().convert(text, parameter, context)))
+        if not re.fullmatch(r"[0-9]{1,18}", text):
+            self.fail(f"{text!r} is no number of {limit.unit}", parameter, context)
+        return Bound(limit=limit, value=limit.checked(int(text)))
+
+
+def limited(function: Callable[..., int]) -> Callable[..., int]:
+    """Add the option of commands that read models, and let its bounds count as long as the command runs."""
+
+    @click.option(
+        "--limit",
+        type=BoundOption(),
+        multiple=True,
+        metavar="NAME=VALUE",
+        envvar="POLICYTOOL_LIMIT",
+        shell_complete=completing.limits,
+        help="Read what is beyond a bound, such as json-bytes=1GiB; `policytool limits` lists them.",
+    )
+    @functools.wraps(function)
+    def command(*, limit: tuple[Bound, ...], **arguments: Any) -> int:  # noqa: ANN401  # a command's own arguments
+        with limits.given({one.limit.name: one.value for one in limit}):
+            return function(**arguments)
+
+    return command
 
 
 def jobs(verb: str) -> Callable[[Callable[..., int]], Callable[..., int]]:

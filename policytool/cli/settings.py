@@ -23,8 +23,11 @@ _SOURCE: Final = "policytool.settings_file"
 STRUCTURED: Final = "policytool.structured."
 """What stands before a structured key in the context's ``meta``, where a command finds its value."""
 
-RUNS_CODE: Final = frozenset({"python", "trust", "custom_objects"})
-"""What no file decides that merely lies in a directory above: whoever runs the tool in a checkout of a stranger's would run the stranger's code."""
+GUARDED: Final = {**dict.fromkeys(("python", "trust", "custom_objects"), "decides what code runs"), "limit": "decides how much of a file is read"}
+"""
+What no file decides that merely lies in a directory above, and why: whoever runs the tool in a checkout of a stranger's would run the stranger's code, or
+read the stranger's models without the bounds that are there for them.
+"""
 
 _HIDDEN: Final = frozenset({"config", "show_settings", "help", "debug", "list_targets"})
 
@@ -64,10 +67,10 @@ def load(context: click.Context, _parameter: click.Parameter, value: str | None)
         listed = isinstance(item, list) and name in _repeatable(context) and all(isinstance(one, str) for one in item)
         if not listed and not isinstance(item, str | int | float | bool):
             raise click.UsageError(f"{file} has the key {key!r} with a value that is no text, number or boolean")
-        if name in RUNS_CODE and item and not value:
+        if name in GUARDED and item and not value:
             option = name.replace("_", "-")
             raise click.UsageError(
-                f"{file} has the key {key!r}, which decides what code runs; a file that is only found may not: give --{option}, or name the file with --config"
+                f"{file} has the key {key!r}, which {GUARDED[name]}; a file that is only found may not: give --{option}, or name the file with --config"
             )
         if name in own:
             _take(defaults, own[name], item)

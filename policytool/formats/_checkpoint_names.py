@@ -90,8 +90,8 @@ def _path(places: Mapping[int, _Place], number: int, attribute: Attribute) -> tu
     while number != _ROOT:
         number, own = places[number]
         names[:0] = own
-        if len(names) > limits.MAX_OBJECT_DEPTH:
-            raise BundleError("checkpoint-limit", f"nests its objects deeper than {limits.MAX_OBJECT_DEPTH}, which no model needs")
+        if beyond := limits.OBJECT_DEPTH.beyond(len(names), counting=True):
+            raise BundleError("checkpoint-limit", f"nests its objects in {beyond}")
     return tuple(names) or (attribute.name,)
 
 

@@ -78,21 +78,23 @@ class _Reader:
 
     decoded: dict[str, _Function] = field(default_factory=dict)
     steps: int = 0
+    most: int = field(default_factory=lambda: limits.TRACE_STEPS.value)
 
     def trace(self, entry: str, nodes: Iterable[_Node], sources: Mapping[str, int], *, signature: bool) -> Trace:
         """Return what an entry point does that consists of ``nodes``; ``sources`` says which names are variables."""
         counts: Counter[GraphOp] = Counter()
         reads: dict[tuple[str, ...], dict[int, None]] = defaultdict(dict)
         pending: list[tuple[tuple[_Node, ...], Mapping[str, int], str, tuple[str, ...]]] = [(tuple(nodes), sources, "", ())]
+        deepest = limits.SCOPE_DEPTH.value
         while pending:
             body, bindings, scope, callers = pending.pop()
-            if len(callers) > limits.MAX_CALL_DEPTH:
-                raise GraphLimitError(f"nests calls deeper than {limits.MAX_CALL_DEPTH}")
+            if beyond := limits.CALL_DEPTH.beyond(len(callers), counting=True):
+                raise GraphLimitError(f"nests calls in {beyond}")
             for node in body:
                 name = node.name if not scope or node.name.startswith(f"{scope}/") else f"{scope}/{node.name}"
                 self.count(1 + len(node.inputs) + len(node.calls) * (1 + len(node.inputs)) + len(name) // _CHARACTERS)
-                if name.count("/") > limits.MAX_SCOPE_DEPTH:
-                    raise GraphLimitError(f"nests scopes deeper than {limits.MAX_SCOPE_DEPTH}")
+                if (depth := name.count("/")) > deepest:
+                    raise GraphLimitError(f"nests scopes in {limits.SCOPE_DEPTH.beyond(depth)}")
                 *above, _ = name.split("/")
                 found = [bindings[source] for source in node.inputs if source in bindings]
                 if node.calls:
@@ -117,8 +119,8 @@ class _Reader:
     def count(self, steps: int) -> None:
         """Count what is done, as far as a small file can have a lot of it done."""
         self.steps += steps
-        if self.steps > limits.MAX_TRACE_STEPS:
-            raise GraphLimitError(f"takes more than {limits.MAX_TRACE_STEPS} steps to follow")
+        if self.steps > self.most:
+            raise GraphLimitError(f"takes {limits.TRACE_STEPS.beyond(self.steps, counting=True)}")
 
     def function(self, name: str) -> _Function:
         """Return a function of the graph's library."""

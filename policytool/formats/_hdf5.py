@@ -93,8 +93,8 @@ def attribute_text(probe: Probe, group: h5py.Group, name: str) -> str | None:
         raise probe.failure("h5-not-keras", f"attribute {name} should be text and is an array of shape {attribute.shape}")
     if attribute.get_type().get_class() != h5t.STRING:
         raise probe.failure("h5-not-keras", f"attribute {name} should be text and is of another type")
-    if attribute.get_storage_size() > limits.MAX_JSON_BYTES:
-        raise probe.failure("h5-limit", f"attribute {name} is larger than {limits.MAX_JSON_BYTES} bytes, which no model needs")
+    if beyond := limits.JSON_BYTES.beyond(attribute.get_storage_size()):
+        raise probe.failure("h5-limit", f"has an attribute {name} of {beyond}")
     value = group.attrs[name]
     value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, bytes):
@@ -134,10 +134,8 @@ def walk(probe: Probe, group: h5py.Group, *, attributes: bool = False) -> Conten
         links: list[tuple[bytes, int]] = []
         parent.links.iterate(lambda name, info, links=links: links.append((name, info.type)), info=True)
         count += len(links)
-        if count > limits.MAX_H5_OBJECTS or len(path) > limits.MAX_H5_DEPTH:
-            raise probe.failure(
-                "h5-limit", f"holds more than {limits.MAX_H5_OBJECTS} objects or nests deeper than {limits.MAX_H5_DEPTH} groups, which no model needs"
-            )
+        if beyond := limits.H5_OBJECTS.beyond(count, counting=True) or limits.H5_DEPTH.beyond(len(path), counting=True):
+            raise probe.failure("h5-limit", f"holds groups of {beyond}")
         below: list[tuple[h5g.GroupID, tuple[str, ...]]] = []
         for raw, kind in links:
             child = (*path, raw.decode("utf-8", "replace"))
@@ -201,8 +199,8 @@ def _link(parent: h5g.GroupID, name: bytes, kind: int, path: tuple[str, ...]) ->
 
 def _tensor(probe: Probe, dataset: h5d.DatasetID, path: tuple[str, ...], contents: Contents) -> Tensor:
     shape = dataset.shape
-    if shape is not None and len(shape) > limits.MAX_H5_RANK:
-        raise probe.failure("h5-limit", f"{'/'.join(path)} has {len(shape)} dimensions; at most {limits.MAX_H5_RANK} are read")
+    if shape is not None and (beyond := limits.H5_RANK.beyond(len(shape))):
+        raise probe.failure("h5-limit", f"has a dataset {'/'.join(path)} of {beyond}")
     if dataset.get_offset() is None:  # not one contiguous block of this file, and only then the layout can lead elsewhere
         _observe_layout(dataset, path, contents)
     return Tensor(path=path, shape=shape, dtype=_dtype(dataset))

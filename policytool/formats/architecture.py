@@ -21,9 +21,8 @@ def recognise(probe: Probe) -> bool:
 
 def read(probe: Probe) -> Document:
     """Return the document of an architecture."""
-    size = probe.path.stat().st_size
-    if size > limits.MAX_JSON_BYTES:
-        raise probe.failure("json-limit", f"holds {size} bytes of JSON; at most {limits.MAX_JSON_BYTES} are read")
+    if beyond := limits.JSON_BYTES.beyond(probe.path.stat().st_size):
+        raise probe.failure("json-limit", f"is JSON of {beyond}")
     observations: list[Observation] = []
     config = parse_json(probe, probe.path.read_bytes().removeprefix(_BYTE_ORDER_MARK), "the file", observations)
     if not is_serialised(config):

@@ -27,8 +27,8 @@ def read(probe: Probe) -> Document:
     texts = {}
     for name in (_keras.CONFIG, _keras.METADATA):
         file = probe.path / name
-        if file.stat().st_size > limits.MAX_JSON_BYTES:
-            raise probe.failure("json-limit", f"{name} holds {file.stat().st_size} bytes; at most {limits.MAX_JSON_BYTES} are read")
+        if beyond := limits.JSON_BYTES.beyond(file.stat().st_size):
+            raise probe.failure("json-limit", f"has a {name} of {beyond}")
         texts[name] = file.read_bytes()
     weights = []
     for name in sorted(name for name in probe.names if name.endswith(_keras.WEIGHTS_SUFFIX)):

@@ -56,8 +56,8 @@ def read(probe: Probe) -> Document:
         raise probe.failure("metadata-rootless", f"holds {len(found)} objects and none of them is the model; expected a {KERAS} as Keras writes it")
     observations: list[Observation] = []
     total = sum(len(node["metadata"]) for node in found.values())
-    if total > limits.MAX_JSON_BYTES:
-        raise probe.failure("json-limit", f"holds {total} bytes of JSON metadata; at most {limits.MAX_JSON_BYTES} are read")
+    if beyond := limits.JSON_BYTES.beyond(total):
+        raise probe.failure("json-limit", f"has JSON metadata of {beyond}")
     parts: dict[str, Json] = {f"{KERAS}#{number}": parse_json(probe, node["metadata"], f"{KERAS}#{number}", observations) for number, node in found.items()}
     return Document(
         path=probe.shown,
@@ -72,14 +72,13 @@ def read(probe: Probe) -> Document:
 
 def _nodes(probe: Probe) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield each object's number with its path, identifier and metadata."""
-    size = probe.path.stat().st_size
-    if size > limits.MAX_PROTO_BYTES:
-        raise probe.failure("proto-limit", f"has {size} bytes; protobuf allows {limits.MAX_PROTO_BYTES}")
+    if beyond := limits.PROTO_BYTES.beyond(probe.path.stat().st_size):
+        raise probe.failure("proto-limit", f"has {beyond}")
     data = probe.path.read_bytes()
     try:
-        for count, span in enumerate(wire.spans(data, _NODES)):
-            if count > limits.MAX_OBJECT_NODES:
-                raise probe.failure("proto-limit", f"holds more than {limits.MAX_OBJECT_NODES} objects")
+        for count, span in enumerate(wire.spans(data, _NODES), 1):
+            if beyond := limits.OBJECT_NODES.beyond(count, counting=True):
+                raise probe.failure("proto-limit", f"holds {beyond}")
             yield _node(data, span)
     except wire.WireError as error:
         if _UTF8_REPLACEMENT in data[:4096]:

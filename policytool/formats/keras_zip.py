@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from policytool.formats._hdf5 import Contents
+    from policytool.limits import Limit
 
 SIGNATURES: Final = (b"PK\x03\x04", b"PK\x05\x06")
 _LOCAL_HEADER: Final = struct.Struct("<4s22xHH")
@@ -67,9 +68,9 @@ def _vocabularies(probe: Probe, archive: zipfile.ZipFile, members: Mapping[str, 
     """Return the vocabularies that the archive holds beside its config, by the path of their layer; what is no text is left out, as nothing reads it."""
     infos = [info for name, info in members.items() if name.startswith(_ASSETS) and name.endswith(_VOCABULARY)]
     for info in infos:
-        _check_size(probe, info, limits.MAX_JSON_BYTES)
-    if sum(info.file_size for info in infos) > limits.MAX_JSON_BYTES:
-        raise probe.failure("zip-limit", f"has vocabularies of more than {limits.MAX_JSON_BYTES} bytes, which is the most that are read")
+        _check_size(probe, info, limits.JSON_BYTES)
+    if beyond := limits.JSON_BYTES.beyond(sum(info.file_size for info in infos)):
+        raise probe.failure("zip-limit", f"has vocabularies of {beyond}")
     found: dict[tuple[str, ...], str] = {}
     for info in infos:
         with suppress(UnicodeDecodeError):
@@ -80,8 +81,8 @@ def _vocabularies(probe: Probe, archive: zipfile.ZipFile, members: Mapping[str, 
 def _members(probe: Probe, archive: zipfile.ZipFile, observations: list[Observation]) -> dict[str, zipfile.ZipInfo]:
     """Return the members by name, the last one where a name stands twice, as Python reads them."""
     infos = archive.infolist()
-    if len(infos) > limits.MAX_ZIP_MEMBERS:
-        raise probe.failure("zip-limit", f"has {len(infos)} members; at most {limits.MAX_ZIP_MEMBERS} are read")
+    if beyond := limits.ZIP_MEMBERS.beyond(len(infos)):
+        raise probe.failure("zip-limit", f"has {beyond}")
     members = {info.filename: info for info in infos}
     if _keras.CONFIG not in members:
         known = next((what for end, what in _FOREIGN.items() if any(name.endswith(end) for name in members)), "a zip archive")
@@ -97,19 +98,17 @@ def _members(probe: Probe, archive: zipfile.ZipFile, observations: list[Observat
     ]
     for name in (_keras.CONFIG, _keras.METADATA):
         if name in members:
-            _check_size(probe, members[name], limits.MAX_JSON_BYTES)
+            _check_size(probe, members[name], limits.JSON_BYTES)
     return members
 
 
-def _check_size(probe: Probe, info: zipfile.ZipInfo, largest: int) -> None:
+def _check_size(probe: Probe, info: zipfile.ZipInfo, largest: Limit) -> None:
     if info.flag_bits & _ENCRYPTED:
         raise probe.failure("zip-encrypted", f"has an encrypted {info.filename}; Keras writes none")
-    if info.file_size > largest or info.file_size > limits.MAX_ZIP_RATIO * max(info.compress_size, 1):
-        raise probe.failure(
-            "zip-limit",
-            f"{info.filename} would inflate from {info.compress_size} to {info.file_size} bytes; "
-            f"at most {largest} bytes and {limits.MAX_ZIP_RATIO} times its stored size are read",
-        )
+    if beyond := largest.beyond(info.file_size):
+        raise probe.failure("zip-limit", f"has a {info.filename} of {beyond}")
+    if beyond := limits.ZIP_RATIO.beyond(-(-info.file_size // max(info.compress_size, 1))):
+        raise probe.failure("zip-limit", f"has a {info.filename} that would inflate from {info.compress_size} to {info.file_size} bytes, by {beyond}")
 
 
 def weights_members(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
@@ -130,7 +129,7 @@ def weights_source(probe: Probe, archive: zipfile.ZipFile, info: zipfile.ZipInfo
         return
     import tempfile
 
-    _check_size(probe, info, limits.MAX_INFLATED_BYTES)
+    _check_size(probe, info, limits.INFLATED_BYTES)
     with tempfile.NamedTemporaryFile() as inflated:
         with archive.open(info) as member:
             while block := member.read(2**20):

@@ -126,8 +126,8 @@ def _architecture(probe: Probe, observations: list[Observation]) -> Json:
     file = probe.path / ARCHITECTURE
     if not file.is_file():
         return None
-    if file.stat().st_size > limits.MAX_JSON_BYTES:
-        raise probe.failure("json-limit", f"{ARCHITECTURE} holds {file.stat().st_size} bytes; at most {limits.MAX_JSON_BYTES} are read")
+    if beyond := limits.JSON_BYTES.beyond(file.stat().st_size):
+        raise probe.failure("json-limit", f"has an {ARCHITECTURE} of {beyond}")
     config = parse_json(probe, file.read_bytes(), ARCHITECTURE, observations)
     return config if is_serialised(config) else None
 
@@ -149,9 +149,8 @@ def _message(probe: Probe, file: str, kind: str) -> Any:  # message classes made
     from policytool import protobuf_messages  # protobuf is only for SavedModels
 
     path = probe.path / file
-    size = path.stat().st_size
-    if size > limits.MAX_PROTO_BYTES:
-        raise probe.failure("proto-limit", f"{file} has {size} bytes; protobuf allows {limits.MAX_PROTO_BYTES}")
+    if beyond := limits.PROTO_BYTES.beyond(path.stat().st_size):
+        raise probe.failure("proto-limit", f"has a {file} of {beyond}")
     data = path.read_bytes()
     if found := mistaken.download(data[:4096]):
         raise probe.failure(found[0], f"{file} {found[1]}")
@@ -166,8 +165,8 @@ def _message(probe: Probe, file: str, kind: str) -> Any:  # message classes made
 
 def _metadata(probe: Probe, graph: Any, observations: list[Observation]) -> tuple[Mapping[str, Json], dict[int, str]]:
     """Return the JSON metadata by part, and the part of each Keras node; what TF 2.5 writes to both files is two parts, and the one that it obeys counts."""
-    if len(graph.nodes) > limits.MAX_OBJECT_NODES:
-        raise probe.failure("proto-limit", f"{GRAPH} holds {len(graph.nodes)} objects; at most {limits.MAX_OBJECT_NODES} are read")
+    if beyond := limits.OBJECT_NODES.beyond(len(graph.nodes)):
+        raise probe.failure("proto-limit", f"holds {beyond}")
     texts = {
         index: (GRAPH, node.user_object.metadata)
         for index, node in enumerate(graph.nodes)
@@ -182,8 +181,8 @@ def _metadata(probe: Probe, graph: Any, observations: list[Observation]) -> tupl
                     others[node.node_id] = inner[1]
                 texts[node.node_id] = (KERAS, node.metadata)
     total = sum(len(text) for _, text in texts.values())
-    if total > limits.MAX_JSON_BYTES:
-        raise probe.failure("json-limit", f"holds {total} bytes of JSON metadata; at most {limits.MAX_JSON_BYTES} are read")
+    if beyond := limits.JSON_BYTES.beyond(total):
+        raise probe.failure("json-limit", f"has JSON metadata of {beyond}")
     parts = {f"{file}#{index}": parse_json(probe, text, f"{file}#{index}", observations) for index, (file, text) in texts.items()}
     for index, text in others.items():
         same = parts[f"{KERAS}#{index}"] if text == texts[index][1] else None

@@ -64,9 +64,8 @@ def shards(probe: Probe, observations: list[Observation]) -> Iterator[Path]:
 
     :raises ModelFileError: for a map that is none, and for a shard that is missing or lies elsewhere.
     """
-    size = probe.path.stat().st_size
-    if size > limits.MAX_JSON_BYTES:
-        raise probe.failure("json-limit", f"holds {size} bytes of JSON; at most {limits.MAX_JSON_BYTES} are read")
+    if beyond := limits.JSON_BYTES.beyond(probe.path.stat().st_size):
+        raise probe.failure("json-limit", f"is JSON of {beyond}")
     for name in _names(probe, parse_json(probe, probe.path.read_bytes(), "the file", observations)):
         yield _beside(probe, name)
 
@@ -82,8 +81,8 @@ def _names(probe: Probe, value: Json) -> list[str]:
             if not isinstance(name, str) or not name.endswith(SHARD_SUFFIX):
                 raise probe.failure("json-not-keras", f"is a map of weights, and not in Keras' shards: it names {name!r}; expected NAME_00000{SHARD_SUFFIX}")
             found[name] = None
-    if len(found) > limits.MAX_WEIGHTS_SHARDS:
-        raise probe.failure("h5-limit", f"names {len(found)} shards; at most {limits.MAX_WEIGHTS_SHARDS} are read")
+    if beyond := limits.WEIGHTS_SHARDS.beyond(len(found)):
+        raise probe.failure("h5-limit", f"has its weights in {beyond}")
     return list(found)
 
 

@@ -135,9 +135,8 @@ def escapes(path: str) -> bool:
 
 
 def _object(probe: Probe, observations: list[Observation]) -> dict[str, Json]:
-    size = probe.path.stat().st_size
-    if size > limits.MAX_JSON_BYTES:
-        raise probe.failure("json-limit", f"holds {size} bytes of JSON; at most {limits.MAX_JSON_BYTES} are read")
+    if beyond := limits.JSON_BYTES.beyond(probe.path.stat().st_size):
+        raise probe.failure("json-limit", f"is JSON of {beyond}")
     model = parse_json(probe, probe.path.read_bytes().removeprefix(_BYTE_ORDER_MARK), "the file", observations)
     if not isinstance(model, dict):
         raise probe.failure("tfjs-not-keras", "is JSON, but no TensorFlow.js model; expected an object with modelTopology and weightsManifest")
@@ -171,8 +170,10 @@ def _tensor(probe: Probe, entry: Json) -> Tensor:
     dtype = quantization.get("dtype") if isinstance(quantization, dict) else entry.get("dtype")
     if not isinstance(name, str) or not name or not isinstance(dtype, str) or dtype not in dtypes.NAMES:
         _refuse(probe)
-    if not isinstance(shape, list) or len(shape) > limits.MAX_H5_RANK:
+    if not isinstance(shape, list):
         _refuse(probe)
+    if beyond := limits.H5_RANK.beyond(len(shape)):
+        raise probe.failure("json-limit", f"has in its {MANIFEST} a tensor of {beyond}")
     sizes = [size for size in shape if isinstance(size, int) and not isinstance(size, bool) and size >= 0]
     if len(sizes) != len(shape):
         _refuse(probe)

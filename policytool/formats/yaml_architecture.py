@@ -35,9 +35,8 @@ def recognise(probe: Probe) -> bool:
 
 def read(probe: Probe) -> Document:
     """Return the document of an architecture."""
-    size = probe.path.stat().st_size
-    if size > limits.MAX_YAML_BYTES:
-        raise probe.failure("yaml-limit", f"holds {size} bytes of YAML; at most {limits.MAX_YAML_BYTES} are read")
+    if beyond := limits.YAML_BYTES.beyond(probe.path.stat().st_size):
+        raise probe.failure("yaml-limit", f"is YAML of {beyond}")
     try:
         found = yamltext.parse(probe.path.read_bytes().removeprefix(_BYTE_ORDER_MARK).decode("utf-8"))
     except UnicodeDecodeError as error:

@@ -146,7 +146,7 @@ def _real(path: Path) -> Path:
 def _shards(source: Path) -> tuple[str, ...]:
     """Return the files that a TensorFlow.js model has beside it, which a copy elsewhere takes along."""
     try:
-        if not source.is_file() or source.stat().st_size > limits.MAX_JSON_BYTES:
+        if not source.is_file() or limits.JSON_BYTES.beyond(source.stat().st_size):
             return ()
         with source.open("rb") as stream:
             start = stream.read(64)

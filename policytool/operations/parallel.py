@@ -6,6 +6,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from policytool import limits
 from policytool.errors import UsageError
 from policytool.operations.inspection import Failure
 from policytool.operations.tasks import TASKS
@@ -74,11 +75,11 @@ def _shared(
     from policytool.pool import Crash, Pool  # subprocess and tempfile, only where they are used
 
     wire = task.wire()
-    head = json.dumps([task.name, wire.asked.encoded(asked)]).encode()
+    head = json.dumps([task.name, dict(limits.asked()), wire.asked.encoded(asked)]).encode()
     lines = [wire.item.encoded(item).encode() for item in items]
     crashed = False
     ending: UsageError | UnexpectedError | None = None
-    with Pool(count, head, seconds=task.seconds, grace=task.grace) as pool:
+    with Pool(count, head, time=task.time, grace=task.grace) as pool:
         for number, answer in pool.answers(lines, after()):
             if isinstance(answer, Crash):
                 crashed = True
@@ -95,14 +96,15 @@ def _shared(
 
 def answerer(head: bytes) -> Callable[[bytes], bytes]:
     """Return what answers each item's line, in the process that was given ``head``."""
-    name, encoded = json.loads(head)
+    name, bounds, encoded = json.loads(head)
     task: Task[Any, Any, Any] = TASKS[name]()
     wire = task.wire()
     asked = wire.asked.decoded(encoded)
 
     def answer(line: bytes) -> bytes:
         try:
-            return _RESULT + wire.result.encoded(task.attempt(wire.item.decoded(line), asked)).encode()
+            with limits.given(bounds):
+                return _RESULT + wire.result.encoded(task.attempt(wire.item.decoded(line), asked)).encode()
         except UsageError as error:
             return _USAGE + json.dumps(str(error)).encode()
         except Exception as error:  # noqa: BLE001  # told to the other process as it would be told in this one

@@ -121,8 +121,8 @@ def plans(file: Path) -> tuple[Plan, ...]:
     :raises UsageError: for anything else.
     """
     try:
-        if file.stat().st_size > limits.MAX_JSON_BYTES:
-            raise UsageError(f"--plan {file} holds more than {limits.MAX_JSON_BYTES} bytes, which no plan needs")
+        if beyond := limits.JSON_BYTES.beyond(file.stat().st_size):
+            raise UsageError(f"--plan {file} has {beyond}")
         value, _ = jsontext.parse(file.read_bytes())
     except OSError as error:
         raise UsageError(f"--plan {file} cannot be read: {error.strerror}") from error

@@ -13,6 +13,7 @@ from policytool.discovery import Input
 
 if TYPE_CHECKING:
     from policytool.finding import Audited
+    from policytool.limits import Limit
     from policytool.model import Model
     from policytool.operations import mending, migration, saved_plans
     from policytool.operations.inspection import Failure
@@ -54,7 +55,7 @@ class Task(Generic[Item, Asked, Result]):
     lost: str = "was not read: the process that read it {how}"
     """What is said of a file over which a process ended, after its name."""
 
-    seconds: float = limits.MAX_READ_SECONDS
+    time: Limit = limits.READ_SECONDS
     """What one file may take."""
 
     grace: float = 0.0
@@ -74,7 +75,7 @@ def inspect() -> Task[Input, None, Model | Failure | None]:
         names = {"Mapping": Mapping, **_classes(policy.Dynamic, policy.Fixed, policy.Quantization)}
         return Wire(item=_input(), asked=codec(None, {}), result=codec(model.Model | inspection.Failure | None, names))
 
-    return Task(name="inspect", attempt=lambda found, _: inspection.attempted(found), wire=wire, shown=_shown, seconds=limits.MAX_READ_SECONDS)
+    return Task(name="inspect", attempt=lambda found, _: inspection.attempted(found), wire=wire, shown=_shown)
 
 
 def audit() -> Task[Input, Question, Audited | Failure | None]:
@@ -87,7 +88,7 @@ def audit() -> Task[Input, Question, Audited | Failure | None]:
         names = _of_findings()
         return Wire(item=_input(), asked=codec(rules.Question, names), result=codec(finding.Audited | inspection.Failure | None, names))
 
-    return Task(name="audit", attempt=auditing.attempted, wire=wire, shown=_shown, seconds=limits.MAX_READ_SECONDS)
+    return Task(name="audit", attempt=auditing.attempted, wire=wire, shown=_shown)
 
 
 def mend() -> Task[mending.Case, mending.Asked, mending.Attempt | Failure]:
@@ -108,7 +109,7 @@ def mend() -> Task[mending.Case, mending.Asked, mending.Attempt | Failure]:
         wire=wire,
         shown=lambda case: case.found.shown,
         lost="has no report: the process that mended it {how}; the file is whole, mended or as it was",
-        seconds=limits.MAX_WRITE_SECONDS,
+        time=limits.WRITE_SECONDS,
         grace=_GRACE,
         drafts=mending.directories,
     )
@@ -131,7 +132,7 @@ def migrate() -> Task[Input, migration.Asked, migration.Result]:
         wire=wire,
         shown=_shown,
         lost=_LOST,
-        seconds=limits.MAX_WRITE_SECONDS,
+        time=limits.WRITE_SECONDS,
         grace=_GRACE,
         drafts=migration.directories,
     )
@@ -153,7 +154,7 @@ def migrate_saved() -> Task[saved_plans.Saved, saved_plans.Asked, migration.Resu
         wire=wire,
         shown=lambda saved: str(saved.path),
         lost=_LOST,
-        seconds=limits.MAX_WRITE_SECONDS,
+        time=limits.WRITE_SECONDS,
         grace=_GRACE,
         drafts=saved_plans.directories,
     )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool import limits
 from policytool.classes import is_operation
-from policytool.errors import SpellingError
+from policytool.errors import LimitError, SpellingError
 from policytool.jsontext import pointer
 from policytool.model import Address
 from policytool.naming import snake_case
@@ -84,8 +84,8 @@ def sites(root: Address, config: Json, composites: Mapping[str, tuple[SubLayer, 
 
 def _visit(walk: _Walk, value: dict[str, Json], place: _Place) -> None:
     """Add the layer ``value`` and all below it; a layer that was already met gets a further place."""
-    if len(walk.sites) > limits.MAX_LAYERS:
-        raise SpellingError(f"{walk.root.part} holds more than {limits.MAX_LAYERS} layers")
+    if beyond := limits.LAYERS.beyond(len(walk.sites) + 1, counting=True):
+        raise LimitError(f"{walk.root.part} holds {beyond}")
     site = _site(walk, value, place)
     identity = value.get("shared_object_id")
     if isinstance(identity, int) and not place.prefix and not walk.each:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from policytool import limits
-from policytool.errors import SpellingError
+from policytool.errors import LimitError
 from policytool.model import Address
 from policytool.naming import snake_case
 from policytool.tree._site import BOOKKEEPING, CONTAINERS, LAYERS, MODEL_CLASSES, Site, Unspelled, split_class, with_shared_places
@@ -29,8 +29,6 @@ _LISTED: Final = re.compile(r"layer-(\d{1,9})")
 _LAST: Final = frozenset({"layers", "_layers", "_self_tracked_trackables", "loss", "metrics"})
 """Edges that mostly lead to what others lead to, and sometimes are an attribute of the user's: followed last."""
 
-_MAX_DEPTH: Final = 60
-
 
 @dataclass
 class _Walk:
@@ -45,7 +43,7 @@ def sites(document: Document) -> tuple[Site, ...]:
     """
     Return every layer of the object graph once, the model itself first; those that a ``tf.Module`` holds, where the root is one.
 
-    :raises SpellingError: for a graph beyond the bounds.
+    :raises LimitError: for a graph beyond the bounds.
     """
     walk = _Walk(document=document)
     root = document.nodes.get(0)
@@ -58,8 +56,10 @@ def sites(document: Document) -> tuple[Site, ...]:
 
 
 def _visit(walk: _Walk, node: Node, parent: int | None, attribute: str, depth: int) -> None:
-    if len(walk.sites) > limits.MAX_LAYERS or depth > _MAX_DEPTH:
-        raise SpellingError(f"the object graph holds more than {limits.MAX_LAYERS} layers or nests them deeper than {_MAX_DEPTH}")
+    if beyond := limits.LAYERS.beyond(len(walk.sites) + 1, counting=True):
+        raise LimitError(f"its object graph holds {beyond}")
+    if beyond := limits.LAYER_DEPTH.beyond(depth, counting=True):
+        raise LimitError(f"its object graph nests layers in {beyond}")
     metadata = _metadata(walk.document, node)
     class_name, registered = split_class(str(metadata.get("class_name")), metadata.get("registered_name"))
     config = metadata.get("config")

@@ -107,7 +107,7 @@ def slabs(dataset: h5d.DatasetID) -> Iterator[Slab]:
 
 def _at(root: h5g.GroupID, path: tuple[str, ...]) -> object:
     here: Any = root
-    for step in path[: limits.MAX_H5_DEPTH + 1]:
+    for step in path[: limits.H5_DEPTH.value + 1]:
         name = step.encode("utf-8", "surrogateescape")
         if not isinstance(here, h5g.GroupID) or not here.links.exists(name) or here.links.get_info(name).type != h5l.TYPE_HARD:
             return None
@@ -127,8 +127,8 @@ def _check(dataset: h5d.DatasetID) -> None:
     if kind.get_class() not in _READ or (kind.get_class() == h5t.STRING and kind.is_variable_str()):
         raise ValuesError("its values are neither numbers nor text of fixed length")
     claimed, stored = dataset.get_space().get_simple_extent_npoints() * kind.get_size(), dataset.get_storage_size()
-    if claimed > BLOCK and claimed > limits.MAX_ZIP_RATIO * stored:
-        raise ValuesError(f"its {stored} stored bytes would become {claimed}")
+    if claimed > BLOCK and (beyond := limits.ZIP_RATIO.beyond(-(-claimed // max(stored, 1)))):
+        raise ValuesError(f"its {stored} stored bytes would become {claimed}, by {beyond}")
 
 
 def _read(dataset: h5d.DatasetID, slab: Slab, dtype: str) -> Array:

@@ -100,8 +100,8 @@ def _mapped(path: Path) -> Iterator[memoryview]:
     """Map a file, which may be hundreds of megabytes of graph around the little that is read of it."""
     with drafts.opened(path, os.O_RDONLY) as descriptor:
         size = os.fstat(descriptor).st_size
-        if size > limits.MAX_PROTO_BYTES:
-            raise WriteError("not-rewritable", f"{path.name} has {size} bytes; protobuf allows {limits.MAX_PROTO_BYTES}")
+        if beyond := limits.PROTO_BYTES.beyond(size):
+            raise WriteError("not-rewritable", f"{path.name} has {beyond}")
         if not size:
             yield memoryview(b"")
             return
@@ -124,8 +124,8 @@ def _splices(data: memoryview, file: str, edits: Sequence[Edit]) -> list[Splice]
     new = edited(_texts(data, file), edits)
     changes = wire.splices({places[part]: text.encode("utf-8", "surrogatepass") for part, text in new.items()})
     size = len(data) + sum(len(splice.new) - (splice.end - splice.start) for splice in changes)
-    if size > limits.MAX_PROTO_BYTES:
-        raise WriteError("not-rewritable", f"{file} would have {size} bytes; protobuf allows {limits.MAX_PROTO_BYTES}")
+    if beyond := limits.PROTO_BYTES.beyond(size):
+        raise WriteError("not-rewritable", f"{file} would have {beyond}")
     return changes
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from policytool.checkpoints import Bundle
+    from tests.conftest import Bounded
 
 ENTRY: Final = (b"v", bundles.entry("uint8", (4,), b"abcd").SerializeToString())
 
@@ -115,14 +116,14 @@ FORGED: Final[dict[str, tuple[list[tuple[bytes, bytes]], str, str]]] = {
     "header is no message": ([(b"", b"\xff")], "checkpoint-damaged", "damaged"),
     "big endian": ([bundles.header(endianness=1)], "checkpoint-unsupported", "big-endian"),
     "newer version": ([bundles.header(min_consumer=2)], "checkpoint-unsupported", "version 2"),
-    "no files": ([bundles.header(shards=0)], "checkpoint-limit", "0 files"),
+    "no files": ([bundles.header(shards=0)], "checkpoint-damaged", "0 files"),
     "too many files": ([bundles.header(shards=100_000)], "checkpoint-limit", "100000 files"),
     "file of another number": ([bundles.header(), (b"v", _made(lambda entry: setattr(entry, "shard", 1)))], "checkpoint-damaged", "file 1 of 1"),
     "negative file": ([bundles.header(), (b"v", _made(lambda entry: setattr(entry, "shard", -1)))], "checkpoint-damaged", "negative"),
     "negative offset": ([bundles.header(), (b"v", _made(lambda entry: setattr(entry, "offset", -1)))], "checkpoint-damaged", "negative"),
     "negative dimension": ([bundles.header(), (b"v", _made(lambda entry: setattr(entry.shape.dims[0], "size", -4)))], "checkpoint-damaged", "negative"),
     "size is not the shape's": ([bundles.header(), (b"v", _made(lambda entry: setattr(entry, "size", 5)))], "checkpoint-damaged", "5 bytes"),
-    "rank": ([bundles.header(), (b"v", bundles.entry("uint8", [1] * 255, b"a").SerializeToString())], "checkpoint-damaged", "254"),
+    "rank": ([bundles.header(), (b"v", bundles.entry("uint8", [1] * 255, b"a").SerializeToString())], "checkpoint-limit", "254"),
     "no rank": ([bundles.header(), (b"v", _made(lambda entry: setattr(entry.shape, "unknown_rank", True)))], "checkpoint-damaged", "no shape"),
     "key twice": ([bundles.header(), ENTRY, ENTRY], "checkpoint-damaged", "not in order"),
     "keys out of order": ([bundles.header(), (b"w", ENTRY[1]), ENTRY], "checkpoint-damaged", "not in order"),
@@ -167,9 +168,9 @@ def test_one_block_listed_many_times_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("length", [40_000, 70_000])
-def test_keys_that_prefix_compression_multiplies_are_bounded(length: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_that_prefix_compression_multiplies_are_bounded(length: int, tmp_path: Path, bounded: Bounded) -> None:
     """A file of a few hundred kB that stands for a GB of keys is refused before it is that."""
-    monkeypatch.setattr(limits, "MAX_CHECKPOINT_INDEX_BYTES", 8 * 2**20)
+    bounded("checkpoint-index-bytes", 8 * 2**20)
     pairs = [bundles.header(), *((b"k" * length + b"%06d" % index, b"") for index in range(300))]
     data = bundles.block(pairs, restart_every=10**9)
     assert len(data) < 2**20
@@ -180,9 +181,9 @@ def test_keys_that_prefix_compression_multiplies_are_bounded(length: int, tmp_pa
     tracemalloc.stop()
 
 
-def test_keys_of_empty_blocks_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_of_empty_blocks_are_bounded(tmp_path: Path, bounded: Bounded) -> None:
     """The keys that tell blocks apart count as well, whatever is in the blocks."""
-    monkeypatch.setattr(limits, "MAX_CHECKPOINT_INDEX_BYTES", 2**20)
+    bounded("checkpoint-index-bytes", 2**20)
     data = bundles.block([bundles.header()])
     handles = [(b"", bundles.varint(0) + bundles.varint(len(data) - 5))]
     for number in range(100):
@@ -193,9 +194,9 @@ def test_keys_of_empty_blocks_are_bounded(tmp_path: Path, monkeypatch: pytest.Mo
     assert reading(tmp_path / "made") == "checkpoint-limit"
 
 
-def test_number_of_tensors_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_tensors_is_bounded(tmp_path: Path, bounded: Bounded) -> None:
     """Each costs an object."""
-    monkeypatch.setattr(limits, "MAX_CHECKPOINT_ENTRIES", 1)
+    bounded("checkpoint-entries", 1)
     bundles.write_index(tmp_path / "made", [[bundles.header(), ENTRY]])
     assert reading(tmp_path / "made") == "checkpoint-limit"
 
@@ -203,7 +204,7 @@ def test_number_of_tensors_is_bounded(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_index_beyond_the_bounds_is_not_read(tmp_path: Path) -> None:
     """Its size is looked at first."""
     with (tmp_path / "made.index").open("wb") as stream:
-        stream.truncate(limits.MAX_CHECKPOINT_INDEX_BYTES + 1)
+        stream.truncate(limits.CHECKPOINT_INDEX_BYTES.value + 1)
     assert reading(tmp_path / "made") == "checkpoint-limit"
 
 
@@ -275,15 +276,13 @@ def test_values_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
         bundle.strings(bundle.entries["v"])
 
 
-def test_object_graph_beyond_the_bounds_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_object_graph_beyond_the_bounds_is_refused(tmp_path: Path) -> None:
     """Its size and its objects are counted before they are made."""
     bundle = opened(tmp_path, dict([bundles.object_graph([([("a", 1)], []), ([], [])])]))
     assert bundle.objects() is not None
-    for name in ("MAX_CHECKPOINT_GRAPH_BYTES", "MAX_OBJECT_NODES"):
-        with monkeypatch.context() as context:
-            context.setattr(limits, name, 1)
-            with pytest.raises(BundleError, match="more than any model needs"):
-                bundle.objects()
+    for name in ("checkpoint-graph-bytes", "object-nodes"):
+        with limits.given({name: 1}), pytest.raises(BundleError, match=f"its object graph has .*, more than the 1.* of {name}; --limit {name}="):
+            bundle.objects()
 
 
 def test_missing_index_is_told(tmp_path: Path) -> None:

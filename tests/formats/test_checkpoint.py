@@ -175,10 +175,10 @@ def test_objects_in_circles_and_chains_are_bounded(tmp_path: Path) -> None:
     circle = [([("up", 0), ("v", 1)], []), ([("back", 0)], [("", "x")])]
     bundles.write(tmp_path / "circle", dict([bundles.object_graph(circle), ("x", FLOAT)]))
     assert layers(policytool.inspect(tmp_path / "circle.index")) == {"v": ["v"]}
-    depth = limits.MAX_OBJECT_DEPTH + 1
+    depth = limits.OBJECT_DEPTH.value + 1
     chain = [*(([("n", index + 1)], []) for index in range(depth)), ([], [("", "x")])]
     bundles.write(tmp_path / "chain", dict([bundles.object_graph(chain), ("x", FLOAT)]))
-    with pytest.raises(ModelFileError, match="nests its objects deeper"):
+    with pytest.raises(ModelFileError, match="nests its objects in at least 201 levels"):
         policytool.inspect(tmp_path / "chain.index")
 
 

@@ -14,6 +14,8 @@ from policytool.formats import _graph
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from tests.conftest import Bounded
+
 FLOAT, HALF, INT = 1, 19, 3
 """Numbers of tensorflow/core/framework/types.proto."""
 
@@ -159,13 +161,13 @@ def test_a_function_that_calls_itself_is_run_once() -> None:
     assert ops(trace) == {("", "MatMul"): (("float16",), 1)}
 
 
-def test_a_graph_that_explodes_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_graph_that_explodes_is_given_up(bounded: Bounded) -> None:
     """Sixty functions that each call the next one twice are 2**60 ops: the reader stops at its bound."""
-    monkeypatch.setattr(limits, "MAX_TRACE_STEPS", 10_000)
+    bounded("trace-steps", 10_000)
     functions: Functions = {
         f"f{level}": ([], [Op(name=name, op="PartitionedCall", calls={"f": f"f{level + 1}"}) for name in ("a", "b")]) for level in range(60)
     }
-    with pytest.raises(_graph.GraphLimitError, match="10000 steps"):
+    with pytest.raises(_graph.GraphLimitError, match="more than the 10000 of trace-steps"):
         traces([Op(name="out", op="PartitionedCall", calls={"f": "f0"})], functions)
 
 
@@ -182,16 +184,16 @@ SMALL_AND_LONG: Final[Mapping[str, tuple[Sequence[Op], Functions]]] = {
 
 
 @pytest.mark.parametrize("case", SMALL_AND_LONG)
-def test_what_a_small_file_has_done_is_counted(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_small_file_has_done_is_counted(case: str, bounded: Bounded) -> None:
     """Calls, inputs, arguments and names are work as ops are."""
-    monkeypatch.setattr(limits, "MAX_TRACE_STEPS", 9_000)
-    with pytest.raises(_graph.GraphLimitError, match="9000 steps"):
+    bounded("trace-steps", 9_000)
+    with pytest.raises(_graph.GraphLimitError, match="more than the 9000 of trace-steps"):
         traces(*SMALL_AND_LONG[case])
 
 
-def test_functions_of_the_root_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_functions_of_the_root_are_counted(bounded: Bounded) -> None:
     """A hundred attributes of one object that stands for a hundred empty functions."""
-    monkeypatch.setattr(limits, "MAX_TRACE_STEPS", 9_000)
+    bounded("trace-steps", 9_000)
     definition: Any = protobuf_messages.parse("GraphDef", b"")
     definition.library.functions.add().signature.name = b"f"
     meta: Any = protobuf_messages.parse("MetaGraph", b"")
@@ -199,21 +201,23 @@ def test_functions_of_the_root_are_counted(monkeypatch: pytest.MonkeyPatch) -> N
     function.function.concrete_functions.extend([b"f"] * 100)
     for _ in range(100):
         root.children.add(node_id=1, local_name=b"call")
-    with pytest.raises(_graph.GraphLimitError, match="9000 steps"):
+    with pytest.raises(_graph.GraphLimitError, match="more than the 9000 of trace-steps"):
         _graph.traces(meta, definition)
 
 
 def test_scopes_nest_within_bounds() -> None:
     """A name of more parts than any model's is given up."""
-    name = "a/" * (limits.MAX_SCOPE_DEPTH + 1) + "MatMul"
-    with pytest.raises(_graph.GraphLimitError, match="scopes deeper than"):
+    name = "a/" * (limits.SCOPE_DEPTH.value + 1) + "MatMul"
+    with pytest.raises(_graph.GraphLimitError, match="more than the 100 of scope-depth"):
         traces([Op(name=name, op="MatMul")], {}, output=name)
 
 
 def test_calls_nest_within_bounds() -> None:
     """A chain of calls deeper than any model's is given up."""
-    functions: Functions = {f"f{level}": ([], [Op(name="a", op="PartitionedCall", calls={"f": f"f{level + 1}"})]) for level in range(limits.MAX_CALL_DEPTH + 5)}
-    with pytest.raises(_graph.GraphLimitError, match="deeper than"):
+    functions: Functions = {
+        f"f{level}": ([], [Op(name="a", op="PartitionedCall", calls={"f": f"f{level + 1}"})]) for level in range(limits.CALL_DEPTH.value + 5)
+    }
+    with pytest.raises(_graph.GraphLimitError, match="more than the 200 of call-depth"):
         traces([Op(name="out", op="PartitionedCall", calls={"f": "f0"})], functions)
 
 

@@ -10,13 +10,14 @@ import h5py
 import pytest
 
 import policytool
-from policytool import limits
 from policytool.errors import ModelFileError
 from tests.conftest import FIXTURES, run
 from tests.contracts.format_contract import FormatContract
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tests.conftest import Bounded
 
 MAP: Final = FIXTURES / "keras3.15/sharded.weights.json"
 
@@ -108,8 +109,8 @@ def test_single_shard_may_stand_without_a_list(place: Path) -> None:
     assert models("m.weights.json")[0]["summary"]["bytes"] == 8
 
 
-def test_number_of_shards_is_bounded(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_shards_is_bounded(place: Path, bounded: Bounded) -> None:
     """Each costs opening a file."""
-    monkeypatch.setattr(limits, "MAX_WEIGHTS_SHARDS", 1)
-    with pytest.raises(ModelFileError, match="names 2 shards"):
+    bounded("weights-shards", 1)
+    with pytest.raises(ModelFileError, match="has its weights in 2 files"):
         policytool.inspect(place / "m.weights.json")

@@ -158,7 +158,7 @@ def _with(**changes: Any) -> dict[str, Any]:
         ("tfjs-manifest", _with(dtype="float99")),
         ("tfjs-manifest", _with(shape=[-1])),
         ("tfjs-manifest", _with(shape=[True])),
-        ("tfjs-manifest", _with(shape=[1] * 99)),
+        ("json-limit", _with(shape=[1] * 99)),
         ("tfjs-manifest", _with(quantization={"dtype": 3})),
         ("tfjs-not-keras", {"modelTopology": "text"}),
         ("tfjs-not-keras", {"modelTopology": {"model_config": {}}}),

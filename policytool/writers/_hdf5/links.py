@@ -52,7 +52,7 @@ def find(root: h5g.GroupID, path: tuple[str, ...]) -> h5d.DatasetID | None:
         name = step.encode("utf-8", "surrogateescape")
         if not isinstance(here, h5g.GroupID) or not here.links.exists(name) or here.links.get_info(name).type != h5l.TYPE_HARD:
             return None
-        if index > limits.MAX_H5_DEPTH:
+        if index > limits.H5_DEPTH.value:
             return None
         here = h5o.open(here, name)
     return here if isinstance(here, h5d.DatasetID) else None
@@ -83,6 +83,6 @@ def bounded(paths: Iterator[tuple[bytes, ...]]) -> Iterator[tuple[bytes, ...]]:
     :raises WriteError: beyond the bounds.
     """
     for count, path in enumerate(paths):
-        if count > limits.MAX_H5_OBJECTS or len(path) > limits.MAX_H5_DEPTH:
-            raise WriteError("not-rewritable", f"holds more than {limits.MAX_H5_OBJECTS} objects or nests deeper than {limits.MAX_H5_DEPTH} groups")
+        if beyond := limits.H5_OBJECTS.beyond(count, counting=True) or limits.H5_DEPTH.beyond(len(path), counting=True):
+            raise WriteError("not-rewritable", f"holds groups of {beyond}")
         yield path

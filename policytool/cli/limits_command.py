@@ -1,0 +1,39 @@
+"""``policytool limits``."""
+
+from __future__ import annotations
+
+import click
+
+from policytool.cli import options
+from policytool.cli.exit_codes import Exit
+from policytool.limits import BYTES, LIMITS
+from policytool.reports._jsonwriting import written
+from policytool.reports._layout import wrapped
+
+
+@click.command("limits", context_settings={"help_option_names": ["-h", "--help"]})
+@options.formatted(["table", "json"])
+@options.common
+def command(
+    format: str,  # the option's name
+    *,
+    verbose: bool,  # there is no more to say
+    quiet: bool,
+    debug: bool,
+    color: str,
+    progress: str,
+) -> int:
+    """List the bounds on what is read of a file, with the reason of each; --limit NAME=VALUE sets another."""
+    view = options.view(color)
+    if format == "json":
+        rows = [
+            {"name": limit.name, "value": limit.default, "unit": limit.unit, "reason": limit.reason, "fixed": limit.fixed or None} for limit in LIMITS.values()
+        ]
+        click.echo(written({"version": 1, "limits": rows}, view), nl=False)
+        return Exit.CLEAN
+    longest = max(map(len, LIMITS))
+    for limit in LIMITS.values():
+        amount = limit.amount(limit.default) + ("" if limit.unit == BYTES else f" {limit.unit}")
+        reason = f"{limit.reason} Cannot be raised: it is {limit.fixed}." if limit.fixed else limit.reason
+        click.echo("\n".join(wrapped(f"{limit.name:{longest}}  {amount:18}", reason, view)), color=color != "never")
+    return Exit.CLEAN
