@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import io
 import os
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from policytool import drafts
-from policytool.drafts import DirectoryDraft, Draft, _copying, _draft, _kept
+from policytool.drafts import DirectoryDraft, Draft, _copying, _draft, _kept, _names
 from tests.writers.changing import held
 
 if TYPE_CHECKING:
@@ -249,5 +252,137 @@ def test_a_backup_is_copied_where_there_are_no_links(no_links: None, tmp_path: P
     kept = _kept.Kept(target, tmp_path / "x.bak", overwrite=False)
     kept.keep()
     assert held(tmp_path) == {"x": b"original", "x.bak": b"original"}
-    assert kept.restore()
+    assert kept.restored()
     assert held(tmp_path) == {"x": b"original"}
+
+
+def test_a_backup_that_is_the_original_already_is_taken_as_it_is(tmp_path: Path) -> None:
+    """A process that is killed after it made the backup leaves it; the next one need not be told to overwrite it."""
+    target, backup = tmp_path / "x", tmp_path / "x.bak"
+    target.write_bytes(b"original")
+    for make in (os.link, shutil.copyfile):
+        make(target, backup)
+        _publish(target, b"new", backup=backup)
+        assert held(tmp_path) == {"x": b"new", "x.bak": b"original"}
+        backup.replace(target)
+
+
+@pytest.mark.parametrize("failing", [False, True])
+def test_an_older_backup_keeps_its_name_until_the_new_one_has_it(failing: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: FBT001
+    """Whoever is killed while a backup is overwritten has one of the two."""
+    target, backup = tmp_path / "x", tmp_path / "x.bak"
+    target.write_bytes(b"original")
+    backup.write_bytes(b"older")
+    seen = []
+
+    def looking(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            seen.append((target.read_bytes(), backup.read_bytes()))
+            return function(*arguments, **named)
+
+        return call
+
+    for name in ("link", "rename", "replace", "unlink", "fsync"):
+        monkeypatch.setattr(os, name, looking(getattr(os, name)))
+    if failing:
+        monkeypatch.setattr(_draft, "sync_names", _fail)
+        with pytest.raises(OSError, match="failing"):
+            _publish(target, b"new", backup=backup, overwrite=True)
+    else:
+        _publish(target, b"new", backup=backup, overwrite=True)
+    assert set(seen) <= {(b"original", b"older"), (b"original", b"original"), (b"new", b"original")}
+    assert held(tmp_path) == ({"x": b"original", "x.bak": b"older"} if failing else {"x": b"new", "x.bak": b"original"})
+
+
+@pytest.mark.parametrize(
+    ("how", "said", "left"),
+    [
+        ({}, "x is the new file", {"x": b"new"}),
+        ({"overwrite": True}, "x is the new file", {"x": b"new"}),
+        ({"backup": True}, "x is the new file, and its original is x.bak", {"x": b"new", "x.bak": b"original"}),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_taken_back_is_told(how: dict[str, Any], said: str, left: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk fails after the target has its new name, and goes on failing: nothing claims that nothing was changed."""
+    target = tmp_path / "x"
+    if how:
+        target.write_bytes(b"original")
+
+    def fail_from_now_on(directory: int) -> None:
+        for name in ("rename", "replace", "unlink", "link"):
+            monkeypatch.setattr(os, name, _fail)
+        _fail(directory)
+
+    monkeypatch.setattr(_draft, "sync_names", fail_from_now_on)
+    with pytest.raises(drafts.NotTakenBackError, match=f"failing, and it could not be taken back: {said}$"):
+        _publish(target, b"new", **{**how, **({"backup": tmp_path / "x.bak"} if "backup" in how else {})})
+    assert {name: data for name, data in held(tmp_path).items() if not name.startswith(".")} == left
+
+
+@pytest.mark.parametrize("how", [{"overwrite": True}, {"backup": True}], ids=str)
+def test_a_directory_that_cannot_be_put_back_is_told(how: dict[str, Any], like: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the two renames the disk fails, and goes on failing: the original is whole under the name that is told."""
+    target = tmp_path / "place/x"
+    target.parent.mkdir()
+    _directory(target, b"original", like)
+    before = held(target)
+    rename, count = os.rename, 0
+
+    def renaming(one: Any, other: Any) -> None:
+        nonlocal count
+        count += 1
+        if count > 1:
+            _fail()
+        rename(one, other)
+
+    monkeypatch.setattr(os, "rename", renaming)
+    with pytest.raises(drafts.NotTakenBackError, match=r"the original of x is x\.bak, whole; rename it back"):
+        _directory(target, b"new", like, **{**how, **({"backup": target.with_name("x.bak")} if "backup" in how else {})})
+    assert held(target.with_name("x.bak")) == before
+    assert [name.name for name in target.parent.iterdir()] == ["x.bak"]
+
+
+def test_a_hidden_name_that_cannot_be_removed_fails_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file has its place, and the next run removes what stays."""
+    monkeypatch.setattr(os, "unlink", _fail)
+    _publish(tmp_path / "x", b"new")
+    assert (tmp_path / "x").read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("one_step", [True, False])
+def test_nothing_half_has_the_name_where_there_are_no_links(
+    one_step: bool,  # noqa: FBT001
+    no_links: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A name that is asked to be free, or, where the system cannot be asked, is taken for an empty file."""
+    del no_links
+    if not one_step:
+        monkeypatch.setattr(_names, "rename_to_free", lambda *_: False)
+    target = tmp_path / "x"
+    seen = []
+    for name in ("pwrite", "fsync", "fchmod", "copy_file_range", "close", "replace", "open"):
+        function = getattr(os, name)
+
+        def looking(*arguments: Any, function: Any = function, **named: Any) -> Any:
+            seen.append(_content(target))
+            return function(*arguments, **named)
+
+        monkeypatch.setattr(os, name, looking)
+    _publish(target, b"new")
+    assert set(seen) <= {None, b"new", *([] if one_step else [b""])}
+    with pytest.raises(FileExistsError):
+        _publish(target, b"two")
+    assert held(tmp_path) == {"x": b"new"}
+
+
+def _content(path: Path) -> bytes | None:
+    with contextlib.suppress(FileNotFoundError), io.FileIO(path) as stream:
+        return stream.read()
+    return None
+
+
+def _fail(*_: Any, **__: Any) -> None:
+    raise OSError(errno.EIO, "failing")

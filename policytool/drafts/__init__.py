@@ -7,9 +7,23 @@ hidden name. It gets its place by one link or rename; until then, and where anyt
 A hidden name holds the host and the process that made it, so that the next run can remove what a killed one left: :func:`remove_stale`.
 """
 
-from policytool.drafts._copying import copy_bytes, copy_file, opened, write_all
+from policytool.drafts._copying import copy_bytes, copy_file, opened, same_file, write_all
 from policytool.drafts._directory import ASIDE, DirectoryDraft, MadeDirectory
 from policytool.drafts._draft import Draft
+from policytool.drafts._failing import NotTakenBackError
 from policytool.drafts._names import SUFFIX, remove_stale
 
-__all__ = ["ASIDE", "SUFFIX", "DirectoryDraft", "Draft", "MadeDirectory", "copy_bytes", "copy_file", "opened", "remove_stale", "write_all"]
+__all__ = [
+    "ASIDE",
+    "SUFFIX",
+    "DirectoryDraft",
+    "Draft",
+    "MadeDirectory",
+    "NotTakenBackError",
+    "copy_bytes",
+    "copy_file",
+    "opened",
+    "remove_stale",
+    "same_file",
+    "write_all",
+]

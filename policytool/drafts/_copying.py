@@ -50,6 +50,21 @@ def copy_bytes(source: int, target: int, count: int, *, start: int = 0, to: int 
         done += len(block)
 
 
+def same_file(one: Path, other: Path) -> bool:
+    """
+    Return whether two names stand for one file, or for two with the same bytes.
+
+    :raises OSError: where one cannot be read.
+    """
+    first, second = os.lstat(one), os.lstat(other)
+    if os.path.samestat(first, second):
+        return True
+    if not (stat.S_ISREG(first.st_mode) and stat.S_ISREG(second.st_mode)) or first.st_size != second.st_size:
+        return False
+    with opened(one, os.O_RDONLY) as left, opened(other, os.O_RDONLY) as right:
+        return all(os.pread(left, _BLOCK, start) == os.pread(right, _BLOCK, start) for start in range(0, first.st_size, _BLOCK))
+
+
 def write_all(descriptor: int, data: bytes | memoryview, offset: int) -> None:
     """
     Write all of ``data`` at a place of a file.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Self
 from policytool.drafts import _names
 from policytool.drafts._copying import copy_attributes, opened, sync_directory
 from policytool.drafts._draft import Draft
+from policytool.drafts._failing import NotTakenBackError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -168,29 +169,47 @@ def _move(hidden: Path, target: Path) -> None:
     hidden.rename(target)
     try:
         sync_directory(target.parent)
-    except BaseException:
-        target.rename(hidden)
+    except BaseException as error:
+        try:
+            target.rename(hidden)
+        except OSError:
+            if isinstance(error, OSError):
+                raise NotTakenBackError(error, f"{target.name} is the new directory") from error
         raise
 
 
 def _exchange(hidden: Path, target: Path, backup: Path | None, *, overwrite: bool) -> None:
     aside = backup or target.with_name(target.name + ASIDE)
     older = _names.hidden(aside)
-    if os.path.lexists(aside):
-        if not overwrite:
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(aside))
-        aside.rename(older)
+    original = os.lstat(target)
     try:
+        if os.path.lexists(aside):
+            if not overwrite:
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(aside))
+            aside.rename(older)
         target.rename(aside)
         _move(hidden, target)
-    except BaseException:
-        if os.path.lexists(aside) and not os.path.lexists(target):
-            aside.rename(target)
-        if os.path.lexists(older):
-            older.rename(aside)
+    except BaseException as error:
+        left = _put_back(target, aside, older, original)
+        if left is not None and isinstance(error, OSError):
+            raise NotTakenBackError(error, left) from error
         raise
     _names.remove(older)
     if backup is None:
         with contextlib.suppress(OSError):
             aside.rename(older)  # so that no half removed directory ever has a documented name
         _names.remove(older)
+
+
+def _put_back(target: Path, aside: Path, older: Path, original: os.stat_result) -> str | None:
+    """Give the original, and an older backup, their names again; return what stands now where that fails."""
+    with contextlib.suppress(OSError):
+        if os.path.lexists(aside) and not os.path.lexists(target):
+            aside.rename(target)
+        if os.path.lexists(older) and not os.path.lexists(aside):
+            older.rename(aside)
+    if not os.path.lexists(target):
+        return f"the original of {target.name} is {aside.name}, whole; rename it back"
+    if not os.path.samestat(os.lstat(target), original):
+        return f"{target.name} is the new directory, and its original is {aside.name}"
+    return f"{target.name} is what it was, and its older backup is {older.name}" if os.path.lexists(older) else None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from policytool.drafts import _names
 from policytool.drafts._copying import copy_attributes, copy_bytes, opened, sync_names
+from policytool.drafts._failing import NotTakenBackError
 from policytool.drafts._kept import Kept
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class Draft:
     def __init__(self, hidden: Path) -> None:
         self._hidden = hidden
         self._named = False
+        self._copied: os.stat_result | None = None
         self._descriptor = self._open()
 
     @classmethod
@@ -55,11 +57,12 @@ class Draft:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
             if self._named:
-                self._hidden.unlink(missing_ok=True)
+                _names.remove(self._hidden)  # as far as that is possible: it may have its place already, and the next run removes what stays
         finally:
             if self._descriptor >= 0:
                 descriptor, self._descriptor = self._descriptor, -1
-                os.close(descriptor)
+                with contextlib.suppress(OSError):  # what was published is on the disk
+                    os.close(descriptor)
 
     def flush(self) -> None:
         """
@@ -85,6 +88,7 @@ class Draft:
         With ``backup`` the target is replaced and its original stays under that name; with ``overwrite`` the target, or an older backup, is replaced.
 
         :raises FileExistsError: where the target exists and neither is given, or the backup exists and ``overwrite`` is not given.
+        :raises NotTakenBackError: where the system fails, and so does taking back what was done.
         :raises OSError: where the system fails; the target then is what it was, and nothing new stays behind.
         """
         self.finish(like)
@@ -101,7 +105,8 @@ class Draft:
         :raises OSError: where the system fails.
         """
         with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.lstat(name), os.fstat(self._descriptor)):
+            found = os.lstat(name)
+            if os.path.samestat(found, self._copied or os.fstat(self._descriptor)):
                 name.unlink()
 
     def show(self, name: Path) -> None:
@@ -163,11 +168,17 @@ class Draft:
 
     def _place(self, target: Path, directory: int) -> None:
         """Give the draft a name that nothing has, and take it back where the directory cannot be brought to the disk."""
+        linked = False
         try:
             self.link(target)
+            linked = True
             sync_names(directory)
-        except BaseException:
-            self.retract(target)
+        except BaseException as error:
+            try:
+                self.retract(target)
+            except OSError:
+                if linked and isinstance(error, OSError):
+                    raise NotTakenBackError(error, f"{target.name} is the new file") from error
             raise
 
     def _replace(self, target: Path, directory: int, kept: Kept) -> None:
@@ -179,24 +190,56 @@ class Draft:
                 self.link(new)
             new.replace(target)
             sync_names(directory)
-        except BaseException:
-            new.unlink(missing_ok=True)
-            if not kept.restore():
-                self.retract(target)
+        except BaseException as error:
+            _names.remove(new)
+            left = self._left(target, kept)
+            if left is not None and isinstance(error, OSError):
+                raise NotTakenBackError(error, left) from error
             raise
         kept.release()
 
+    def _left(self, target: Path, kept: Kept) -> str | None:
+        """Put back what a failed replacement changed; return what stands now where that fails."""
+        if not kept.restored():
+            return kept.stands()
+        if not kept.had_original:
+            try:
+                self.retract(target)
+            except OSError:
+                return kept.stands()
+        return None
+
     def _take(self, name: Path) -> None:
-        """Give the draft a name on a file system without links: the name is taken first, and the content brought to it in one step."""
-        os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE))
+        """Give the draft a name on a file system without links: it becomes that of a whole file, in one step where the system can."""
+        whole = self._hidden
         try:
-            if self._named:
-                self._hidden.replace(name)
-            else:
-                with opened(name, os.O_WRONLY) as descriptor:
-                    copy_bytes(self._descriptor, descriptor, os.fstat(self._descriptor).st_size)
-                    copy_attributes(self.path, descriptor)
-                    os.fsync(descriptor)
+            if not self._named:
+                self._copy_to(whole)
+            if whole != name and not _names.rename_to_free(whole, name):
+                _replace_empty(whole, name)
         except BaseException:
-            name.unlink(missing_ok=True)
+            _names.remove(whole)
             raise
+
+    def _copy_to(self, hidden: Path) -> None:
+        with opened(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as descriptor:
+            copy_bytes(self._descriptor, descriptor, os.fstat(self._descriptor).st_size)
+            copy_attributes(self.path, descriptor)
+            os.fsync(descriptor)
+            self._copied = os.fstat(descriptor)
+
+
+def _replace_empty(whole: Path, name: Path) -> None:
+    """Take a name for an empty file first, which is the only way not to replace someone else's where a name cannot be asked to be free."""
+    descriptor = -1
+    try:
+        descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE)
+        whole.replace(name)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            if descriptor >= 0 and os.path.samestat(os.lstat(name), os.fstat(descriptor)):
+                name.unlink()
+        raise
+    finally:
+        if descriptor >= 0:
+            os.close(descriptor)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from typing import TYPE_CHECKING, Final
 
 from policytool.drafts import _names
-from policytool.drafts._copying import copy_attributes, copy_bytes, opened
+from policytool.drafts._copying import copy_attributes, copy_bytes, opened, same_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +20,7 @@ class Kept:
     """
     A second name of the original: the backup, or a hidden one until the replacement is on the disk.
 
-    The original's own name never disappears.
+    The original's own name never disappears, nor does that of a backup that is overwritten, where the file system has links.
     """
 
     def __init__(self, target: Path, backup: Path | None, *, overwrite: bool) -> None:
@@ -30,9 +31,14 @@ class Kept:
         self._kept: Path | None = None
         self._older: Path | None = None
 
+    @property
+    def had_original(self) -> bool:
+        """Whether something is replaced."""
+        return self._original is not None
+
     def keep(self) -> None:
         """
-        Give the original its second name; nothing where there is no original.
+        Give the original its second name; nothing where there is no original, or where its backup is it already, as an interrupted replacement leaves it.
 
         :raises FileExistsError: where the backup exists and may not be overwritten.
         """
@@ -42,33 +48,62 @@ class Kept:
             return
         if self._backup is None:
             self._link(_names.hidden(self._target))
-            return
-        if os.path.lexists(self._backup):
-            if not self._overwrite:
-                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(self._backup))
-            self._older = _names.hidden(self._backup)
-            self._backup.rename(self._older)
-        self._link(self._backup)
+        elif not os.path.lexists(self._backup):
+            self._link(self._backup)
+        elif same_file(self._backup, self._target):
+            self._link(_names.hidden(self._target))
+        elif self._overwrite:
+            self._link_over(self._backup)
+        else:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(self._backup))
 
-    def restore(self) -> bool:
-        """Return whether there was an original, after taking everything back."""
-        if self._original is None:
+    def restored(self) -> bool:
+        """Return whether the original, and a backup that was there before, have their names again, after trying to give them back."""
+        try:
+            self._restore()
+        except OSError:
             return False
-        if self._kept is not None and os.path.lexists(self._kept):
-            if os.path.lexists(self._target) and os.path.samestat(os.lstat(self._target), self._original):
-                self._kept.unlink()
-            else:
-                self._kept.replace(self._target)
-        if self._older is not None and self._backup is not None and os.path.lexists(self._older):
-            self._older.replace(self._backup)
-        return True
+        return self._original is None or self._stands()
+
+    def stands(self) -> str | None:
+        """Return what is under the target's name after a replacement that could not be taken back; None where nothing is."""
+        if not os.path.lexists(self._target):
+            return None
+        name = self._target.name
+        if self._stands():
+            return f"{name} is what it was"
+        kept = f", and its original is {self._backup.name}" if self._original is not None and self._backup is not None and os.path.lexists(self._backup) else ""
+        return f"{name} is the new file{kept}"
 
     def release(self) -> None:
         """Let go of what is no longer needed: the hidden name, and the backup that was overwritten."""
-        if self._backup is None and self._kept is not None:
+        if self._kept is not None and self._kept != self._backup:
             _names.remove(self._kept)
         if self._older is not None:
             _names.remove(self._older)
+
+    def _stands(self) -> bool:
+        return self._original is not None and os.path.lexists(self._target) and os.path.samestat(os.lstat(self._target), self._original)
+
+    def _restore(self) -> None:
+        if self._kept is not None and os.path.lexists(self._kept):
+            if not self._stands():
+                self._give_back(self._kept)
+                self._original = os.lstat(self._target)  # on file systems without links the backup is a copy, and takes the original's place
+            elif self._older is None:
+                self._kept.unlink()
+        if self._older is not None and self._backup is not None and os.path.lexists(self._older):
+            self._older.replace(self._backup)
+            _names.remove(self._older)  # rename() leaves both names where they are one file's
+
+    def _give_back(self, kept: Path) -> None:
+        """Give the original its own name again; the backup's goes, unless there was an older one, which has it next."""
+        if self._older is not None:
+            spare = _names.hidden(self._target)
+            with contextlib.suppress(OSError):
+                os.link(kept, spare, follow_symlinks=False)
+                kept = spare
+        kept.replace(self._target)
 
     def _link(self, name: Path) -> None:
         self._kept = name
@@ -80,10 +115,35 @@ class Kept:
         except OSError as error:
             if error.errno not in _NO_LINKS:
                 raise
-            if self._backup is None:  # without links there is no way back, and a copy of everything would be too dear for it
+            if name != self._backup:  # without links there is no way back, and a copy of everything would be too dear for it
                 self._kept = None
                 return
             self._copy(name)
+
+    def _link_over(self, backup: Path) -> None:
+        """Give the original the name of an older backup, which keeps a hidden one; in one step, where there are links."""
+        self._older = _names.hidden(backup)
+        new = _names.hidden(backup)
+        try:
+            try:
+                os.link(backup, self._older, follow_symlinks=False)
+                os.link(self._target, new, follow_symlinks=False)
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise
+                self._copy_over(backup, new)
+            self._kept = backup
+            new.replace(backup)
+        except BaseException:
+            _names.remove(new)
+            raise
+
+    def _copy_over(self, backup: Path, new: Path) -> None:
+        """Do so where a file system has no links, or the older backup is a directory: both names are gone for a moment, and the target is there."""
+        if self._older is not None:
+            _names.remove(self._older)
+            self._copy(new)
+            backup.rename(self._older)
 
     def _copy(self, name: Path) -> None:
         hidden = _names.hidden(name)
@@ -94,5 +154,5 @@ class Kept:
                 os.fsync(copy)
             hidden.rename(name)
         except BaseException:
-            hidden.unlink(missing_ok=True)
+            _names.remove(hidden)
             raise

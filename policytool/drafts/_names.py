@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
+import sys
 import zlib
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +15,10 @@ if TYPE_CHECKING:
 
 SUFFIX: Final = ".policytool-draft"
 _HIDDEN: Final = re.compile(rf"\..*\.([0-9a-f]{{8}})-([0-9]+)-[0-9a-f]+{re.escape(SUFFIX)}", re.DOTALL)
+_AT_FDCWD: Final = -100
+_RENAME_NOREPLACE: Final = 1
+"""Both as Linux has them (rename(2)); elsewhere there is no such call."""
+
 _NAME_BYTES: Final = 180
 """Of a file's own name in a hidden one: file systems allow 255 bytes in all."""
 
@@ -41,6 +47,27 @@ def remove(path: Path) -> None:
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
+
+
+def rename_to_free(source: Path, name: Path) -> bool:
+    """
+    Rename a file to a name that nothing has, and return whether the system can do that in one step.
+
+    :raises OSError: where the system fails, with EEXIST where something has the name.
+    """
+    if sys.platform != "linux":
+        return False
+    import ctypes  # only where a file system has no links
+
+    call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if call is None:
+        return False
+    if call(_AT_FDCWD, os.fsencode(source), _AT_FDCWD, os.fsencode(name), ctypes.c_uint(_RENAME_NOREPLACE)) == 0:
+        return True
+    failed = ctypes.get_errno()
+    if failed in {errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP}:
+        return False
+    raise OSError(failed, os.strerror(failed), str(name))
 
 
 def _host() -> str:

@@ -180,7 +180,7 @@ def told(shown: str, place: Path) -> Iterator[None]:
 def _free_backup(place: Place) -> Path:
     """Return where the original will be kept."""
     kept = place.target.with_name(place.target.name + BACKUP)
-    if os.path.lexists(kept) and not place.overwrite:
+    if os.path.lexists(kept) and not place.overwrite and not drafts.same_file(kept, place.target):  # an interrupted run's is the original
         raise WriteError("target-exists", f"its backup {kept.name} exists already; remove it, or use --overwrite or --no-backup")
     return kept
 
@@ -203,6 +203,8 @@ def _state(source: Path) -> dict[str, tuple[int, int, int]]:
 
 def _raise(error: OSError, shown: str, place: Path) -> NoReturn:
     reason = error.strerror or str(error)
+    if isinstance(error, drafts.NotTakenBackError):
+        raise ModelFileError(shown, "write-failed", f"writing failed: {reason}") from error
     where = place.parent if str(place.parent) != "." else "the working directory"
     if error.errno in _NO_SPACE:
         raise ModelFileError(shown, "no-space", f"there is no room for the new file in {where} ({reason}); nothing was changed") from error

@@ -389,3 +389,17 @@ def test_a_plan_for_another_file_is_refused(tmp_path: Path) -> None:
         assert caught.value.code == "source-changed"
         assert held(tmp_path) == before
     assert dtype_edit(document_of(path)) is not None
+
+
+@pytest.mark.parametrize("name", ["h5-in-place", "keras-cast", "savedmodel-one-file", "json"])
+def test_a_backup_that_an_interrupted_run_made_is_no_hindrance(name: str, tmp_path: Path) -> None:
+    """It is the original, so the next run needs no --overwrite; any other file of that name is one to be asked about."""
+    scenario = SCENARIOS[name]
+    source = scenario.prepare(tmp_path / "models")
+    expected = scenario.run(source)
+    after = held(source.parent)
+    source = scenario.prepare(tmp_path / "models")
+    replaced = expected.target
+    os.link(replaced, replaced.with_name(f"{replaced.name}.bak"))
+    scenario.run(source)
+    assert held(source.parent) == after
