@@ -252,7 +252,7 @@ def test_a_backup_is_copied_where_there_are_no_links(no_links: None, tmp_path: P
     kept = _kept.Kept(target, tmp_path / "x.bak", overwrite=False)
     kept.keep()
     assert held(tmp_path) == {"x": b"original", "x.bak": b"original"}
-    assert kept.restored()
+    assert kept.restored(None)
     assert held(tmp_path) == {"x": b"original"}
 
 

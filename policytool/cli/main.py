@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import importlib
 import io
@@ -31,6 +32,12 @@ COMMANDS: Final = {
 
 _COMPLETE: Final = "_POLICYTOOL_COMPLETE"
 """The variable by which a shell asks what could stand at the cursor (Click's own protocol)."""
+
+
+_OF_THE_MACHINE: Final = frozenset(
+    getattr(errno, name) for name in ("ENOSPC", "EDQUOT", "EFBIG", "EIO", "EROFS", "ESTALE", "ENOMEM", "EMFILE", "ENFILE") if hasattr(errno, name)
+)
+"""A full or a failing disk below stdout, a directory that cannot be searched: no bugs of ours."""
 
 
 class Commands(click.Group):
@@ -102,11 +109,16 @@ def run(arguments: list[str]) -> int:
         result: Any = cli.main(args=arguments, prog_name="policytool", standalone_mode=False)
         sys.stdout.flush()
     except (BrokenPipeError, SystemExit):  # Click itself exits where it meets the closed pipe, and nowhere else in this mode
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter's own flush at exit must not fail again
+        _give_up_stdout()
         return Exit.CLEAN
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # the last line of defence
         return _ended_by(error, debug="--debug" in arguments)
     return int(result) if isinstance(result, int) else Exit.CLEAN
+
+
+def _give_up_stdout() -> None:
+    """Let nothing more be written: the interpreter's own flush at exit must not fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _ended_by(error: BaseException, *, debug: bool) -> int:
@@ -126,6 +138,11 @@ def _ended_by(error: BaseException, *, debug: bool) -> int:
         case PolicytoolError():
             click.echo(f"policytool: {error}", err=True)
             return Exit.USAGE if isinstance(error, UsageError) else Exit.FAILURE
+        case OSError() if error.errno in _OF_THE_MACHINE:
+            _give_up_stdout()
+            where = f" of {os.fsdecode(error.filename)}" if isinstance(error.filename, str | bytes) else ", and the report on stdout may be incomplete"
+            click.echo(f"policytool: reading or writing failed ({error.strerror}){where}", err=True)
+            return Exit.FAILURE
     if debug:
         raise error
     click.echo(f"policytool: this is a bug in policytool ({type(error).__name__}: {error}); run with --debug and report what it prints", err=True)

@@ -131,7 +131,8 @@ def opened(path: Path, flags: int) -> Iterator[int]:
     try:
         yield descriptor
     finally:
-        os.close(descriptor)
+        with contextlib.suppress(*([OSError] if flags & os.O_ACCMODE == os.O_RDONLY else [])):  # nothing that was read depends on it
+            os.close(descriptor)
 
 
 def _copy_range(source: int, target: int, count: int, start: int, to: int) -> int:

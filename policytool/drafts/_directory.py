@@ -14,7 +14,7 @@ from policytool.drafts._draft import Draft
 from policytool.drafts._failing import NotTakenBackError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from types import TracebackType
 
 ASIDE: str = ".bak"
@@ -70,11 +70,12 @@ class DirectoryDraft:
         """Add a symbolic link to the directory."""
         self._links[name] = to
 
-    def publish(self, target: Path, *, like: Path, overwrite: bool = False, backup: Path | None = None) -> None:
+    def publish(self, target: Path, *, like: Path, overwrite: bool = False, backup: Path | None = None, check: Callable[[], None] = lambda: None) -> None:
         """
         Give the directory its place, its files and directories with the attributes that those of ``like`` have.
 
         With ``backup`` the target is replaced and its original stays under that name; with ``overwrite`` the target, or an older backup, is replaced.
+        ``check`` is called last before that; what it raises ends it, and nothing was changed.
 
         :raises FileExistsError: where the target exists and neither is given, or the backup exists and ``overwrite`` is not given.
         :raises OSError: where the system fails; the target then is what it was, and nothing new stays behind.
@@ -82,6 +83,7 @@ class DirectoryDraft:
         hidden = _names.hidden(target)
         try:
             self._build(hidden, like)
+            check()
             place(hidden, target, overwrite=overwrite, backup=backup)
         finally:
             _names.remove(hidden)
@@ -126,11 +128,12 @@ class MadeDirectory:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         _names.remove(self.path)
 
-    def publish(self, target: Path, *, like: Path, overwrite: bool = False, backup: Path | None = None) -> None:
+    def publish(self, target: Path, *, like: Path, overwrite: bool = False, backup: Path | None = None, check: Callable[[], None] = lambda: None) -> None:
         """
         Bring everything in the directory to the disk and give it its place, with the attributes that what has the same name in ``like`` has.
 
         With ``backup`` the target is replaced and its original stays under that name; with ``overwrite`` the target, or an older backup, is replaced.
+        ``check`` is called last before that; what it raises ends it, and nothing was changed.
 
         :raises FileExistsError: where the target exists and neither is given, or the backup exists and ``overwrite`` is not given.
         :raises OSError: where the system fails; the target then is what it was.
@@ -142,6 +145,7 @@ class MadeDirectory:
                 with opened(made, os.O_RDONLY) as descriptor:
                     copy_attributes(twin if twin.exists() else like if made.is_dir() else _any_file(like), descriptor)
                     os.fsync(descriptor)
+        check()
         place(self.path, target, overwrite=overwrite, backup=backup)
 
 

@@ -15,7 +15,7 @@ from policytool.drafts._failing import NotTakenBackError
 from policytool.drafts._kept import Kept
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import TracebackType
 
 _MODE: Final = 0o600
@@ -81,11 +81,14 @@ class Draft:
         copy_attributes(like, self._descriptor)
         self.flush()
 
-    def publish(self, target: Path, *, like: Path | None = None, overwrite: bool = False, backup: Path | None = None) -> None:
+    def publish(
+        self, target: Path, *, like: Path | None = None, overwrite: bool = False, backup: Path | None = None, check: Callable[[], None] = lambda: None
+    ) -> None:
         """
         Give the draft its place, with the mode, owner and extended attributes of ``like``.
 
         With ``backup`` the target is replaced and its original stays under that name; with ``overwrite`` the target, or an older backup, is replaced.
+        ``check`` is called last before that; what it raises ends it, and nothing was changed.
 
         :raises FileExistsError: where the target exists and neither is given, or the backup exists and ``overwrite`` is not given.
         :raises NotTakenBackError: where the system fails, and so does taking back what was done.
@@ -94,8 +97,9 @@ class Draft:
         self.finish(like)
         with opened(target.parent, os.O_RDONLY) as directory:
             if overwrite or backup is not None:
-                self._replace(target, directory, Kept(target, backup, overwrite=overwrite))
+                self._replace(target, directory, Kept(target, backup, overwrite=overwrite), check)
             else:
+                check()
                 self._place(target, directory)
 
     def retract(self, name: Path) -> None:
@@ -131,8 +135,8 @@ class Draft:
             yield self._hidden
             return
         name = _names.hidden(self._hidden)
-        self.link(name)
         try:
+            self.link(name)
             yield name
         finally:
             _names.remove(name)
@@ -181,26 +185,29 @@ class Draft:
                     raise NotTakenBackError(error, f"{target.name} is the new file") from error
             raise
 
-    def _replace(self, target: Path, directory: int, kept: Kept) -> None:
+    def _replace(self, target: Path, directory: int, kept: Kept, check: Callable[[], None]) -> None:
         """Give the draft the name of what is there, in one step, which is taken back where the directory cannot be brought to the disk."""
         new = self._hidden
+        placed = None
         try:
             kept.keep()
             if not self._named:
                 self.link(new)
+            placed = os.lstat(new)
+            check()
             new.replace(target)
             sync_names(directory)
         except BaseException as error:
             _names.remove(new)
-            left = self._left(target, kept)
+            left = self._left(target, kept, placed)
             if left is not None and isinstance(error, OSError):
                 raise NotTakenBackError(error, left) from error
             raise
         kept.release()
 
-    def _left(self, target: Path, kept: Kept) -> str | None:
+    def _left(self, target: Path, kept: Kept, placed: os.stat_result | None) -> str | None:
         """Put back what a failed replacement changed; return what stands now where that fails."""
-        if not kept.restored():
+        if not kept.restored(placed):
             return kept.stands()
         if not kept.had_original:
             try:

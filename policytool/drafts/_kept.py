@@ -57,13 +57,17 @@ class Kept:
         else:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(self._backup))
 
-    def restored(self) -> bool:
-        """Return whether the original, and a backup that was there before, have their names again, after trying to give them back."""
+    def restored(self, placed: os.stat_result | None) -> bool:
+        """
+        Return whether the original, and a backup that was there before, have their names again, after trying to give them back.
+
+        ``placed`` is the new file, if it was about to get the target's name: what someone else put there meanwhile stays.
+        """
         try:
-            self._restore()
+            self._restore(placed)
         except OSError:
             return False
-        return self._original is None or self._stands()
+        return self._original is None or self._stands() or not self._has_target(placed)
 
     def stands(self) -> str | None:
         """Return what is under the target's name after a replacement that could not be taken back; None where nothing is."""
@@ -83,18 +87,23 @@ class Kept:
             _names.remove(self._older)
 
     def _stands(self) -> bool:
-        return self._original is not None and os.path.lexists(self._target) and os.path.samestat(os.lstat(self._target), self._original)
+        return self._has_target(self._original)
 
-    def _restore(self) -> None:
+    def _has_target(self, file: os.stat_result | None) -> bool:
+        return file is not None and os.path.lexists(self._target) and os.path.samestat(os.lstat(self._target), file)
+
+    def _restore(self, placed: os.stat_result | None) -> None:
+        older = self._older if self._older is not None and os.path.lexists(self._older) else None
         if self._kept is not None and os.path.lexists(self._kept):
-            if not self._stands():
+            if self._has_target(placed) or not os.path.lexists(self._target):
                 self._give_back(self._kept)
                 self._original = os.lstat(self._target)  # on file systems without links the backup is a copy, and takes the original's place
-            elif self._older is None:
+            elif self._stands() and older is None:
                 self._kept.unlink()
-        if self._older is not None and self._backup is not None and os.path.lexists(self._older):
-            self._older.replace(self._backup)
-            _names.remove(self._older)  # rename() leaves both names where they are one file's
+        if older is not None and self._backup is not None:
+            if self._stands():
+                older.replace(self._backup)
+            _names.remove(older)  # rename() leaves both names where they are one file's; and someone else's replacement has a backup of its own
 
     def _give_back(self, kept: Path) -> None:
         """Give the original its own name again; the backup's goes, unless there was an older one, which has it next."""
@@ -132,6 +141,8 @@ class Kept:
                 if error.errno not in _NO_LINKS:
                     raise
                 self._copy_over(backup, new)
+            if not self._stands():
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(self._target))
             self._kept = backup
             new.replace(backup)
         except BaseException:

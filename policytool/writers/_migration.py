@@ -115,7 +115,6 @@ def make(
         with drafts.MadeDirectory.beside(place.target) as made:
             fill(made.path)
             replacing.written()
-            replacing.check_source()
             replacing.publish(made)
         return replacing.result({})
 
@@ -153,7 +152,7 @@ def _at(job: _Job, member: Path) -> _Job:
 def _write_file(job: _Job, *, backup: bool) -> Written:
     replacing = Replacing(job.place, backup=backup)
     source, target = job.place.source, job.place.target
-    with Companions(job.home, target.parent) as companions, drafts.Draft.beside(target) as draft:
+    with Companions(job.home, target.parent, target) as companions, drafts.Draft.beside(target) as draft:
         if job.writer.companions is not None and target.parent != job.home and not job.place.replace:
             companions.copy(job.writer.companions(source))
         counts = job.writer.write(source, draft.path, job.changes)
@@ -195,7 +194,6 @@ def _write_directory(job: _Job, names: Sequence[str], *, backup: bool) -> Writte
         with contextlib.ExitStack() as stack:
             if job.verify is not None:
                 job.verify(stack.enter_context(view(target, made.members, folder=target.name)))
-            replacing.check_source()
             replacing.publish(made)
     return replacing.result(counts)
 

@@ -32,8 +32,8 @@ _NOT_WRITABLE: Final = {errno.EACCES, errno.EPERM, errno.EROFS}
 class Publishable(Protocol):
     """A file or directory in the making."""
 
-    def publish(self, target: Path, *, like: Path, overwrite: bool, backup: Path | None) -> None:
-        """Give it its place, with the attributes of ``like``."""
+    def publish(self, target: Path, *, like: Path, overwrite: bool, backup: Path | None, check: Callable[[], None]) -> None:
+        """Give it its place, with the attributes of ``like``, after a last check."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,13 +121,14 @@ class Replacing:
 
     def publish(self, draft: Publishable, *, like: Path | None = None) -> None:
         """
-        Give the draft its place, with the attributes of the source, or of ``like``.
+        Give the draft its place, with the attributes of the source, or of ``like``, where the source still is what it was.
 
+        :raises WriteError: where it is not.
         :raises OSError: where the system fails.
         """
         place = self._place
         overwrite = place.overwrite or (place.replace and self._kept is None)
-        draft.publish(place.target, like=like or place.source, overwrite=overwrite, backup=self._kept)
+        draft.publish(place.target, like=like or place.source, overwrite=overwrite, backup=self._kept, check=self.check_source)
 
     def result(self, counts: Counted) -> Written:
         """Return what was written."""

@@ -1,0 +1,130 @@
+"""Every way in which a command writes a file: what lies there before, and the command."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from tests.conftest import FIXED_SCALE_H5, FIXTURES, MIXED_H5, MIXED_JSON, MIXED_KERAS, MIXED_SAVEDMODEL, MIXED_TFJS, MIXED_YAML, UNPACKED
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+ONE_FILE: Final = FIXTURES / "tf2.15/global_mixed_float16"
+"""A SavedModel whose metadata stands in one file; that of :data:`MIXED_SAVEDMODEL` stands in two."""
+
+_TO: Final = ("--to", "float32")
+_FIXABLE: Final = {"model.h5": FIXED_SCALE_H5}
+_H5: Final = {"model.h5": MIXED_H5}
+_KERAS: Final = {"model.keras": MIXED_KERAS}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WritePath:
+    """One way to write."""
+
+    name: str
+    models: Mapping[str, Path]
+    """What lies in the directory, by its name there."""
+
+    arguments: tuple[str, ...]
+    """The command, in which ``@`` stands for the directory."""
+
+    code: int = 0
+    """How the command ends where nothing fails."""
+
+    texts: Mapping[str, bytes] = field(default_factory=dict)
+    """Other files there."""
+
+    backup_goes: bool = False
+    """Whether an older backup, which the command was told to overwrite, is gone before the new one has its name."""
+
+    removes: bool = False
+    """Whether a directory is removed in the end, some of which a process that is interrupted leaves under a hidden name."""
+
+    separate: bool = False
+    """Whether several files are written that each stand for themselves, so that a failure of one leaves the others new."""
+
+    def prepare(self, directory: Path) -> None:
+        """Put what lies there before into the directory, and nothing else."""
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir()
+        for name, model in self.models.items():
+            (directory / name).parent.mkdir(parents=True, exist_ok=True)
+            if model.is_dir():
+                shutil.copytree(model, directory / name)
+            else:
+                shutil.copyfile(model, directory / name)
+        for name, text in self.texts.items():
+            (directory / name).parent.mkdir(parents=True, exist_ok=True)
+            (directory / name).write_bytes(text)
+
+    def command(self, directory: Path) -> tuple[str, ...]:
+        """Return the arguments for a directory."""
+        return tuple(argument.replace("@", f"{directory}{os.sep}") for argument in self.arguments)
+
+
+def _migrate(name: str, models: Mapping[str, Path], *options: str, texts: Mapping[str, bytes] | None = None, **more: bool) -> WritePath:
+    model = next(iter(models))
+    return WritePath(name=name, models=models, arguments=("migrate", f"@{model}", *options), texts=texts or {}, **more)
+
+
+_OLD: Final = b"what was there"
+_PLACE: Final = ("--in-place",)
+_LOSING: Final = ("--in-place", "--no-backup")
+_TWO: Final = {"model": MIXED_SAVEDMODEL}
+_ONE: Final = {"model": ONE_FILE}
+
+PATHS: Final = (
+    _migrate("h5: new file", _H5, *_TO, "-o", "@other.h5"),
+    _migrate("h5: over another", _H5, *_TO, "-o", "@other.h5", "--overwrite", texts={"other.h5": _OLD}),
+    _migrate("h5: in place", _H5, *_TO, *_PLACE),
+    _migrate("h5: in place, no backup", _H5, *_TO, *_LOSING),
+    _migrate("h5: in place, over an older backup", _H5, *_TO, *_PLACE, "--overwrite", texts={"model.h5.bak": _OLD}),
+    _migrate("h5: values cast, in place", _H5, "--to", "float16", *_PLACE),
+    _migrate("keras: new file", _KERAS, *_TO, "-o", "@other.keras"),
+    _migrate("keras: in place", _KERAS, *_TO, *_PLACE),
+    _migrate("keras: values cast, in place", _KERAS, "--to", "float16", *_PLACE),
+    _migrate("keras directory: new", {"model": UNPACKED}, "--to", "float16", "-o", "@other"),
+    _migrate("keras directory: one file in place", {"model": UNPACKED}, "--to", "mixed_bfloat16", *_PLACE),
+    _migrate("keras directory: in place", {"model": UNPACKED}, "--to", "float16", *_PLACE),
+    _migrate("savedmodel: new", _ONE, *_TO, "-o", "@other"),
+    _migrate("savedmodel: over another", _ONE, *_TO, "-o", "@other", "--overwrite", texts={"other/old": _OLD}, removes=True),
+    _migrate("savedmodel: one file in place", _ONE, *_TO, *_PLACE),
+    _migrate("savedmodel: in place", _TWO, *_TO, *_PLACE),
+    _migrate("savedmodel: in place, no backup", _TWO, *_TO, *_LOSING, removes=True),
+    _migrate("savedmodel: in place, over an older backup", _TWO, *_TO, *_PLACE, "--overwrite", texts={"model.bak/old": _OLD}, backup_goes=True, removes=True),
+    _migrate("keras_metadata.pb: in place", {"keras_metadata.pb": ONE_FILE / "keras_metadata.pb"}, *_TO, *_PLACE),
+    _migrate("json: in place", {"model.json": MIXED_JSON}, *_TO, *_PLACE),
+    _migrate("yaml: in place", {"model.yaml": MIXED_YAML}, *_PLACE),
+    _migrate("tfjs: in place", {"model/model.json": MIXED_TFJS, "model/group1-shard1of1.bin": MIXED_TFJS.with_name("group1-shard1of1.bin")}, *_TO, *_PLACE),
+    _migrate(
+        "tfjs: with its shards to a new directory",
+        {"model/model.json": MIXED_TFJS, "model/group1-shard1of1.bin": MIXED_TFJS.with_name("group1-shard1of1.bin")},
+        *_TO,
+        "-o",
+        "@new/model.json",
+        texts={"new/note": _OLD},
+        separate=True,
+    ),
+    _migrate("target: h5 anew", _H5, "--target", "keras3", "-o", "@other.h5"),
+    _migrate("target: h5 to keras", _H5, "--target", "keras3", "-o", "@other.keras"),
+    _migrate("target: keras to h5", _KERAS, "--target", "tf2.15", "-o", "@other.h5"),
+    _migrate("target: json anew", {"model.json": MIXED_JSON}, "--target", "keras3", "-o", "@other.json"),
+    _migrate("target: savedmodel to h5", _ONE, "--target", "keras3", "-o", "@other.h5"),
+    _migrate("target: keras in place", _KERAS, "--target", "keras3.0", *_PLACE),
+    _migrate("several in one process", {"model.h5": MIXED_H5, "two.h5": FIXED_SCALE_H5}, "@two.h5", *_TO, *_PLACE, "--jobs", "1", separate=True),
+    _migrate("migrate --report", _H5, *_TO, *_PLACE, "--report", "json=@report.json", texts={"report.json": _OLD}, separate=True),
+    _migrate("migrate --dry-run --report (a plan)", _H5, *_TO, "--dry-run", "--report", "json=@plan.json"),
+    WritePath(name="inspect --report", models=_H5, arguments=("inspect", "@model.h5", "--report", "json=@report.json")),
+    WritePath(name="diff --report", models={**_H5, "two.h5": FIXED_SCALE_H5}, arguments=("diff", "@model.h5", "@two.h5", "--report", "json=@r.json"), code=1),
+    WritePath(name="audit --report", models=_FIXABLE, arguments=("audit", "@model.h5", "--report", "sarif=@r.sarif"), code=1),
+    WritePath(
+        name="audit --write-baseline, over an older", models=_FIXABLE, arguments=("audit", "@model.h5", "--write-baseline", "@b.json"), texts={"b.json": _OLD}
+    ),
+    WritePath(name="audit --fix", models=_FIXABLE, arguments=("audit", "@model.h5", "--fix")),
+    WritePath(name="audit --fix --unsafe-fixes --no-backup", models=_FIXABLE, arguments=("audit", "@model.h5", "--fix", "--unsafe-fixes", "--no-backup")),
+)
