@@ -8,7 +8,7 @@ FIXTURE := fixtures/tf2.3/exp_mf16_fixed128.h5
 # Where the environments of the TensorFlow and Keras releases are kept.
 VENVS ?= $(HOME)/.cache/policytool/venvs
 
-.PHONY: help demo test check lint types golden test-compat test-compat-all test-min bench fixtures docs clean
+.PHONY: help demo test check lint types golden test-compat test-compat-all test-min crash bench fixtures docs clean
 .DEFAULT_GOAL := help
 
 help:  ## List the targets
@@ -61,6 +61,10 @@ test-min:  ## Run the fast tests with the lowest versions of every dependency
 	$(VENV)-min/bin/python -m pip install --quiet uv
 	$(VENV)-min/bin/uv pip install --quiet --python $(VENV)-min/bin/python --resolution lowest-direct --editable '.[dev]'
 	$(VENV)-min/bin/python -m pytest
+
+crash: $(VENV)/.dev  ## Put a fault into every call of the system that writes, and judge what is left (strace; an hour on two processors)
+	$(BIN)/python -m tests.crash.run --jobs 3
+	$(BIN)/python docs/generate.py
 
 bench: $(VENV)/.dev  ## Measure speed and memory against Keras' own loader
 	$(PYTHON) tests/compat/environment.py $(COMPAT)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from conversion_matrix import matrix_page
 from conversion_tables import behaviour_page, targets_page
+from crash_tables import crashes_page
 from rich.console import Console
 from rich.text import Text
 
@@ -208,6 +209,7 @@ PAGES: Final = {
     "docs/targets.md": targets_page,
     "docs/behaviour.md": behaviour_page,
     "docs/conversions.md": matrix_page,
+    "docs/crashes.md": crashes_page,
 }
 """File to the function that returns its text."""
 

@@ -386,3 +386,49 @@ def _content(path: Path) -> bytes | None:
 
 def _fail(*_: Any, **__: Any) -> None:
     raise OSError(errno.EIO, "failing")
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_a_replacement_by_someone_else_keeps_its_backup(older: bool, tmp_path: Path) -> None:  # noqa: FBT001
+    """Two replace one file at once: the one that comes too late takes nothing away from the one that is done."""
+    target, backup = tmp_path / "x", tmp_path / "x.bak"
+    target.write_bytes(b"original")
+    if older:
+        backup.write_bytes(b"older")
+
+    def someone_else() -> None:
+        _publish(target, b"theirs", backup=backup)  # which finds its backup made already
+        raise OSError(errno.EIO, "changed meanwhile")
+
+    with pytest.raises(OSError, match="changed meanwhile"):
+        _publish(target, b"new", backup=backup, overwrite=older, check=someone_else)
+    assert held(tmp_path) == {"x": b"theirs", "x.bak": b"original"}
+
+
+def test_what_someone_saves_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+    """Neither by the new file nor by the original that is put back."""
+    target = tmp_path / "x"
+    for how in ({"overwrite": True}, {"backup": tmp_path / "x.bak"}):
+        target.write_bytes(b"original")
+
+        def someone_else() -> None:
+            (tmp_path / "theirs").write_bytes(b"theirs")
+            (tmp_path / "theirs").replace(target)
+            raise OSError(errno.EIO, "changed meanwhile")
+
+        with pytest.raises(OSError, match="changed meanwhile"):
+            _publish(target, b"new", **how, check=someone_else)
+        assert target.read_bytes() == b"theirs"
+
+
+def test_closing_what_was_read_fails_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file has its name by then."""
+    close = os.close
+
+    def closing(descriptor: int) -> None:
+        close(descriptor)
+        _fail()
+
+    monkeypatch.setattr(os, "close", closing)
+    _publish(tmp_path / "x", b"new")
+    assert (tmp_path / "x").read_bytes() == b"new"

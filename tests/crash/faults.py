@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass
+from itertools import cycle, islice
 from typing import TYPE_CHECKING, Final
 
 from tests.crash.runs import Fault
@@ -18,7 +19,8 @@ SIGNALS: Final = ("KILL", "INT", "TERM")
 ERRORS: Final = ("ENOSPC", "EDQUOT", "EIO", "EROFS", "ESTALE", "EINTR", "EPERM", "EOPNOTSUPP")
 """A full disk, a full quota, a failing disk, one that became read-only, a server that lost the file, an interruption, a file system that does not do it."""
 
-LASTING: Final = ("ENOSPC", "EIO", "EROFS")
+_LASTING: Final = " from then on"
+LASTING: Final = tuple(f"{error}{_LASTING}" for error in ("EIO", "EROFS", "ENOSPC"))
 """What every later call meets too, those that take back among them."""
 
 _OPENING: Final = {"open", "openat", "openat2", "creat"}
@@ -44,19 +46,32 @@ class Case:
     """Whether a draft may stay under its hidden name: the process was killed, or what removes drafts was made to fail."""
 
 
-def at_writing_calls(own: Sequence[Call], every: Sequence[Call], kinds: Sequence[str]) -> Iterator[Case]:
-    """Yield signals, errors and lasting errors at each call that writes in the directory; ``kinds`` are the signals and errors wanted."""
-    for call in own:
-        if not call.writes:
-            continue
-        for kind in kinds:
-            if kind in SIGNALS:
-                yield Case(kind=f"SIG{kind}", fault=_one(call, f"signal={kind}"), at=call, killed=kind == "KILL", may_leave=kind == "KILL")
-            else:
-                yield Case(kind=kind, fault=_one(call, f"error={kind}"), at=call, may_leave=call.name in {"unlink", "unlinkat", "rmdir"})
-        for error in LASTING:
-            if error in kinds:
-                yield Case(kind=f"{error} from then on", fault=_from(call, own, every, error), at=call, may_leave=True)
+def at_writing_calls(own: Sequence[Call], every: Sequence[Call], kinds: Sequence[str], among: Sequence[Call] | None = None) -> Iterator[Case]:
+    """
+    Yield a case for each kind at each call that writes in the directory, or at those ``among`` them.
+
+    ``own`` are all calls in the directory, ``every`` all of the run. A kind is a signal, an error, or an error that lasts (``EIO from then on``).
+    """
+    for call in own if among is None else among:
+        for kind in kinds if call.writes else ():
+            yield case(call, own, every, kind)
+
+
+def in_turn(own: Sequence[Call], every: Sequence[Call], kinds: Sequence[str], count: int) -> Iterator[Case]:
+    """Yield a case for so many of the kinds, others each time, at some of the calls that write: each name on each file."""
+    turn = cycle(kinds)
+    for call in thinned([call for call in own if call.writes]):
+        for kind in islice(turn, count):
+            yield case(call, own, every, kind)
+
+
+def case(call: Call, own: Sequence[Call], every: Sequence[Call], kind: str) -> Case:
+    """Return one kind of fault at one call."""
+    if kind in SIGNALS:
+        return Case(kind=f"SIG{kind}", fault=_one(call, f"signal={kind}"), at=call, killed=kind == "KILL", may_leave=kind == "KILL")
+    if kind.endswith(_LASTING):
+        return Case(kind=kind, fault=_from(call, own, every, kind.removesuffix(_LASTING)), at=call, may_leave=True)
+    return Case(kind=kind, fault=_one(call, f"error={kind}"), at=call, may_leave=call.name in {"unlink", "unlinkat", "rmdir"})
 
 
 def at_reading_calls(own: Sequence[Call], kind: str) -> Iterator[Case]:

@@ -28,10 +28,13 @@ from tests.crash.campaign import WAYS, Outcome, Subject, Tally
 from tests.crash.paths import PATHS
 
 RECORD: Final = Path(__file__).with_name("record.json")
-_PARTS: Final = ("writing", "others", "reading", "meddling", "processes")
+AT_EVERY_CALL: Final = ("KILL", "ENOSPC", "EIO")
+_OFTEN: Final = ("INT", faults.LASTING[0])
+_IN_TURN: Final = ("TERM", "EDQUOT", "EROFS", "ESTALE", "EINTR", "EPERM", "EOPNOTSUPP", *faults.LASTING[1:])
+_OTHER_WAYS: Final = ("KILL", "EIO")
+_PARTS: Final = ("writing", "more", "others", "meddling", "reading", "processes")
 _LIMITS: Final = 16
 _IN_MEMORY: Final = Path("/dev/shm")  # noqa: S108  # where bringing a file to the disk takes no time
-_OTHER_WAYS: Final = ("KILL", "INT", "EIO")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,21 +64,20 @@ def main() -> int:
     asked = parser.parse_args()
     reason = runs.permitted()
     if reason is not None:
-        print(f"nothing was run: {reason}", file=sys.stderr)
+        sys.stderr.write(f"nothing was run: {reason}\n")
         return 1
     shares = [_Share(path=number, part=part) for part in asked.parts.split(",") for number, path in enumerate(PATHS) if asked.only in path.name]
     outcomes = _read(asked.record) if asked.add else {}
+    record = _record(outcomes)
     with multiprocessing.get_context("spawn").Pool(asked.jobs, _start) as pool:
         for share, found in pool.imap_unordered(_done, shares):
             name = PATHS[share.path].name
             for way, outcome in found.items():
                 _merge(outcomes.setdefault(name, {}).setdefault(way, Outcome()), outcome)
-            print(f"{share.part:10} {name}: {sum(campaign.total(outcome) for outcome in found.values())}", file=sys.stderr, flush=True)
-    record = _record(outcomes)
-    asked.record.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    for sentence in record["wrong"]:
-        print(sentence)
-    print(f"{record['runs']} runs, {len(record['wrong'])} of them wrong")
+            record = _record(outcomes)
+            asked.record.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+            sys.stderr.write(f"{share.part:10} {name}: {sum(campaign.total(outcome) for outcome in found.values())}\n")
+    sys.stdout.write("\n".join([*record["wrong"], f"{record['runs']} runs, {len(record['wrong'])} of them wrong", ""]))
     return 1 if record["wrong"] else 0
 
 
@@ -95,10 +97,13 @@ def _done(share: _Share) -> tuple[_Share, dict[str, Outcome]]:
         subject = Subject(path, way, place, _Servers.one)
         match share.part:
             case "writing":
-                subject.check(faults.at_writing_calls(subject.own, subject.every, (*faults.SIGNALS, *faults.ERRORS)))
+                subject.check(faults.at_writing_calls(subject.own, subject.every, AT_EVERY_CALL))
+            case "more":
+                subject.check(faults.at_writing_calls(subject.own, subject.every, _OFTEN, faults.thinned([call for call in subject.own if call.writes])))
+                subject.check(faults.in_turn(subject.own, subject.every, _IN_TURN, 2))
                 subject.check(faults.short_writes(subject.largest, _LIMITS))
             case "others":
-                subject.check(faults.at_writing_calls(subject.own, subject.every, _OTHER_WAYS))
+                subject.check(faults.at_writing_calls(subject.own, subject.every, _OTHER_WAYS, faults.thinned([call for call in subject.own if call.writes])))
             case "reading":
                 subject.check(faults.at_reading_calls(subject.own, "EIO"))
             case "meddling":

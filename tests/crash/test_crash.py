@@ -1,0 +1,164 @@
+"""
+A spread of what ``make crash`` does in full: faults put into real calls of the system, also those that libhdf5 makes, by strace.
+
+And the judgement itself: that it finds what is lost, mixed, or told wrongly.
+"""
+
+from __future__ import annotations
+
+import json
+import stat
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.crash import faults, judging, meddling, runs, tracing
+from tests.crash.campaign import WAYS, Subject, total
+from tests.crash.judging import LOST, State
+from tests.crash.paths import PATHS
+from tests.crash.run import RECORD
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.crash.campaign import Way
+    from tests.crash.tracing import Call
+
+BY_NAME: Final = {path.name: path for path in PATHS}
+FILE: Final = stat.S_IFREG | 0o644
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, runs.Server, runs.Server]]:
+    """Start what runs are forks of, once."""
+    reason = runs.permitted()
+    if reason is not None:
+        pytest.skip(reason)
+    one, other = tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("other")
+    with runs.Server(one) as first, runs.Server(other) as second:
+        yield one, first, second
+
+
+@pytest.fixture
+def subject(servers: tuple[Path, runs.Server, runs.Server]) -> Callable[..., Subject]:
+    """Return a function that runs a path undisturbed and returns what can be done to it."""
+
+    def make(name: str, way: Way = WAYS[0]) -> Subject:
+        made = Subject(BY_NAME[name], way, servers[0], servers[1])
+        assert made.outcome.wrong == []
+        assert made.outcome.writing >= 8
+        return made
+
+    return make
+
+
+def _names(calls: list[Call]) -> list[Call]:
+    """Return the calls that give names or take them, and the one after each."""
+    naming = {"link", "linkat", "rename", "renameat2", "unlink", "mkdir", "rmdir"}
+    return [call for index, call in enumerate(calls) if call.name in naming or (index and calls[index - 1].name in naming)]
+
+
+def test_a_file_that_is_replaced_survives_every_fault(subject: Callable[..., Subject]) -> None:
+    """Killed, and on a disk that fails once or from then on, at each name that is given."""
+    one = subject("json: in place")
+    one.check(faults.at_writing_calls(one.own, one.every, ("KILL", "EIO", *faults.LASTING[:1]), _names(one.own)))
+    assert one.outcome.wrong == []
+    assert total(one.outcome) >= 9
+
+
+def test_so_it_does_where_a_file_system_has_less(subject: Callable[..., Subject]) -> None:
+    """Neither files without names nor links."""
+    one = subject("json: in place", WAYS[3])
+    one.check(faults.at_writing_calls(one.own, one.every, ("KILL",)))
+    assert one.outcome.wrong == []
+    assert total(one.outcome) >= 9
+
+
+def test_what_libhdf5_writes_is_faulted_too(subject: Callable[..., Subject]) -> None:
+    """It writes in C, where no Python call can be made to fail."""
+    one = subject("h5: in place, over an older backup")
+    assert {"pwrite64", "ftruncate", "copy_file_range", "fsync", "linkat", "rename"} <= {call.name for call in one.own}
+    one.check(faults.at_writing_calls(one.own, one.every, ("EIO",), [call for call in one.own if call.name == "pwrite64"]))
+    one.check(faults.short_writes(one.largest, 2))
+    assert one.outcome.wrong == []
+    assert total(one.outcome) >= 6
+    assert one.outcome.tallies["short writes"].codes == {3: 2}
+
+
+def test_a_directory_that_is_replaced_survives_every_fault(subject: Callable[..., Subject]) -> None:
+    """At each name that is given: one whole copy is under a documented one, and the next run says how to go on."""
+    one = subject("savedmodel: in place")
+    one.check(faults.at_writing_calls(one.own, one.every, ("KILL", *faults.LASTING[:1]), [call for call in one.own if call.name == "rename"]))
+    assert one.outcome.wrong == []
+    assert sum(tally.left[State.ASIDE.value] for tally in one.outcome.tallies.values()) >= 1
+
+
+def test_what_others_write_meanwhile_stays(subject: Callable[..., Subject], servers: tuple[Path, runs.Server, runs.Server]) -> None:
+    """Two runs at once, an input that is saved anew, an output that someone makes: at each name that is given."""
+    one = subject("json: in place")
+    one.own = [call for call in one.own if call.name in {"fchmod", "linkat"}]
+    meddling.check(one, servers[2])
+    assert one.outcome.wrong == []
+    assert total(one.outcome) >= 9
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        ({"m": b"old"}, State.ORIGINAL),
+        ({"m": b"old", ".m.0-1-a.policytool-draft": b"hal"}, State.ORIGINAL),
+        ({"m": b"new", "m.bak": b"old"}, State.NEW),
+        ({"m": b"old", "m.bak": b"old"}, State.BETWEEN),
+        ({"m.bak": b"old"}, State.ASIDE),
+        ({"m": b"ne", "m.bak": b"old"}, LOST),
+        ({"m": b"new"}, LOST),
+        ({"m": b"new", "m.bak": b"new"}, LOST),
+        ({"m": b""}, LOST),
+        ({}, LOST),
+        ({"m": b"old", "x": b"half"}, LOST),
+    ],
+    ids=str,
+)
+def test_what_is_left_is_judged(found: dict[str, bytes], expected: State | str) -> None:
+    """Anything but the original or the new file, with its backup, is lost."""
+    before, after, left = ({name: (FILE, data) for name, data in files.items()} for files in ({"m": b"old"}, {"m": b"new", "m.bak": b"old"}, found))
+    state = judging.state(left, before, after)
+    assert state == expected or (isinstance(state, str) and expected == LOST)
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "state", "count"),
+    [
+        ("", 0, State.NEW, 0),
+        ("", 0, State.ORIGINAL, 1),
+        ("nothing was changed", 3, State.ORIGINAL, 0),
+        ("nothing was changed", 3, State.NEW, 1),
+        ("writing failed", 3, State.NEW, 1),
+        ("it could not be taken back", 3, State.NEW, 0),
+        ("this is a bug", 70, State.ORIGINAL, 1),
+        ("Traceback", 1, State.ORIGINAL, 1),
+        ("interrupted", 130, State.NEW, 0),
+        ("", -11, State.ORIGINAL, 1),
+    ],
+)
+def test_what_was_said_is_judged(said: str, code: int, state: State, count: int) -> None:
+    """An exit code or a sentence that is not true of what is left is wrong."""
+    assert len(list(judging.wrong(said, code, state, expected=0, killed=False, separate=False))) == count
+
+
+def test_a_call_that_nobody_knows_is_told(tmp_path: Path) -> None:
+    """So that no way to write escapes: every call that concerns the directory is in a list, and no file there is written as memory."""
+    log = f'7 quux("{tmp_path}/x") = 0\n7 mmap(NULL, 8, PROT_READ|PROT_WRITE, MAP_SHARED, 3<{tmp_path}/x>, 0) = 0x7\n7 quux("/elsewhere") = 0\n'
+    assert len(list(tracing.unknown(tracing.calls(log), tmp_path))) == 2
+
+
+def test_the_record_is_of_these_paths() -> None:
+    """Every path has a fault at every call that writes, and nothing is lost."""
+    record = json.loads(RECORD.read_text(encoding="utf-8"))
+    assert list(record["paths"]) == list(BY_NAME)
+    assert record["wrong"] == []
+    for ways in record["paths"].values():
+        found = ways[WAYS[0].name]
+        assert {found["faults"][kind]["runs"] for kind in ("SIGKILL", "ENOSPC", "EIO")} == {found["writing"]}
+        assert not any(LOST in tally["left"] for way in ways.values() for tally in way["faults"].values())
