@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import platform
 import signal
 import sys
 import threading
@@ -29,6 +30,7 @@ _COLLECT_AFTER: Final = 100_000
 def main() -> None:
     """Answer each line."""
     gc.set_threshold(_COLLECT_AFTER)
+    vars(platform.uname()).setdefault("processor", "")  # as policytool.cli.main says
     signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background job has not
     lines = SimpleQueue[bytes]()
     # Not sys.stdin: the interpreter cannot end while another thread waits in that.

@@ -194,7 +194,8 @@ def quantized(mode: str, source: str, *, amax_history_length: int | None = None)
     :raises PolicyNameError: for a mode that no release has, and for a source that is no policy of Keras 3.
     """
     name = f"{mode}_from_{source}"
-    if not _QUANTIZED.fullmatch(name) or source in _LIVES or source.endswith(_WITH_VARS):
+    match = _QUANTIZED.fullmatch(name)
+    if match is None or (match["mode"], match["source"]) != (mode, source) or source in _LIVES or source.endswith(_WITH_VARS):
         raise PolicyNameError(_no_such_name(name))
     base = named(source)
     return Policy(

@@ -7,6 +7,7 @@ import gc
 import importlib
 import io
 import os
+import platform
 import signal
 import sys
 from typing import Any, Final, NoReturn
@@ -80,8 +81,18 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # A config of a thousand layers is a hundred thousand small objects without cycles; looking for cycles every 700 objects takes a tenth as well.
     gc.set_threshold(100_000)
+    _know_the_processor()
     _end_orderly()
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def _know_the_processor() -> None:
+    """
+    Let nothing start a process to ask which processor this is.
+
+    h5py asks for ``platform.uname()[4]`` when it is imported (3.16), and Python 3.11 to 3.13 then runs ``uname -p``, the first of that name on PATH.
+    """
+    vars(platform.uname()).setdefault("processor", "")
 
 
 def _end_orderly() -> None:

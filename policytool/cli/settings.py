@@ -58,6 +58,8 @@ def load(context: click.Context, _parameter: click.Parameter, value: str | None)
     defaults: dict[str, object] = {}
     for key, item in values.items():
         name = key.replace("-", "_")
+        if _has_nul([key, item]):
+            raise click.UsageError(f"{file} has a NUL character in the key {key!r} or its value; no option takes one")
         if name not in known:
             raise click.UsageError(f"{file} has the unknown key {key!r}; known keys are {', '.join(sorted(name.replace('_', '-') for name in known))}")
         if (plain := key.replace("_", "-")) in structured:
@@ -78,9 +80,18 @@ def load(context: click.Context, _parameter: click.Parameter, value: str | None)
     context.meta[_SOURCE] = file
 
 
+def _has_nul(value: object) -> bool:
+    """Return whether some text in a value has a NUL, on which the system's calls fail that take paths."""
+    if isinstance(value, dict):
+        return any(map(_has_nul, (*value, *value.values())))
+    return any(map(_has_nul, value)) if isinstance(value, list) else isinstance(value, str) and "\0" in value
+
+
 def _take(defaults: dict[str, object], option: click.Parameter, item: object) -> None:
     """Make a value the option's default; a list of several is nothing to an option of the same name that takes one (``target``)."""
     name = str(option.name)
+    if isinstance(item, int | float) and not isinstance(item, bool):
+        item = str(item)  # which each option then checks as it checks what stands on the command line
     if isinstance(option, click.Option) and option.multiple:
         defaults[name] = item if isinstance(item, list) else [item]
     elif not isinstance(item, list):
@@ -179,5 +190,5 @@ def _parsed(file: Path) -> dict[str, Any]:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise click.UsageError(f"{file} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # what is no UTF-8 or no TOML, a number of thousands of digits, a list in a list in a list
         raise click.UsageError(f"{file} is no valid TOML: {error}") from error

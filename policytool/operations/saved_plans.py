@@ -195,7 +195,8 @@ def _value_at(document: Document, address: Address) -> Any:  # noqa: ANN401  # J
         return ABSENT
 
 
-def _plan(item: Any) -> Plan:  # noqa: ANN401  # checked here
+def _plan(value: object) -> Plan:
+    item = _object(value)
     if item.get("conversion") is not None:
         raise UsageError(
             f"--plan has a conversion of {item['path']}, which is made of the file each time: run migrate --target {item['conversion']['target']} again"
@@ -225,7 +226,8 @@ def _refused(item: Any) -> tuple[Refusal, ...]:  # noqa: ANN401  # checked by it
     return (Refusal(code="refused", message="it was refused when it was made", path=None),)
 
 
-def _edit(item: Any) -> Edit:  # noqa: ANN401  # checked here
+def _edit(value: object) -> Edit:
+    item = _object(value)
     return Edit(
         kind=Kind(item["kind"]),
         address=Address(part=_text(item["part"]), pointer=_text(item["pointer"])),
@@ -252,6 +254,12 @@ def _slot(item: Any) -> Slot:  # noqa: ANN401  # checked here
     if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
         raise TypeError("a number was expected")
     return Slot(tensor=_names(item["tensor"]), source=_or_none(item["source"], _names), dtype=_or_none(item["dtype"], _text), value=value)
+
+
+def _object(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError("an object was expected")
+    return value
 
 
 def _names(value: object) -> tuple[str, ...]:

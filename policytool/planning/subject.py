@@ -225,11 +225,15 @@ def replaced(name: str | None) -> str | None:
     """Return what computes the same as a removed name; the name itself where it is current, or where nothing does."""
     if name is None:
         return None
-    life = policy.lifecycle(policy.named(name))
-    if name.endswith("_with_float32_vars") and life.replacement and policy.named(name).compute_dtype == policy.named(life.replacement).compute_dtype:
-        candidate = policy.named(life.replacement)
-        return candidate.name if candidate.variable_dtype == policy.named(name).variable_dtype else name
-    return name
+    known = policy.named(name)
+    life = policy.lifecycle(known)
+    if (
+        known.compute_dtype is None or not life.replacement or not name.endswith("_with_float32_vars")
+    ):  # what replaces infer_with_float32_vars, the inputs decide
+        return name
+    candidate = policy.named(life.replacement)
+    same = (candidate.compute_dtype, candidate.variable_dtype) == (known.compute_dtype, known.variable_dtype)
+    return candidate.name if same else name
 
 
 def dtype_places(config: Json) -> Iterator[tuple[str, Json]]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from policytool.discovery import shown
 from policytool.plan import ABSENT
+from policytool.reports._jsonwriting import strict
 from policytool.reports.plans._base import PlanReporter
 from policytool.version import version
 
@@ -27,7 +28,7 @@ VERSION: Final = 1
 
 def render(found: Migrations, _view: View) -> str:
     """Return the report as JSON text; escapes keep it valid whatever names the files hold."""
-    return json.dumps(document(found), indent=2, ensure_ascii=True) + "\n"
+    return json.dumps(strict(document(found)), indent=2, ensure_ascii=True, allow_nan=False) + "\n"
 
 
 def document(found: Migrations) -> dict[str, Any]:
