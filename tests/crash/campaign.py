@@ -98,8 +98,12 @@ class Subject:
         self.after = judging.held(self.models)
         if judging.hidden(self.after):
             problems.append(f"left {judging.hidden(self.after)}")
-        self.own = [call for call in first.calls if call.concerns(self.models)]
-        self.every = list(first.calls)
+        self.every = [call for call in first.calls if call.pid == first.calls[0].pid]
+        self.own = [call for call in self.every if call.concerns(self.models)]
+        if not self.path.stands_in:
+            problems += [
+                f"{call.name}({call.text}) is another process'" for call in first.calls if call.writes and call.concerns(self.models) and call not in self.own
+            ]
         self.outcome.writing = sum(call.writes for call in self.own)
         self.outcome.reading = len(self.own) - self.outcome.writing
         self.outcome.wrong += [f"{self.path.name}, {self._way.name}: {problem}" for problem in problems]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from tests.conftest import FIXED_SCALE_H5, FIXTURES, MIXED_H5, MIXED_JSON, MIXED_KERAS, MIXED_SAVEDMODEL, MIXED_TFJS, MIXED_YAML, UNPACKED
+from tests.test_retrace import FAKE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +33,7 @@ class WritePath:
     """What lies in the directory, by its name there."""
 
     arguments: tuple[str, ...]
-    """The command, in which ``@`` stands for the directory."""
+    """The command, in which ``@`` stands for the directory, and ``^`` for the one above."""
 
     code: int = 0
     """How the command ends where nothing fails."""
@@ -41,6 +43,9 @@ class WritePath:
 
     backup_goes: bool = False
     """Whether an older backup, which the command was told to overwrite, is gone before the new one has its name."""
+
+    stands_in: bool = False
+    """Whether something stands in for the interpreter with TensorFlow, and copies the model to where the result is to be."""
 
     removes: bool = False
     """Whether a directory is removed in the end, some of which a process that is interrupted leaves under a hidden name."""
@@ -58,13 +63,25 @@ class WritePath:
                 shutil.copytree(model, directory / name)
             else:
                 shutil.copyfile(model, directory / name)
+        if self.stands_in:
+            _stand_in(directory.parent)
         for name, text in self.texts.items():
             (directory / name).parent.mkdir(parents=True, exist_ok=True)
             (directory / name).write_bytes(text)
 
     def command(self, directory: Path) -> tuple[str, ...]:
         """Return the arguments for a directory."""
-        return tuple(argument.replace("@", f"{directory}{os.sep}") for argument in self.arguments)
+        return tuple(argument.replace("@", f"{directory}{os.sep}").replace("^", f"{directory.parent}{os.sep}") for argument in self.arguments)
+
+
+def _stand_in(directory: Path) -> None:
+    """Make what is named as an interpreter, and what it runs."""
+    script, python = directory / "stand_in.py", directory / "python"
+    if not python.exists():
+        script.write_text(FAKE, encoding="utf-8")
+        script.with_name(f"{script.name}.json").write_text("{}", encoding="utf-8")
+        python.write_text(f'#!/bin/sh\nfor last; do :; done\nexec {sys.executable} {script} "$last"\n', encoding="utf-8")
+        python.chmod(0o755)
 
 
 def _migrate(name: str, models: Mapping[str, Path], *options: str, texts: Mapping[str, bytes] | None = None, **more: bool) -> WritePath:
@@ -97,6 +114,8 @@ PATHS: Final = (
     _migrate("savedmodel: in place", _TWO, *_TO, *_PLACE),
     _migrate("savedmodel: in place, no backup", _TWO, *_TO, *_LOSING, removes=True),
     _migrate("savedmodel: in place, over an older backup", _TWO, *_TO, *_PLACE, "--overwrite", texts={"model.bak/old": _OLD}, backup_goes=True, removes=True),
+    _migrate("savedmodel: --retrace, new", _ONE, "--retrace", "--python", "^python", "-o", "@other", stands_in=True),
+    _migrate("savedmodel: --retrace, in place", _ONE, "--retrace", "--python", "^python", *_PLACE, stands_in=True),
     _migrate("keras_metadata.pb: in place", {"keras_metadata.pb": ONE_FILE / "keras_metadata.pb"}, *_TO, *_PLACE),
     _migrate("json: in place", {"model.json": MIXED_JSON}, *_TO, *_PLACE),
     _migrate("yaml: in place", {"model.yaml": MIXED_YAML}, *_PLACE),

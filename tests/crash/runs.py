@@ -97,6 +97,8 @@ class Server:
         """
         Run the command; with ``trace`` None every call is in the log, with names these, without any strace is not there.
 
+        Of what a run starts, calls are in the log where all are, and no fault is put into them.
+
         ``when_stopped`` is called when the run was stopped by a signal, and then it goes on.
         """
         job = {"arguments": list(arguments), "cwd": str(self._directory), "named": named, "largest": fault.largest}
@@ -116,7 +118,7 @@ class Server:
     def _attached(self, pid: int, fault: Fault, trace: Sequence[str] | None) -> subprocess.Popen[str]:
         """Return strace, which looks on from now on."""
         self._log.unlink(missing_ok=True)
-        command = ["strace", "-f", "-y", "-s", "0", "-o", str(self._log), *_expressions(fault, trace), "-p", str(pid)]
+        command = ["strace", *(["-f"] if trace is None else []), "-y", "-s", "0", "-o", str(self._log), *_expressions(fault, trace), "-p", str(pid)]
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         said = ""
         while "attached" not in said:

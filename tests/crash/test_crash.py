@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import json
 import stat
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -20,7 +23,6 @@ from tests.crash.run import RECORD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from tests.crash.campaign import Way
     from tests.crash.tracing import Call
@@ -145,6 +147,17 @@ def test_what_is_left_is_judged(found: dict[str, bytes], expected: State | str) 
 def test_what_was_said_is_judged(said: str, code: int, state: State, count: int) -> None:
     """An exit code or a sentence that is not true of what is left is wrong."""
     assert len(list(judging.wrong(said, code, state, expected=0, killed=False, separate=False))) == count
+
+
+def test_a_full_disk_below_stdout_is_no_bug() -> None:
+    """What was asked for was done, and the report is incomplete: one sentence, and not the code of a bug."""
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("no /dev/full here")
+    with full.open("wb") as stdout:
+        done = subprocess.run([sys.executable, "-m", "policytool", "policies"], stdout=stdout, stderr=subprocess.PIPE, check=False, text=True)
+    assert done.returncode == 3
+    assert done.stderr.splitlines() == ["policytool: reading or writing failed (No space left on device), and the report on stdout may be incomplete"]
 
 
 def test_a_call_that_nobody_knows_is_told(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ READING: Final = frozenset(
 
 _OPENING: Final = {"open", "openat", "openat2"}
 _MAKING: Final = re.compile(r"\b(O_CREAT|O_TMPFILE|O_TRUNC)\b")
-_LINE: Final = re.compile(r"(?P<pid>\d+) +(?P<name>\w+)\((?P<rest>.*)", re.DOTALL)
+_LINE: Final = re.compile(r"(?:(?P<pid>\d+) +)?(?P<name>\w+)\((?P<rest>.*)", re.DOTALL)
 _WORKING: Final = re.compile(r"AT_FDCWD<[^>]*>")
 _INJECTED: Final = "(INJECTED)"
 
@@ -123,6 +123,8 @@ class Call:
     """One call of the system."""
 
     pid: int
+    """0 where one process alone was looked at."""
+
     name: str
     number: int
     """How many calls of this name its process made, this one with them."""
@@ -152,7 +154,7 @@ def calls(log: str) -> list[Call]:
     for line in log.splitlines():
         match = _LINE.match(line)
         if match:
-            key = (int(match["pid"]), match["name"])
+            key = (int(match["pid"] or 0), match["name"])
             made[key] += 1
             found.append(Call(pid=key[0], name=key[1], number=made[key], text=match["rest"]))
     return found

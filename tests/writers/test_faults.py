@@ -403,3 +403,44 @@ def test_a_backup_that_an_interrupted_run_made_is_no_hindrance(name: str, tmp_pa
     os.link(replaced, replaced.with_name(f"{replaced.name}.bak"))
     scenario.run(source)
     assert held(source.parent) == after
+
+
+def test_shards_stay_where_someone_else_made_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two copy one model to one directory: the second takes the first's shards as they are, so the first must not take them away when it comes too late."""
+    scenario = SCENARIOS["tfjs-elsewhere"]
+    source = scenario.prepare(tmp_path / "models")
+    new = tmp_path / "models/new"
+    publish = drafts.Draft.publish
+
+    def overtaken(draft: drafts.Draft, target: Path, **how: Any) -> None:
+        if target.name == "model.json":
+            target.write_bytes(b"theirs")
+        publish(draft, target, **how)
+
+    monkeypatch.setattr(drafts.Draft, "publish", overtaken)
+    with pytest.raises(ModelFileError) as caught:
+        scenario.run(source)
+    assert caught.value.code == "target-exists"
+    shards = {name for name in held(source.parent) if name.endswith(".bin")}
+    assert shards
+    assert set(held(new)) == {"model.json", *shards}
+    assert held(new)["model.json"] == b"theirs"
+
+
+def test_shards_that_someone_takes_away_meanwhile_are_missed(tmp_path: Path) -> None:
+    """A model whose shards lie there already is not published without them."""
+    scenario = SCENARIOS["tfjs-elsewhere"]
+    source = scenario.prepare(tmp_path / "models")
+    new = tmp_path / "models/new"
+    for name, data in held(source.parent).items():
+        if name.endswith(".bin"):
+            (new / name).write_bytes(data)
+
+    def take_away(_: Path) -> None:
+        for file in new.glob("*.bin"):
+            file.unlink()
+
+    with pytest.raises(ModelFileError) as caught:
+        writers.write(source, new / "model.json", Changes(edits=all_changes(source).edits), document_format="tfjs", verify=take_away)
+    assert caught.value.code == "write-failed"
+    assert held(new) == {}
