@@ -98,7 +98,7 @@ class Subject:
         self.after = judging.held(self.models)
         if judging.hidden(self.after):
             problems.append(f"left {judging.hidden(self.after)}")
-        self.every = [call for call in first.calls if call.pid == first.calls[0].pid]
+        self.every = [call for call in first.calls if call.pid == first.calls[0].pid or self.path.processes]
         self.own = [call for call in self.every if call.concerns(self.models)]
         if not self.path.stands_in:
             problems += [

@@ -44,6 +44,9 @@ class WritePath:
     backup_goes: bool = False
     """Whether an older backup, which the command was told to overwrite, is gone before the new one has its name."""
 
+    processes: bool = False
+    """Whether further processes write, which are killed in place of the one that was started."""
+
     stands_in: bool = False
     """Whether something stands in for the interpreter with TensorFlow, and copies the model to where the result is to be."""
 
@@ -136,6 +139,9 @@ PATHS: Final = (
     _migrate("target: savedmodel to h5", _ONE, "--target", "keras3", "-o", "@other.h5"),
     _migrate("target: keras in place", _KERAS, "--target", "keras3.0", *_PLACE),
     _migrate("several in one process", {"model.h5": MIXED_H5, "two.h5": FIXED_SCALE_H5}, "@two.h5", *_TO, *_PLACE, "--jobs", "1", separate=True),
+    _migrate(
+        "several in two processes", {"model.h5": MIXED_H5, "two.h5": FIXED_SCALE_H5}, "@two.h5", *_TO, *_PLACE, "--jobs", "2", separate=True, processes=True
+    ),
     _migrate("migrate --report", _H5, *_TO, *_PLACE, "--report", "json=@report.json", texts={"report.json": _OLD}, separate=True),
     _migrate("migrate --dry-run --report (a plan)", _H5, *_TO, "--dry-run", "--report", "json=@plan.json"),
     WritePath(name="inspect --report", models=_H5, arguments=("inspect", "@model.h5", "--report", "json=@report.json")),

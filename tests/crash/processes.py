@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tests.crash.campaign import Subject
 
 KIND: Final = "SIGKILL, in a new interpreter"
+KIND_OTHERS: Final = "SIGKILL, of processes that it started"
 
 
 def check(subject: Subject) -> None:

@@ -92,7 +92,9 @@ def _start() -> None:
 
 def _done(share: _Share) -> tuple[_Share, dict[str, Outcome]]:
     path, place = PATHS[share.path], _Servers.directory / "one"
-    found = {}
+    found: dict[str, Outcome] = {}
+    if path.processes and share.part != "processes":
+        return share, found
     for way in WAYS[1:] if share.part == "others" else WAYS[:1]:
         subject = Subject(path, way, place, _Servers.one)
         match share.part:
