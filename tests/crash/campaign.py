@@ -7,6 +7,8 @@ code are judged; where the command was not done, it is run again and has to be d
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
+    from tests.crash.judging import Held
     from tests.crash.paths import WritePath
     from tests.crash.runs import Run, Server
     from tests.crash.tracing import Call
@@ -143,7 +146,7 @@ class Subject:
 
     def note(self, kind: str, run: Run, at: Call, problems: Sequence[str]) -> None:
         """Count a run that others disturbed, which was judged already."""
-        left = judging.state(judging.held(self.models), self.before, self.after, backup_goes=self.path.backup_goes, separate=self.path.separate)
+        left = judging.state(self._held(), self.before, self.after, backup_goes=self.path.backup_goes, separate=self.path.separate)
         tally = self.outcome.tallies[kind]
         tally.runs += 1
         tally.codes[run.code] += 1
@@ -161,7 +164,7 @@ class Subject:
 
     def judge(self, case: Case, run: Run) -> None:
         """Hold what a run left, and how it ended, against what is allowed, and run the command again where it was not done."""
-        found = judging.held(self.models)
+        found = self._held()
         left = judging.state(found, self.before, self.after, backup_goes=self.path.backup_goes, separate=self.path.separate)
         tally = self.outcome.tallies[case.kind]
         tally.runs += 1
@@ -181,7 +184,7 @@ class Subject:
         if left is State.ASIDE:
             self._bring_back(case)
         run = self.run()
-        found = judging.held(self.models)
+        found = self._held()
         done = run.code == self.path.code and judging.state(found, self.before, self.after) in {State.NEW, State.SPARE}
         if not done:
             self._wrong(case, f"run again it ended with {run.code}: {run.said[-300:]}")
@@ -201,6 +204,16 @@ class Subject:
             aside = self.models / f"{name}{ASIDE}"
             if aside.exists():
                 aside.rename(self.models / name)
+
+    def _held(self) -> Held:
+        """Return what is in the directory; a whole report stands for the one that is expected."""
+        found = judging.held(self.models)
+        name = self.path.report
+        if name in found and name in self.after and found[name] != self.before.get(name):
+            with contextlib.suppress(ValueError):
+                json.loads(found[name][1])
+                found[name] = self.after[name]
+        return found
 
     def _wrong(self, case: Case, what: str) -> None:
         where = f"{case.at.name} {case.at.number} ({case.at.text[:160]})" if case.at is not None else f"{case.fault.largest} bytes"

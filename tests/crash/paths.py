@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tests.conftest import FIXED_SCALE_H5, FIXTURES, MIXED_H5, MIXED_JSON, MIXED_KERAS, MIXED_SAVEDMODEL, MIXED_TFJS, MIXED_YAML, UNPACKED
 from tests.test_retrace import FAKE
@@ -43,6 +43,9 @@ class WritePath:
 
     backup_goes: bool = False
     """Whether an older backup, which the command was told to overwrite, is gone before the new one has its name."""
+
+    report: str = ""
+    """A report in JSON, which is another one where what it tells is another thing: anything whole is right."""
 
     processes: bool = False
     """Whether further processes write, which are killed in place of the one that was started."""
@@ -87,7 +90,7 @@ def _stand_in(directory: Path) -> None:
         python.chmod(0o755)
 
 
-def _migrate(name: str, models: Mapping[str, Path], *options: str, texts: Mapping[str, bytes] | None = None, **more: bool) -> WritePath:
+def _migrate(name: str, models: Mapping[str, Path], *options: str, texts: Mapping[str, bytes] | None = None, **more: Any) -> WritePath:
     model = next(iter(models))
     return WritePath(name=name, models=models, arguments=("migrate", f"@{model}", *options), texts=texts or {}, **more)
 
@@ -142,7 +145,7 @@ PATHS: Final = (
     _migrate(
         "several in two processes", {"model.h5": MIXED_H5, "two.h5": FIXED_SCALE_H5}, "@two.h5", *_TO, *_PLACE, "--jobs", "2", separate=True, processes=True
     ),
-    _migrate("migrate --report", _H5, *_TO, *_PLACE, "--report", "json=@report.json", texts={"report.json": _OLD}, separate=True),
+    _migrate("migrate --report", _H5, *_TO, *_PLACE, "--report", "json=@report.json", texts={"report.json": _OLD}, separate=True, report="report.json"),
     _migrate("migrate --dry-run --report (a plan)", _H5, *_TO, "--dry-run", "--report", "json=@plan.json"),
     WritePath(name="inspect --report", models=_H5, arguments=("inspect", "@model.h5", "--report", "json=@report.json")),
     WritePath(name="diff --report", models={**_H5, "two.h5": FIXED_SCALE_H5}, arguments=("diff", "@model.h5", "@two.h5", "--report", "json=@r.json"), code=1),

@@ -22,7 +22,19 @@ if TYPE_CHECKING:
 
     from tests.crash.tracing import Call
 
-_IMPORTED: Final = ("h5py", "yaml", "rich", "ml_dtypes", "google_crc32c", "shutil", "socket", "tempfile", "tests.crash.modules")
+_IMPORTED: Final = (
+    "h5py",
+    "yaml",
+    "rich",
+    "ml_dtypes",
+    "google_crc32c",
+    "shutil",
+    "socket",
+    "tempfile",
+    "importlib.metadata",
+    "email.feedparser",
+    "tests.crash.modules",
+)
 _NAMED: Final = "from tests.crash.server import forget_unnamed; forget_unnamed(); from policytool.cli.main import main; main()"
 _ENVIRONMENT: Final = {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "OPENBLAS_NUM_THREADS": "1", "COLUMNS": "200"}
 """So that every run makes the same calls: sets in one order, no compiled files."""
