@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from array import array
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -37,6 +38,8 @@ def parse(text: str | bytes) -> tuple[Json, tuple[str, ...]]:
     """
     if beyond := limits.JSON_BYTES.beyond(len(text)):
         raise JsonError("json-limit", f"is JSON of {beyond}")
+    if beyond := limits.JSON_VALUES.beyond(_most_values(text)):
+        raise JsonError("json-limit", f"is JSON of {beyond}")
     repeated: list[str] = []
 
     def unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
@@ -54,8 +57,8 @@ def parse(text: str | bytes) -> tuple[Json, tuple[str, ...]]:
         raise JsonError("invalid-json", f"is not UTF-8 text (byte {error.start})") from error
     except json.JSONDecodeError as error:
         raise JsonError("invalid-json", f"is not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}") from error
-    except ValueError as error:  # an integer of more digits than Python converts
-        raise JsonError("invalid-json", f"is not valid JSON: {error}") from error
+    except ValueError as error:  # an integer of more digits than Python converts, which takes the square of their number
+        raise JsonError("invalid-json", f"holds an integer of more than {sys.get_int_max_str_digits()} digits, which no config needs") from error
     most = limits.JSON_DEPTH.value
     if _bracket_depth(text) > most and _deeper_than(value, most):
         raise _too_deep()
@@ -123,6 +126,13 @@ def without(document: Json, key: str) -> Json:
     if isinstance(document, dict):
         return {name: without(child, key) for name, child in document.items() if name != key}
     return [without(child, key) for child in document] if isinstance(document, list) else document
+
+
+def _most_values(text: str | bytes) -> int:
+    """Return how many values ``text`` can have: as many as it has brackets and commas, those inside strings among them."""
+    if isinstance(text, bytes):
+        return 1 + sum(map(text.count, (b"[", b"{", b",")))
+    return 1 + sum(map(text.count, ("[", "{", ",")))
 
 
 def _bracket_depth(text: str | bytes) -> int:

@@ -103,7 +103,19 @@ YAML_VALUES: Final = Limit(
     "values",
     "Counted with every alias written out: a few lines of aliases of aliases stand for billions. EfficientNetV2-L's config has 60,000.",
 )
-LAYERS: Final = Limit("layers", 100_000, "layers", "EfficientNetV2-L has 1,031 layers.")
+JSON_VALUES: Final = Limit(
+    "json-values",
+    5_000_000,
+    "values",
+    "Counted by brackets and commas; each takes up to a hundred bytes. EfficientNetV2-L's config has 60,000, vocabularies in configs reach a million.",
+)
+LAYERS: Final = Limit("layers", 100_000, "layers", "A shared layer counts at every place. EfficientNetV2-L has 1,031 layers.")
+PATH_CHARACTERS: Final = Limit(
+    "path-characters",
+    64 * 2**20,
+    "characters",
+    "The paths of all layers, or of all groups' links in HDF5: each repeats the names above it. EfficientNetV2-L's have 50,000.",
+)
 LAYER_DEPTH: Final = Limit(
     "layer-depth",
     60,
@@ -113,6 +125,18 @@ LAYER_DEPTH: Final = Limit(
 )
 H5_OBJECTS: Final = Limit("h5-objects", 1_000_000, "objects", "Groups, datasets and links together; EfficientNetV2-L's file has 4,000.")
 H5_DEPTH: Final = Limit("h5-depth", 64, "levels", "Groups within groups; nested models in wrappers reach about 15.")
+H5_RATIO: Final = Limit(
+    "h5-ratio",
+    50,
+    "times",
+    "Values over what is stored of them, of a dataset beyond 4 MiB and of all beyond 64 MiB. Filters make a tenth of pruned weights, and nothing of others.",
+)
+H5_TEXT_BYTES: Final = Limit(
+    "h5-text-bytes",
+    256 * 2**20,
+    BYTES,
+    "Of an attribute. Where its texts have any length, each counts as long as the file, because all of them may be the same one; Keras gives names one length.",
+)
 H5_RANK: Final = Limit(
     "h5-rank", 32, "dimensions", "Of a dataset, or of a tensor in a TensorFlow.js model, which has at most 6.", fixed="HDF5's own bound (H5S_MAX_RANK)"
 )
@@ -123,6 +147,13 @@ INFLATED_BYTES: Final = Limit(
 )
 WEIGHTS_SHARDS: Final = Limit("weights-shards", 10_000, "files", "Files of one model's weights; Keras makes them of 5 GB unless it is told otherwise.")
 PROTO_BYTES: Final = Limit("proto-bytes", 2**31 - 1, BYTES, "The largest SavedModel graph is one message.", fixed="protobuf's own bound for a message")
+GRAPHS: Final = Limit("graphs", 1_000, "graphs", "Of a SavedModel, one for each use: TF 1 exports three, for serving, training and evaluation.")
+PROTO_MESSAGES: Final = Limit(
+    "proto-messages",
+    5_000_000,
+    "messages",
+    "Messages within one: each takes 2 bytes in the file and 80 in memory. EfficientNetV2-L's graph has a million; what has fewer bytes is not counted.",
+)
 OBJECT_NODES: Final = Limit("object-nodes", 2_000_000, "objects", "Nodes of a SavedModel's object graph; EfficientNetV2-L has about 20,000.")
 OBJECT_DEPTH: Final = Limit("object-depth", 200, "levels", "Objects within objects on the shortest way to a variable; real models nest below 20.")
 TRACE_STEPS: Final = Limit(

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
 
+from policytool import limits
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -85,6 +87,20 @@ MESSAGES: Final[Mapping[str, tuple[tuple[int, str, str], ...]]] = {
 }
 """Message to fields: number, name, type. Text is declared as bytes, which are the same on the wire: ill-formed UTF-8 is then ours to deal with."""
 
+_BELOW: Final = {
+    name: {number: kind.rpartition(" ")[2] for number, _, kind in fields if kind.rpartition(" ")[2] in MESSAGES} for name, fields in MESSAGES.items()
+}
+"""Message to the fields that hold others."""
+
+_LEAST: Final = 2
+"""Bytes of a message in another."""
+
+_MORE: Final = 0x80
+_VARINT: Final = 0
+_DELIMITED: Final = 2
+_FIXED: Final = {1: 8, 5: 4}
+"""Kinds of fields on the wire; the two that begin and end a group have nothing of their own."""
+
 _SCALARS: Final = {
     "bool": descriptor_pb2.FieldDescriptorProto.TYPE_BOOL,
     "bytes": descriptor_pb2.FieldDescriptorProto.TYPE_BYTES,
@@ -94,16 +110,67 @@ _SCALARS: Final = {
 }
 
 
+class MessagesError(Exception):
+    """More messages within one than are read, each of which takes forty times its bytes in memory; the text says how many."""
+
+
 def parse(name: str, data: bytes) -> Any:  # message classes made at run time have no static type
     """
     Return the message ``name`` that ``data`` holds.
 
     :raises ValueError: for bytes that are not such a message.
+    :raises MessagesError: for more messages within it than are read.
     """
+    most = limits.PROTO_MESSAGES.value
+    if len(data) > _LEAST * most and (beyond := limits.PROTO_MESSAGES.beyond(_count(name, data, most), counting=True)):
+        raise MessagesError(beyond)
     try:
         return _message_class(name).FromString(data)
     except message.DecodeError as error:
         raise ValueError(f"is not a {name} message") from error
+
+
+def _count(name: str, data: bytes, most: int) -> int:
+    """
+    Return how many messages there are in one, as far as they are declared, and until there are more than ``most``.
+
+    What is no message at all is left to the parser to find.
+    """
+    found, pending = 1, [(name, 0, len(data))]
+    try:
+        while pending and found <= most:
+            kind, position, end = pending.pop()
+            below = _BELOW[kind]
+            while position < end and found <= most:
+                tag, position = _varint(data, position)
+                if tag & 7 == _VARINT:
+                    _, position = _varint(data, position)
+                elif tag & 7 in _FIXED:
+                    position += _FIXED[tag & 7]
+                elif tag & 7 == _DELIMITED:
+                    size, position = _varint(data, position)
+                    if tag >> 3 in below:
+                        found += 1
+                        if size:
+                            pending.append((below[tag >> 3], position, min(position + size, end)))
+                    position += size
+    except IndexError:
+        return found
+    return found
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    value = data[position]
+    if value < _MORE:
+        return value, position + 1
+    value, shift = value & (_MORE - 1), 7
+    while True:
+        position += 1
+        byte = data[position]
+        value |= (byte & (_MORE - 1)) << shift
+        if byte < _MORE:
+            return value, position + 1
+        shift += 7
 
 
 @cache

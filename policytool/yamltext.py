@@ -36,6 +36,9 @@ _WRAPPERS: Final[dict[str, frozenset[Kind]]] = {
 }
 """Classes that TF 1.15 to 2.2 wrote calls of, each with the kind of its one argument, which is all that they hold."""
 
+_LONGEST_NUMBER: Final = 4300
+"""Characters: what Python reads of an integer. YAML 1.1 counts in sixties too (``1:30:00``), which takes the square of the length without a bound."""
+
 _UNREADABLE: Final = "is not valid YAML"
 
 
@@ -258,6 +261,8 @@ class _Composer:
             return str(event.value)
         if kind == "null":
             return None
+        if len(event.value) > _LONGEST_NUMBER:
+            raise YamlError("invalid-yaml", f"{_UNREADABLE}: a number of {len(event.value)} characters at line {event.start_mark.line + 1}")
         try:
             found: int | float | bool = getattr(self._reader, f"construct_yaml_{kind}")(scalar)
         except (ValueError, KeyError, IndexError, OverflowError) as error:

@@ -210,7 +210,11 @@ REFUSED: Final[dict[str, tuple[Callable[[Path], Path], str, str]]] = {
     "json without a config": (_file("model.json", b'{"class_name": "Sequential"}'), "json-not-keras", "no Keras architecture"),
     "json nests deeply": (_file("model.json", DEEP), "json-limit", "the file nests JSON in at least 201 levels"),
     "json nests beyond the interpreter": (_file("model.json", VERY_DEEP), "json-limit", "the file nests JSON in at least 201 levels"),
-    "json with a huge number": (_file("model.json", b'{"class_name": "Sequential", "config": %b}' % (b"9" * 5000)), "invalid-json", "Exceeds the limit"),
+    "json with a huge number": (
+        _file("model.json", b'{"class_name": "Sequential", "config": %b}' % (b"9" * 5000)),
+        "invalid-json",
+        "holds an integer of more than 4300 digits",
+    ),
     # SavedModel
     "empty graph": (_saved("saved_model.pb", b""), "empty", "saved_model.pb is empty"),
     "truncated graph": (_half_saved("saved_model.pb"), "truncated", "saved_model.pb is no protobuf message"),

@@ -9,12 +9,15 @@ import zipfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import h5py
+import numpy as np
 import pytest
 
 import policytool
-from policytool import limits, protobuf_messages
+from policytool import limits, protobuf_messages, recognition
 from policytool.errors import UsageError, WorkerError
 from policytool.limits import LIMITS
+from policytool.operations.stored_values import counted
 from policytool.workers import Interpreter, Worker
 from tests.building import Object, dense, h5_model, keras_members, keras_object, keras_zip, saved_model, sequential, small_saved_model, weights_bytes
 from tests.checkpoints import bundles
@@ -61,6 +64,24 @@ def _h5(directory: Path) -> Path:
 
 def _layers(directory: Path) -> Path:
     return h5_model(directory / "a.h5", sequential(*(dense(f"d{number}") for number in range(9))))
+
+
+def _shared(directory: Path) -> Path:
+    layer = {**dense("same"), "shared_object_id": 7}
+    return h5_model(directory / "a.h5", sequential(*[layer] * 9))
+
+
+def _named_weights(directory: Path) -> Path:
+    path = directory / "a.h5"
+    with h5py.File(path, "w") as file:
+        file.attrs["layer_names"] = np.array([b"dense_a"])
+        file["dense_a/dense_a/kernel:0"] = np.zeros((6, 2), dtype="float16")
+        file["dense_a"].attrs["weight_names"] = ["dense_a/kernel:0"]  # of any length, as h5py writes a list of str
+    return path
+
+
+def _two_weights(directory: Path) -> Path:
+    return keras_zip(directory / "a.keras", {**keras_members(), "b.weights.h5": weights_bytes()})
 
 
 def _keras(directory: Path) -> Path:
@@ -161,6 +182,13 @@ def _deep_scopes(directory: Path) -> Path:
     return _graph(directory, deep=True)
 
 
+def _graphs(directory: Path) -> Path:
+    path = small_saved_model(directory / "a")
+    data = (path / "saved_model.pb").read_bytes()
+    (path / "saved_model.pb").write_bytes(data + b"\x12\x00" * 2)
+    return path
+
+
 _FLOAT: Final = ("float32", (1,), bytes(4))
 
 
@@ -193,6 +221,18 @@ CASES: Final = (
     Beyond(limit="json-bytes", lowered=100, build=_saved, code="json-limit"),
     Beyond(limit="json-bytes", lowered=100, build=_saved_apart, code="json-limit"),
     Beyond(limit="json-bytes", lowered=100, build=_metadata, code="json-limit"),
+    Beyond(limit="json-values", lowered=9, build=_h5, code="json-limit"),
+    Beyond(limit="json-values", lowered=9, build=_json, code="json-limit"),
+    Beyond(limit="path-characters", lowered=9, build=_json, code="layer-limit"),
+    Beyond(limit="path-characters", lowered=9, build=_h5, code="h5-limit"),
+    Beyond(limit="path-characters", lowered=9, build=_saved, code="layer-limit"),
+    Beyond(limit="h5-text-bytes", lowered=9, build=_named_weights, code="h5-limit"),
+    Beyond(limit="graphs", lowered=2, build=_graphs, code="proto-limit"),
+    Beyond(limit="proto-messages", lowered=3, build=_saved, code="proto-limit"),
+    Beyond(limit="proto-messages", lowered=3, build=_calls, code="proto-limit"),
+    Beyond(limit="proto-messages", lowered=3, build=_checkpoint, code="checkpoint-limit"),
+    Beyond(limit="layers", lowered=3, build=_shared, code="layer-limit"),
+    Beyond(limit="weights-shards", lowered=1, build=_two_weights, code="zip-limit"),
     Beyond(limit="json-depth", lowered=4, build=_json, code="json-limit"),
     Beyond(limit="json-depth", lowered=4, build=_yaml, code="yaml-limit"),
     Beyond(limit="yaml-bytes", lowered=100, build=_yaml, code="yaml-limit"),
@@ -232,6 +272,9 @@ OBSERVED: Final = (
 )
 """What a report lacks, and says so, where a graph is beyond a limit."""
 
+OF_VALUES: Final = frozenset({"h5-ratio"})
+"""Limits on values, which only some commands read, with a test of its own below."""
+
 OF_PROCESSES: Final = frozenset({"read-seconds", "write-seconds", "answer-bytes", "event-bytes"})
 """Limits that hold for another process, each with a test of its own below."""
 
@@ -253,7 +296,7 @@ def _bound(case: Beyond) -> str:
 
 def test_every_limit_has_a_case() -> None:
     """A new one cannot be forgotten."""
-    assert {case.limit for case in (*CASES, *OBSERVED)} | OF_PROCESSES == set(LIMITS)
+    assert {case.limit for case in (*CASES, *OBSERVED)} | OF_VALUES | OF_PROCESSES == set(LIMITS)
 
 
 @pytest.mark.parametrize("case", [*CASES, *OBSERVED], ids=lambda case: f"{case.limit}-{case.build.__name__.strip('_')}")
@@ -378,6 +421,38 @@ def test_limits_are_listed() -> None:
     assert [row["value"] for row in rows] == [limit.default for limit in LIMITS.values()]
     words = " ".join(table.split())
     assert all(f"{limit.name} {limit.amount(limit.default)} " in words and limit.reason in words for limit in LIMITS.values())
+
+
+# Limits on values
+
+
+@pytest.mark.parametrize("kind", ["one", "all"])
+def test_values_that_are_not_stored_are_not_read(kind: str, tmp_path: Path) -> None:
+    """Neither of one dataset of which nothing is stored, nor of many names of one; what may be stored so can be let through."""
+    path = h5_model(tmp_path / "a.h5", sequential(*(dense(f"d{number}") for number in range(99))))
+    with h5py.File(path, "a") as file:
+        for number in range(99):
+            group = file.require_group(f"model_weights/d{number}/d{number}")
+            if kind == "one" and not number:
+                group.create_dataset("kernel:0", (2**20, 2), "float32", chunks=(2**10, 2), fillvalue=1)
+            elif kind == "all":
+                group["kernel:0"] = file["model_weights/d0/d0/kernel:0"] if number else np.zeros((2**18, 1), "float32")
+    document = recognition.document(path, path.name)
+    says = "stored bytes would become" if kind == "one" else "all datasets together would become"
+    _, unread = counted(path, document, {})
+    assert set(unread) == {tensor.path for tensor in document.tensors or () if kind == "all" or tensor.shape == (2**20, 2)}
+    assert all(says in reason for reason in unread.values())
+    found = OPTION.search(next(iter(unread.values())))
+    assert found is not None
+    assert found[1] == "h5-ratio"
+    with limits.given({"h5-ratio": int(found[2].partition("=")[2])}):
+        counts, unread = counted(path, document, {})
+    assert not unread
+    assert set(counts) == {tensor.path for tensor in document.tensors or ()}
+    if kind == "one":
+        ended = run("migrate", path, "--to", "float16", "--set", "mlp/d0=float16", "-o", tmp_path / "b.h5")
+        assert ended.code == 3
+        assert "--limit h5-ratio=" in ended.err
 
 
 # Limits of other processes

@@ -73,7 +73,10 @@ def parse(data: bytes) -> ObjectGraph:
     """
     if beyond := limits.CHECKPOINT_GRAPH_BYTES.beyond(len(data)):
         raise BundleError("checkpoint-limit", f"its object graph has {beyond}")
-    message = protobuf_messages.parse("TrackableGraph", data)
+    try:
+        message = protobuf_messages.parse("TrackableGraph", data)
+    except protobuf_messages.MessagesError as error:
+        raise BundleError("checkpoint-limit", f"its object graph has {error}") from error
     count = len(message.nodes)
     if beyond := limits.OBJECT_NODES.beyond(count):
         raise BundleError("checkpoint-limit", f"its object graph has {beyond}")

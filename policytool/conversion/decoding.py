@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from policytool import classes, generations
@@ -52,6 +54,8 @@ class _Reader:
 
     subject: Subject
     used: set[int] = field(default_factory=set)
+    places: defaultdict[tuple[int, str, str], int] = field(default_factory=lambda: defaultdict(int))
+    """How many of the sites of one name are known to be used."""
 
     def unit(self, value: dict[str, Json], *, parent: int | None, attribute: str) -> Unit:
         """Return the layer, model or op that ``value`` serialises; ``parent`` is the site that holds it as ``attribute``."""
@@ -83,18 +87,34 @@ class _Reader:
         if parent is None:
             return 0
         sites = self.subject.sites
-        below = [child for child in self.subject.children[parent] if (sites[child].given_name or sites[child].name) == name]
-        fitting = [child for child in below if sites[child].attribute == attribute]
-        fresh = [child for child in fitting or below if child not in self.used]
-        found = next(iter(fresh or fitting or below), None)
+        fitting = self._called[parent, name, attribute] or self._called[parent, name, None]
+        place = self.places[parent, name, attribute]
+        while place < len(fitting) and fitting[place] in self.used:
+            place += 1
+        self.places[parent, name, attribute] = place  # those before it stay used
+        found = fitting[place] if place < len(fitting) else next(iter(fitting), None)
         if found is None and attribute in _SLOTS.values():  # a SavedModel's objects have the names that they were built with
             found = next((child for child in self.subject.children[parent] if sites[child].attribute == attribute), None)
         if found is None:  # a shared layer stands at its first place
-            names = (*sites[parent].names, name)
-            found = next((index for index, site in enumerate(sites) if names in site.also_at), None)
+            found = self._shared.get((*sites[parent].names, name))
         if found is not None:
             self.used.add(found)
         return found
+
+    @cached_property
+    def _called(self) -> Mapping[tuple[int, str, str | None], list[int]]:
+        """Sites by what they stand below, their name, and what they are held as; None for whatever that is."""
+        found: dict[tuple[int, str, str | None], list[int]] = defaultdict(list)
+        for index, site in enumerate(self.subject.sites):
+            if site.parent is not None:
+                for attribute in (site.attribute, None):
+                    found[site.parent, site.given_name or site.name, attribute].append(index)
+        return found
+
+    @cached_property
+    def _shared(self) -> Mapping[tuple[str, ...], int]:
+        """Sites by their further places, the first of several."""
+        return {names: index for index, site in reversed(list(enumerate(self.subject.sites))) for names in site.also_at}
 
     def _config(self, config: Mapping[str, Json], site: int | None, called: tuple[str, str], *, is_model: bool, operation: bool) -> dict[str, Value]:
         class_name, name = called

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import h5py
 import numpy as np
-from h5py import h5a, h5d, h5g, h5l, h5o, h5t
+from h5py import h5a, h5d, h5g, h5i, h5l, h5o, h5t
 
 from policytool import dtypes, limits
 from policytool.document import Observation, Tensor
@@ -29,7 +29,14 @@ _TRUNCATED: Final = re.compile(r"truncated file: eof = (\d+), sblock->base_addr 
 DAMAGE: Final = (RuntimeError, OSError, LookupError, ValueError, TypeError, OverflowError)
 """What h5py raises for damage, by where it meets it."""
 
+_LARGE: Final = 4 * 2**20
+"""Bytes of values that need not be stored: HDF5 makes them of a fill value."""
+
 _LINKS: Final = {h5l.TYPE_SOFT: "soft", h5l.TYPE_EXTERNAL: "external"}
+
+
+class TextsError(ValueError):
+    """An attribute that may be larger than is read of one."""
 
 
 @dataclass
@@ -58,6 +65,8 @@ def opened(probe: Probe, source: str | Window, what: str = "") -> Iterator[h5py.
     file = open_file(probe, source, what)
     try:
         yield file
+    except TextsError as error:
+        raise probe.failure("h5-limit", f"{_subject(what)}{error}") from error
     except DAMAGE as error:
         raise probe.failure("damaged-h5", f"{_subject(what)}is damaged HDF5 ({reason(error)}); copy or download it again") from error
     finally:
@@ -111,10 +120,27 @@ def attribute_names(group: h5g.GroupID, name: str) -> tuple[str, ...]:
     for key in _chunks(group, name):
         attribute = h5a.open(group, key)
         if attribute.shape and attribute.shape[0] and attribute.get_type().get_class() == h5t.STRING:
+            _check_texts(group, attribute, name)
             array = np.zeros(attribute.shape, dtype=attribute.dtype)
             attribute.read(array)
             found += [value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value) for value in array.ravel().tolist()]
     return tuple(found)
+
+
+def _check_texts(holder: h5g.GroupID | h5d.DatasetID, attribute: h5a.AttrID, name: str) -> None:
+    """Raise where an attribute of texts could become more than is read of one."""
+    count, most = attribute.get_space().get_simple_extent_npoints(), attribute.get_storage_size()
+    if attribute.get_type().is_variable_str():
+        most = count * h5i.get_file_id(holder).get_filesize()
+    if beyond := limits.H5_TEXT_BYTES.beyond(most):
+        raise TextsError(f"has an attribute {name} of as much as {beyond}")
+
+
+def inflation(dataset: h5d.DatasetID) -> str:
+    """Return, as the end of a sentence, by how much too far a dataset's values go beyond what is stored of them; an empty text within the bound."""
+    claimed, stored = dataset.get_space().get_simple_extent_npoints() * dataset.get_type().get_size(), dataset.get_storage_size()
+    beyond = limits.H5_RATIO.beyond(-(-claimed // max(stored, 1))) if claimed > _LARGE else ""
+    return f"{stored} stored bytes would become {claimed}, by {beyond}" if beyond else ""
 
 
 def walk(probe: Probe, group: h5py.Group, *, attributes: bool = False) -> Contents:
@@ -128,12 +154,15 @@ def walk(probe: Probe, group: h5py.Group, *, attributes: bool = False) -> Conten
     """
     contents = Contents()
     pending: list[tuple[h5g.GroupID, tuple[str, ...]]] = [(group.id, ())]
-    count = 0
+    count = characters = 0
     while pending:
         parent, path = pending.pop()
         links: list[tuple[bytes, int]] = []
         parent.links.iterate(lambda name, info, links=links: links.append((name, info.type)), info=True)
         count += len(links)
+        characters += len(links) * sum(map(len, path))
+        if beyond := limits.PATH_CHARACTERS.beyond(characters, counting=True):
+            raise probe.failure("h5-limit", f"holds paths of {beyond}")
         if beyond := limits.H5_OBJECTS.beyond(count, counting=True) or limits.H5_DEPTH.beyond(len(path), counting=True):
             raise probe.failure("h5-limit", f"holds groups of {beyond}")
         below: list[tuple[h5g.GroupID, tuple[str, ...]]] = []
@@ -181,6 +210,7 @@ def _scalar_text(item: h5g.GroupID | h5d.DatasetID, name: bytes) -> str | None:
     attribute = h5a.open(item, name)
     if attribute.shape != () or attribute.get_type().get_class() != h5t.STRING:
         return None
+    _check_texts(item, attribute, name.decode())
     array = np.zeros((), dtype=attribute.dtype)
     attribute.read(array)
     value = array.item()

@@ -12,6 +12,7 @@ import zlib
 from collections import Counter
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from policytool import limits
@@ -34,6 +35,13 @@ _LOCAL_HEADER: Final = struct.Struct("<4s22xHH")
 _STORED: Final = 0
 """``zipfile.ZIP_STORED``: not compressed."""
 
+_BOUNDED: Final = frozenset({_STORED, 8})
+"""Stored and deflated (``zipfile.ZIP_DEFLATED``): what Python takes no more of than it is asked for."""
+
+_BLOCK: Final = 2**20
+_LITTLE: Final = 2**12
+"""The least that Python reads at a time: bzip2 and LZMA make at most some ten thousand times as much of it."""
+
 _ENCRYPTED: Final = 0x1
 _ASSETS: Final = "assets/"
 _VOCABULARY: Final = "/vocabulary.txt"
@@ -54,14 +62,26 @@ def read(probe: Probe) -> Document:
         try:
             with zipfile.ZipFile(stream) as archive:
                 members = _members(probe, archive, observations)
-                texts: dict[str, bytes] = {name: archive.read(members[name]) for name in (_keras.CONFIG, _keras.METADATA) if name in members}
+                texts: dict[str, bytes] = {name: _content(archive, members[name]) for name in (_keras.CONFIG, _keras.METADATA) if name in members}
                 vocabularies = _vocabularies(probe, archive, members)
-                weights = [_walked(probe, archive, info, stream) for info in weights_members(archive)]
+                weights = [_walked(probe, archive, info, stream) for info in _weights(probe, archive)]
         except (zipfile.BadZipFile, zlib.error, EOFError) as error:
             raise probe.failure("truncated", f"begins like a zip archive and is truncated or damaged ({error}); copy or download it again") from error
         except (NotImplementedError, RuntimeError) as error:
             raise probe.failure("zip-unsupported", f"is a zip archive that cannot be read: {error}") from error
     return replace(_keras.document(probe, texts, weights, observations), vocabularies=vocabularies)
+
+
+def _weights(probe: Probe, archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
+    """Return the members that hold weights, none of which shares bytes with another: a few bytes could then pass for any number of weights."""
+    infos = weights_members(archive)
+    if beyond := limits.WEIGHTS_SHARDS.beyond(len(infos)):
+        raise probe.failure("zip-limit", f"has its weights in {beyond}")
+    placed = sorted((info.header_offset, info.compress_size, info.filename) for info in infos)
+    for (start, size, name), (next_start, _, next_name) in pairwise(placed):
+        if start + size > next_start:
+            raise probe.failure("zip-overlap", f"is a damaged zip archive: {name} and {next_name} lie in the same place; copy or download it again")
+    return infos
 
 
 def _vocabularies(probe: Probe, archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo]) -> dict[tuple[str, ...], str]:
@@ -74,7 +94,7 @@ def _vocabularies(probe: Probe, archive: zipfile.ZipFile, members: Mapping[str, 
     found: dict[tuple[str, ...], str] = {}
     for info in infos:
         with suppress(UnicodeDecodeError):
-            found[tuple(info.filename.removeprefix(_ASSETS).removesuffix(_VOCABULARY).split("/"))] = archive.read(info).decode()
+            found[tuple(info.filename.removeprefix(_ASSETS).removesuffix(_VOCABULARY).split("/"))] = _content(archive, info).decode()
     return found
 
 
@@ -111,6 +131,17 @@ def _check_size(probe: Probe, info: zipfile.ZipInfo, largest: Limit) -> None:
         raise probe.failure("zip-limit", f"has a {info.filename} that would inflate from {info.compress_size} to {info.file_size} bytes, by {beyond}")
 
 
+def _content(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
+    return b"".join(_inflated(archive, info))
+
+
+def _inflated(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[bytes]:
+    """Yield a member's bytes, no more than it says that it has; of bzip2 and LZMA Python inflates all that it reads, which is little at a time for that."""
+    with archive.open(info) as member:
+        while block := member.read(_BLOCK if info.compress_type in _BOUNDED else _LITTLE):
+            yield block
+
+
 def weights_members(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
     """Return the members that hold weights, by name; the last one where a name stands twice, as Keras reads it."""
     members = {info.filename: info for info in archive.infolist()}
@@ -125,15 +156,16 @@ def weights_source(probe: Probe, archive: zipfile.ZipFile, info: zipfile.ZipInfo
     :raises ModelFileError: for a member beyond the bounds.
     """
     if info.compress_type == _STORED and not info.flag_bits & _ENCRYPTED:
+        if info.file_size != info.compress_size:
+            raise probe.failure("truncated", f"is a damaged zip archive: {info.filename} has {info.compress_size} bytes and says {info.file_size}")
         yield Window(stream.fileno(), _data_offset(probe, stream, info), info.file_size)
         return
     import tempfile
 
     _check_size(probe, info, limits.INFLATED_BYTES)
     with tempfile.NamedTemporaryFile() as inflated:
-        with archive.open(info) as member:
-            while block := member.read(2**20):
-                inflated.write(block)
+        for block in _inflated(archive, info):
+            inflated.write(block)
         inflated.flush()
         yield inflated.name
 

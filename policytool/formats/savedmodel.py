@@ -70,6 +70,8 @@ def read(probe: Probe) -> Document:
     saved = _message(probe, GRAPH, "SavedModel")
     if not saved.meta_graphs:
         raise probe.failure("savedmodel-empty", f"{GRAPH} holds no graph; expected what tf.saved_model.save or model.save writes")
+    if beyond := limits.GRAPHS.beyond(len(saved.meta_graphs)):
+        raise probe.failure("proto-limit", f"holds {beyond}")
     observations: list[Observation] = []
     graph = _served(saved.meta_graphs, observations)
     parts, places = _metadata(probe, graph.object_graph, observations)
@@ -156,6 +158,8 @@ def _message(probe: Probe, file: str, kind: str) -> Any:  # message classes made
         raise probe.failure(found[0], f"{file} {found[1]}")
     try:
         return protobuf_messages.parse(kind, data)
+    except protobuf_messages.MessagesError as error:
+        raise probe.failure("proto-limit", f"has a {file} of {error}") from error
     except ValueError as error:
         if _UTF8_REPLACEMENT in data[:4096]:
             message = f"{file} was passed through a text tool, which replaced its bytes by U+FFFD; copy the original in binary mode"
@@ -234,6 +238,8 @@ def _definition(probe: Probe, graph: Any) -> Any:
 
     try:
         return protobuf_messages.parse("GraphDef", graph.graph_def)
+    except protobuf_messages.MessagesError as error:
+        raise probe.failure("proto-limit", f"has a graph of {error}") from error
     except ValueError as error:
         raise probe.failure("truncated", f"the graph in {GRAPH} is damaged; copy or download it again") from error
 

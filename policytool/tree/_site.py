@@ -6,7 +6,12 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
+from policytool import limits
+from policytool.errors import LimitError
+
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from policytool.generations import SubPolicy
     from policytool.jsontext import Json
     from policytool.model import Address
@@ -98,11 +103,23 @@ def split_class(class_name: str, registered_name: Json = None) -> tuple[str, str
     return class_name, registered
 
 
-def with_shared_places(sites: list[Site]) -> tuple[Site, ...]:
-    """Return the sites with the further places that those below a shared layer have; a parent stands before its children."""
+def with_shared_places(sites: list[Site], also_at: Mapping[int, Iterable[tuple[str, ...]]]) -> tuple[Site, ...]:
+    """
+    Return the sites with their further places, by their number, and those that layers below a shared one have; a parent stands before its children.
+
+    :raises LimitError: where there are more places than a model has layers, or their paths are longer.
+    """
     found: list[Site] = []
-    for site in sites:
-        inherited = () if site.parent is None else tuple((*names, site.name) for names in found[site.parent].also_at)
-        new = tuple(names for names in inherited if names not in site.also_at)
+    places = characters = 0
+    for index, one in enumerate(sites):
+        site = replace(one, also_at=tuple(also_at[index])) if index in also_at else one
+        above = found[site.parent].also_at if site.parent is not None else ()
+        places += 1 + len(site.also_at) + len(above)
+        characters += (1 + len(site.also_at) + len(above)) * (len(site.names) + sum(map(len, site.names)))
+        if beyond := limits.LAYERS.beyond(places, counting=True) or limits.PATH_CHARACTERS.beyond(characters, counting=True):
+            raise LimitError(f"the model has, counting every place of a layer and the names on the way to it, {beyond}")
+        inherited = tuple((*names, site.name) for names in above)
+        own = frozenset(site.also_at) if inherited else frozenset()
+        new = tuple(names for names in inherited if names not in own)
         found.append(replace(site, also_at=(*site.also_at, *new)) if new else site)
     return tuple(found)

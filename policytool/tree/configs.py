@@ -8,7 +8,8 @@ writes ``name`` and ``trainable`` in every Keras from 1.0 to 3.15, the others ne
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections import defaultdict
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from policytool import limits
@@ -51,6 +52,9 @@ class _Walk:
     shared: dict[int, int] = field(default_factory=dict)
     """Shared object id to the index of its first site."""
 
+    also_at: defaultdict[int, list[tuple[str, ...]]] = field(default_factory=lambda: defaultdict(list))
+    """By the index of a shared layer's first site, its further places."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Place:
@@ -79,7 +83,7 @@ def sites(root: Address, config: Json, composites: Mapping[str, tuple[SubLayer, 
     if not isinstance(config, dict) or not isinstance(config.get("class_name"), str) or not isinstance(config.get("config"), dict | list):
         raise SpellingError(f"{root.part} holds no serialised model: expected an object with class_name and config")
     _visit(walk, config, _Place(steps=(), parent=None, attribute=LAYERS))
-    return with_shared_places(walk.sites)
+    return with_shared_places(walk.sites, walk.also_at)
 
 
 def _visit(walk: _Walk, value: dict[str, Json], place: _Place) -> None:
@@ -91,7 +95,7 @@ def _visit(walk: _Walk, value: dict[str, Json], place: _Place) -> None:
     if isinstance(identity, int) and not place.prefix and not walk.each:
         first = walk.shared.setdefault(identity, len(walk.sites))
         if first != len(walk.sites):
-            walk.sites[first] = replace(walk.sites[first], also_at=(*walk.sites[first].also_at, site.names))
+            walk.also_at[first].append(site.names)
             return
     index = len(walk.sites)
     walk.sites.append(site)

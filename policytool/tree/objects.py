@@ -8,7 +8,8 @@ nowhere else. So nodes are counted, along the edges by which one object holds an
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from collections import defaultdict
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from policytool import limits
@@ -37,6 +38,8 @@ class _Walk:
     document: Document
     sites: list[Site] = field(default_factory=list)
     index_of: dict[int, int] = field(default_factory=dict)
+    also_at: defaultdict[int, dict[tuple[str, ...], None]] = field(default_factory=lambda: defaultdict(dict))
+    """By the number of a layer, its further places, each once."""
 
 
 def sites(document: Document) -> tuple[Site, ...]:
@@ -52,7 +55,7 @@ def sites(document: Document) -> tuple[Site, ...]:
     elif root is not None:
         for label, node in _layer_edges(document, root):
             _visit(walk, node, None, label, 1)
-    return with_shared_places(walk.sites)
+    return with_shared_places(walk.sites, walk.also_at)
 
 
 def _visit(walk: _Walk, node: Node, parent: int | None, attribute: str, depth: int) -> None:
@@ -68,9 +71,8 @@ def _visit(walk: _Walk, node: Node, parent: int | None, attribute: str, depth: i
     names = (*above, name if isinstance(name, str) and name else snake_case(class_name))
     known = walk.index_of.get(node.id)
     if known is not None:
-        site = walk.sites[known]
-        if names not in {site.names, *site.also_at}:
-            walk.sites[known] = replace(site, also_at=(*site.also_at, names))
+        if names != walk.sites[known].names:
+            walk.also_at[known].setdefault(names)
         return
     walk.index_of[node.id] = len(walk.sites)
     index = len(walk.sites)

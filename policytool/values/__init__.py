@@ -7,18 +7,25 @@ than a block of a tensor is held at once.
 
 from __future__ import annotations
 
+import math
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from policytool import recognition
+from policytool import dtypes, limits, recognition
 from policytool.formats import Probe
+from policytool.formats.sharded_weights import SHARD_SUFFIX, SUFFIX
 from policytool.values._base import BLOCK, Values, ValuesError
+
+_HDF5: Final = frozenset({"h5", "keras", "keras-directory", "sharded-weights"})
+_LARGE: Final = 64 * 2**20
+"""Bytes of values that need not be stored, in all datasets together."""
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from policytool.document import Document
+    from policytool.document import Document, Tensor
+    from policytool.values._base import Array
 
 
 @contextmanager
@@ -30,6 +37,9 @@ def open_values(path: Path, document: Document) -> Iterator[Values | None]:
     """
     probe = Probe(path, document.path)
     found = recognition.format_of(probe)  # the document's own format is "weights" for what is stored in four ways
+    if found is not None and found.name in _HDF5 and (beyond := _inflation(path, document)):
+        yield Unread(f"all datasets together would become {beyond}")
+        return
     with ExitStack() as stack:
         match found.name if found is not None else None:
             case "h5":
@@ -58,6 +68,32 @@ def open_values(path: Path, document: Document) -> Iterator[Values | None]:
                 yield tfjs.TfjsValues(probe)
             case _:
                 yield None
+
+
+class Unread:
+    """The values of a file that has more of them than is read."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def blocks(self, _tensor: Tensor) -> Iterator[Array]:
+        """Raise the reason for every tensor."""
+        raise ValuesError(self._reason)
+
+    def ordered(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Return the tensors as they are."""
+        return tensors
+
+
+def _inflation(path: Path, document: Document) -> str:
+    """
+    Return by how much too far the values of all datasets go beyond the bytes of the file; an empty text within the bound.
+
+    Each alone may be within it: one that is stored once can stand at any number of places, and small ones need not be stored at all.
+    """
+    claimed = sum(dtypes.itemsize(tensor.dtype) * math.prod(tensor.shape or ()) for tensor in (*(document.tensors or ()), *document.state))
+    files = path.iterdir() if path.is_dir() else path.parent.glob(f"*{SHARD_SUFFIX}") if path.name.endswith(SUFFIX) else (path,)
+    return limits.H5_RATIO.beyond(-(-claimed // max(sum(file.stat().st_size for file in files), 1))) if claimed > _LARGE else ""
 
 
 __all__ = ["BLOCK", "Values", "ValuesError", "open_values"]

@@ -126,9 +126,8 @@ def _check(dataset: h5d.DatasetID) -> None:
         raise ValuesError("its values lie in another file, which is not opened")
     if kind.get_class() not in _READ or (kind.get_class() == h5t.STRING and kind.is_variable_str()):
         raise ValuesError("its values are neither numbers nor text of fixed length")
-    claimed, stored = dataset.get_space().get_simple_extent_npoints() * kind.get_size(), dataset.get_storage_size()
-    if claimed > BLOCK and (beyond := limits.ZIP_RATIO.beyond(-(-claimed // max(stored, 1)))):
-        raise ValuesError(f"its {stored} stored bytes would become {claimed}, by {beyond}")
+    if beyond := _hdf5.inflation(dataset):
+        raise ValuesError(f"its {beyond}")
 
 
 def _read(dataset: h5d.DatasetID, slab: Slab, dtype: str) -> Array:

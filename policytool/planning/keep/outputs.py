@@ -78,21 +78,24 @@ def _unit(subject: Subject, graph: Graph, name: str, reason: str) -> Iterator[tu
 
 def _softmaxes(subject: Subject, graph: Graph) -> Iterator[tuple[str, str]]:
     """Yield each softmax between the last weighted layers and the outputs, and what stands behind it."""
-    pending: list[tuple[str, tuple[str, ...]]] = [(name, ()) for name in graph.outputs]
-    seen = set[str]()
+    pending: list[tuple[str, str | None]] = [(name, None) for name in graph.outputs]
+    behind: dict[str, str | None] = {}
+    told = set[str]()
     while pending:
-        name, behind = pending.pop()
+        name, next_one = pending.pop()
         node = graph.nodes.get(name)
-        if node is None or name in seen:
+        if node is None or name in behind:
             continue
-        seen.add(name)
+        behind[name] = next_one
         index = node.site
         if index is not None and is_softmax(subject, index):
             yield name, SOFTMAX
-            for other in behind:
-                yield other, BETWEEN
+            while next_one is not None and next_one not in told:  # each once: there may be as many softmaxes as layers
+                told.add(next_one)
+                yield next_one, BETWEEN
+                next_one = behind[next_one]
         if index is None or not _has_weights_below(subject, index):
-            pending += [(parent, (*behind, name)) for parent in node.parents]
+            pending += [(parent, name) for parent in node.parents]
 
 
 def _has_weights_below(subject: Subject, index: int) -> bool:

@@ -11,6 +11,7 @@ from h5py import h5a, h5d, h5p, h5s, h5t
 
 from policytool import casting
 from policytool.casting import Counts
+from policytool.formats import _hdf5
 from policytool.writers._base import WriteError
 from policytool.writers._blocks import BLOCK
 from policytool.writers._hdf5 import attributes
@@ -30,6 +31,9 @@ NAME: Final = b"dtype"
 
 _BFLOAT16_BYTES: Final = 2
 _BFLOAT16_EXPONENT_BITS: Final = 8
+_LARGEST_CHUNK: Final = 16 * 2**20
+"""Values of a chunk, which is read whole; h5py makes them of 1 MiB, and Keras asks for none."""
+
 _LARGEST_COMPACT: Final = 64_000
 """A compact dataset lies in its object header, whose messages hold less than 64 KiB."""
 
@@ -121,6 +125,10 @@ def check(source: h5d.DatasetID, cast: Cast) -> None:
     properties = source.get_create_plist()
     if properties.get_layout() == h5d.VIRTUAL or properties.get_external_count():
         raise WriteError("not-rewritable", f"{where} keeps its values in another file, which is not read")
+    if beyond := _hdf5.inflation(source):
+        raise WriteError("not-rewritable", f"{where} is not read: its {beyond}")
+    if properties.get_layout() == h5d.CHUNKED and math.prod(properties.get_chunk()) > _LARGEST_CHUNK:
+        raise WriteError("not-rewritable", f"{where} has chunks of {math.prod(properties.get_chunk())} values; at most {_LARGEST_CHUNK} are held at once")
 
 
 def stored_dtype(dataset: h5d.DatasetID) -> str | None:
