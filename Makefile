@@ -8,7 +8,10 @@ FIXTURE := fixtures/tf2.3/exp_mf16_fixed128.h5
 # Where the environments of the TensorFlow and Keras releases are kept.
 VENVS ?= $(HOME)/.cache/policytool/venvs
 
-.PHONY: help demo test check lint types golden test-compat test-compat-all test-min crash bench fixtures docs clean
+# How long make fuzz runs.
+FUZZ_SECONDS ?= 600
+
+.PHONY: help demo test check lint types golden test-compat test-compat-all test-min crash fuzz bench fixtures docs clean
 .DEFAULT_GOAL := help
 
 help:  ## List the targets
@@ -72,6 +75,14 @@ bench: $(VENV)/.dev  ## Measure speed and memory against Keras' own loader
 
 fixtures:  ## Write every fixture again with its own release and compare the recorded truth
 	$(PYTHON) fixtures/generate.py --venvs $(VENVS) --check
+
+$(VENV)/.fuzz: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --editable '.[fuzz]' --config-settings editable_mode=compat
+	touch $@
+
+fuzz: $(VENV)/.fuzz  ## Fuzz every reader and the tool for FUZZ_SECONDS, and add the run to tests/fuzz/record.json
+	nice -n 10 $(BIN)/python -W ignore -m tests.fuzz $(FUZZ_SECONDS)
+	$(BIN)/python docs/generate.py
 
 docs: $(VENV)/.dev  ## Rewrite the generated parts of the documentation
 	$(BIN)/python docs/generate.py

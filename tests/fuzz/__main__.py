@@ -1,0 +1,66 @@
+"""
+Fuzzes everything for a time and adds the run to the record: ``python -m tests.fuzz SECONDS [KIND[:TARGET]]...``.
+
+Without kinds, a third of the time each goes to changed files, to coverage, and to whole runs; inputs that broke the contract lie in ``build/fuzz``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from tests.fuzz import guided, processes, record, volume
+from tests.fuzz.targets import TARGETS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tests.fuzz.processes import Runs
+    from tests.fuzz.volume import Tally
+
+_PART: Final = 60
+"""Seconds after which a long run of a target is recorded and goes on."""
+
+
+def _changed(name: str, seconds: float) -> Tally:
+    return volume.loop(name, seconds, time.time_ns() % 2**40)
+
+
+def _whole(seconds: float) -> Runs:
+    return processes.loop(seconds, time.time_ns() % 2**40)
+
+
+def _jobs(asked: Sequence[str]) -> list[tuple[str, str, Callable[[float], Tally | Runs]]]:
+    """Return what is to be run: kind, target, and what runs it for some seconds."""
+    found: list[tuple[str, str, Callable[[float], Tally | Runs]]] = []
+    for name, target in TARGETS.items():
+        found.append(("changed", name, partial(_changed, name)))
+        if not target.forked and importlib.util.find_spec("atheris") is not None:
+            found.append(("guided", name, partial(guided.loop, name)))
+    found.append(("process", "all", _whole))
+    return [job for job in found if not asked or {job[0], f"{job[0]}:{job[1]}"} & set(asked)]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run everything that is asked for; return 1 where something broke the contract."""
+    seconds, asked = float(arguments[0]), arguments[1:]
+    jobs = _jobs(asked)
+    kinds = {kind: sum(job[0] == kind for job in jobs) for kind, _, _ in jobs}
+    found = 0
+    for kind, target, run in jobs:
+        left = seconds / len(kinds) / kinds[kind]
+        while left > 0:
+            tally = run(min(left, _PART))
+            left -= _PART
+            record.add([record.row(kind, target, tally)])
+            found += tally.crashes + tally.hangs
+            print(f"{kind} {target}: {tally.executions} executions, {tally.crashes} crashes, {tally.hangs} hangs", flush=True)
+    print(f"inputs that broke the contract: {volume.FOUND}" if found else "nothing broke the contract")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,132 @@
+"""What fuzzing found, each as small as it is: the input that broke the contract, and what is said of it since."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from policytool import generations
+from policytool.errors import SpellingError
+from tests import building
+from tests.conftest import FIXED_SCALE_H5, MIXED_H5, MIXED_JSON, run
+from tests.fuzz import oracle, record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_SHELL: Final = """
+import sys
+def hook(event, _):
+    if event in {"subprocess.Popen", "os.system", "os.fork", "os.posix_spawn"}:
+        print(event, file=sys.stderr)
+        sys.stderr.flush()
+        import os
+        os._exit(99)
+sys.addaudithook(hook)
+from policytool.cli import main
+main(sys.argv[1:])
+"""
+
+
+def test_each_finding_has_its_test() -> None:
+    """Every row of the table of findings names a test that is there."""
+    for one in json.loads(record.FINDINGS.read_text(encoding="utf-8")):
+        file, _, name = one["test"].partition("::")
+        module = importlib.import_module(file.removesuffix(".py").replace("/", "."))
+        assert callable(getattr(module, name)), one["test"]
+
+
+def test_infer_with_float32_variables_is_the_models_affair(tmp_path: Path) -> None:
+    """TF 1.15's policy whose dtype the first input decides is refused with a sentence about the layer; it was wrong usage."""
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps({**building.sequential(building.dense(dtype="infer_with_float32_vars")), "keras_version": "2.2.4-tf"}), encoding="utf-8")
+    for arguments in (("migrate", path, "--dry-run"), ("migrate", path, "--target", "tf2.4", "--dry-run"), ("audit", path, "--target", "tf2.4")):
+        assert oracle.command(*arguments)
+    assert "it takes its first input's dtype" in run("migrate", path, "--dry-run").out
+
+
+@pytest.mark.parametrize("mode", ["int8_from_float32", "int8_from_int8", "gptq/4/128_from_float32"])
+def test_a_quantised_policy_in_a_mode_is_none(mode: str) -> None:
+    """What the mode and the source say together is a name, and the name alone decided; rendering it then met a mode that no release has."""
+    value: Any = {"module": "keras", "class_name": "QuantizedDTypePolicy", "config": {"mode": mode, "source_name": "float32"}}
+    with pytest.raises(SpellingError):
+        generations.parse(value, generations.GENERATIONS[-1])
+
+
+@pytest.mark.parametrize("character", ["\x7f", "\x9b", "\u202e", "\u2028", "\ufeff", "\ud800"])
+def test_json_reports_hold_no_character_that_a_terminal_obeys(character: str, tmp_path: Path) -> None:
+    """JSON need not escape DEL, the C1 controls and direction overrides, of which terminals obey some; the report does, and says the same."""
+    path = building.h5_model(tmp_path / "model.h5", building.sequential(building.dense(name=f"a{character}b")))
+    ended = run("inspect", path, "--format", "json")
+    assert character not in ended.out
+    assert any(layer["name"] == f"a{character}b" for layer in ended.json["models"][0]["layers"])
+
+
+def _plan(change: Callable[[dict[str, Any]], Any]) -> bytes:
+    plan = run("migrate", FIXED_SCALE_H5, "--dry-run", "--format", "json").json
+    change(plan)
+    return json.dumps(plan).encode()
+
+
+PLANS: Final = {
+    "a plan is null": lambda: _plan(lambda plan: plan["plans"].__setitem__(0, None)),
+    "a plan is text": lambda: _plan(lambda plan: plan["plans"].__setitem__(0, "x")),
+    "an edit is a list": lambda: _plan(lambda plan: plan["plans"][0]["edits"].__setitem__(0, [])),
+    "an edit is text": lambda: _plan(lambda plan: plan["plans"][0]["edits"].__setitem__(0, "kind")),
+}
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_plans_of_anything_but_objects_are_told(name: str, tmp_path: Path) -> None:
+    """A saved plan whose parts are no objects is wrong usage; it was a bug."""
+    path = tmp_path / "plan.json"
+    path.write_bytes(PLANS[name]())
+    assert oracle.command("migrate", FIXED_SCALE_H5, "--plan", path, "--dry-run", usage=True) == "usage"
+
+
+def test_plans_with_nan_are_reported_as_json(tmp_path: Path) -> None:
+    """Python writes NaN where JSON has none; the report of a plan that sets one says its name."""
+    path = tmp_path / "plan.json"
+
+    def change(plan: dict[str, Any]) -> None:
+        edits = plan["plans"][0]["edits"]
+        edits.append({**edits[0], "pointer": "/config/layers/1/config/units", "before": 3, "after": float("nan")})
+
+    path.write_bytes(_plan(change))
+    assert oracle.command("migrate", FIXED_SCALE_H5, "--plan", path, "--dry-run", "--format", "json", usage=True) == "read"
+
+
+SETTINGS: Final = {
+    "a NUL in a text": 'baseline = "a\\u0000b"',
+    "a NUL in a list": 'select = ["a\\u0000b"]',
+    "a NUL in a table": 'suppress = [{rule = "PT1", path = "a\\u0000b", reason = "c"}]',
+    "a NUL in a key": '"a\\u0000b" = 1',
+    "an infinite number": "jobs = inf",
+    "a number that is none": "depth = nan",
+    "a half": "jobs = 1.5",
+    "a number for a truth": "retrace = 7",
+    "lists in lists": f"select = {'[' * 5000}",
+    "a number of 5000 digits": f"jobs = {'9' * 5000}",
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("command", [("inspect",), ("audit",), ("migrate", "--dry-run")], ids=lambda command: command[0])
+def test_settings_that_no_option_takes_are_wrong_usage(name: str, command: tuple[str, ...], tmp_path: Path) -> None:
+    """A settings file is found in a directory above, which may be a stranger's; whatever it says, the answer is a sentence."""
+    path = tmp_path / "policytool.toml"
+    path.write_text(SETTINGS[name], encoding="utf-8")
+    assert oracle.command(*command, MIXED_JSON, "--config", path, usage=True) in {"usage", "read", "findings"}
+
+
+@pytest.mark.parametrize("command", ["inspect", "audit"])
+def test_no_process_is_started_to_read_a_file(command: str) -> None:
+    """h5py asks for the machine's name when it is imported, and Python ran ``uname -p``, the first on PATH, for a part of the answer."""
+    done = subprocess.run([sys.executable, "-c", _SHELL, command, str(MIXED_H5), "--jobs", "1"], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode in {0, 1}, done.stderr
