@@ -65,7 +65,7 @@ def read(probe: Probe) -> Document:
                 texts: dict[str, bytes] = {name: _content(archive, members[name]) for name in (_keras.CONFIG, _keras.METADATA) if name in members}
                 vocabularies = _vocabularies(probe, archive, members)
                 weights = [_walked(probe, archive, info, stream) for info in _weights(probe, archive)]
-        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        except (zipfile.BadZipFile, zlib.error, lzma_error(), EOFError, UnicodeDecodeError) as error:
             raise probe.failure("truncated", f"begins like a zip archive and is truncated or damaged ({error}); copy or download it again") from error
         except (NotImplementedError, RuntimeError) as error:
             raise probe.failure("zip-unsupported", f"is a zip archive that cannot be read: {error}") from error
@@ -82,6 +82,15 @@ def _weights(probe: Probe, archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
         if start + size > next_start:
             raise probe.failure("zip-overlap", f"is a damaged zip archive: {name} and {next_name} lie in the same place; copy or download it again")
     return infos
+
+
+def lzma_error() -> type[Exception]:
+    """Return what Python raises for damaged LZMA, which zip archives may hold; without the module nothing can."""
+    try:
+        from lzma import LZMAError
+    except ImportError:  # an interpreter may be built without it
+        return zlib.error
+    return LZMAError
 
 
 def _vocabularies(probe: Probe, archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo]) -> dict[tuple[str, ...], str]:
@@ -103,6 +112,8 @@ def _members(probe: Probe, archive: zipfile.ZipFile, observations: list[Observat
     infos = archive.infolist()
     if beyond := limits.ZIP_MEMBERS.beyond(len(infos)):
         raise probe.failure("zip-limit", f"has {beyond}")
+    if any(info.header_offset < 0 for info in infos):
+        raise probe.failure("truncated", "is a damaged zip archive: it has a member that begins before the file does; copy or download it again")
     members = {info.filename: info for info in infos}
     if _keras.CONFIG not in members:
         known = next((what for end, what in _FOREIGN.items() if any(name.endswith(end) for name in members)), "a zip archive")

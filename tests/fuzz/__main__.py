@@ -1,7 +1,7 @@
 """
 Fuzzes everything for a time and adds the run to the record: ``python -m tests.fuzz SECONDS [KIND[:TARGET]]...``.
 
-Without kinds, a third of the time each goes to changed files, to coverage, and to whole runs; inputs that broke the contract lie in ``build/fuzz``.
+Without kinds, each has the same part of the time; inputs that broke the contract lie in ``build/fuzz``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from tests.fuzz import guided, processes, record, volume
+from tests.fuzz import drawn, guided, processes, record, strategies, volume
 from tests.fuzz.targets import TARGETS
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ def _changed(name: str, seconds: float) -> Tally:
     return volume.loop(name, seconds, time.time_ns() % 2**40)
 
 
-def _whole(seconds: float) -> Runs:
-    return processes.loop(seconds, time.time_ns() % 2**40)
+def _whole(seconds: float, *, copied: bool) -> Runs:
+    return processes.loop(seconds, time.time_ns() % 2**40, copied=copied)
 
 
 def _jobs(asked: Sequence[str]) -> list[tuple[str, str, Callable[[float], Tally | Runs]]]:
@@ -40,7 +40,8 @@ def _jobs(asked: Sequence[str]) -> list[tuple[str, str, Callable[[float], Tally 
         found.append(("changed", name, partial(_changed, name)))
         if not target.forked and importlib.util.find_spec("atheris") is not None:
             found.append(("guided", name, partial(guided.loop, name)))
-    found.append(("process", "all", _whole))
+    found += [("drawn", kind, partial(drawn.loop, kind)) for kind in strategies.FORMATS]
+    found += [("process", "all", partial(_whole, copied=False)), ("copied", "all", partial(_whole, copied=True))]
     return [job for job in found if not asked or {job[0], f"{job[0]}:{job[1]}"} & set(asked)]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
+import warnings
 import zipfile
 from typing import TYPE_CHECKING, Final
 
@@ -83,10 +84,11 @@ def _name(rng: Random) -> str:
 
 def _zipped(rng: Random, held: list[tuple[str, bytes]]) -> bytes:
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as made:
+    with warnings.catch_warnings(), zipfile.ZipFile(buffer, "w") as made:
+        warnings.simplefilter("ignore")  # about names that stand twice
         for name, data in held:
             info = zipfile.ZipInfo(name.replace("\0", "0"))
-            info.compress_type = zipfile.ZIP_DEFLATED if rng.random() < 0.1 else zipfile.ZIP_STORED
+            info.compress_type = rng.choice((zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)) if rng.random() < 0.2 else zipfile.ZIP_STORED
             try:
                 made.writestr(info, data)
             except (UnicodeEncodeError, ValueError):

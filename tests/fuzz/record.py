@@ -29,7 +29,9 @@ Row = dict[str, Any]
 KINDS: Final = {
     "changed": "valid files changed by what they are made of, in process",
     "guided": "the same, and bytes, led by coverage (atheris), in process",
-    "process": "whole runs of the tool, a process each",
+    "drawn": "models drawn and changed by Hypothesis, in process",
+    "process": "whole runs, `python -m policytool` each",
+    "copied": "whole runs, each in a process that is a copy of one with the modules loaded",
 }
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib
 import json
+import struct
 import subprocess
 import sys
+import zipfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -14,11 +17,10 @@ from policytool import generations
 from policytool.errors import SpellingError
 from tests import building
 from tests.conftest import FIXED_SCALE_H5, MIXED_H5, MIXED_JSON, run
-from tests.fuzz import oracle, record
+from tests.fuzz import oracle, processes, record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 _SHELL: Final = """
 import sys
@@ -66,6 +68,50 @@ def test_json_reports_hold_no_character_that_a_terminal_obeys(character: str, tm
     ended = run("inspect", path, "--format", "json")
     assert character not in ended.out
     assert any(layer["name"] == f"a{character}b" for layer in ended.json["models"][0]["layers"])
+
+
+def _patched(change: Callable[[bytearray], None], compression: int = zipfile.ZIP_STORED) -> Callable[[Path], Path]:
+    def build(directory: Path) -> Path:
+        path = building.keras_zip(directory / "model.keras", compression=compression)
+        data = bytearray(path.read_bytes())
+        change(data)
+        path.write_bytes(data)
+        return path
+
+    return build
+
+
+def _not_utf8(data: bytearray) -> None:
+    """Say of a member's name that it is UTF-8, which it is not."""
+    central = data.find(b"PK\x01\x02")
+    struct.pack_into("<H", data, central + 8, 0x800)
+    data[central + 46] = 0x80
+
+
+def _before(data: bytearray) -> None:
+    """Say that the directory begins later than it does, so that members begin earlier than the file."""
+    end = data.rfind(b"PK\x05\x06")
+    (offset,) = struct.unpack_from("<I", data, end + 16)
+    struct.pack_into("<I", data, end + 16, offset + 1000)
+
+
+def _lzma(data: bytearray) -> None:
+    """Damage the first member's compressed bytes."""
+    name = data.find(b"config.json")
+    data[name + 40 : name + 60] = bytes(20)
+
+
+ARCHIVES: Final = {
+    "a name that is no UTF-8": _patched(_not_utf8),
+    "a member before the file": _patched(_before),
+    "damaged LZMA": _patched(_lzma, zipfile.ZIP_LZMA),
+}
+
+
+@pytest.mark.parametrize("name", ARCHIVES)
+def test_archives_with_damaged_fields_are_truncated_ones(name: str, tmp_path: Path) -> None:
+    """Python's zipfile raises errors of other kinds than its own for them; they ended in exit code 70."""
+    assert oracle.command("inspect", ARCHIVES[name](tmp_path)) == "truncated"
 
 
 def _plan(change: Callable[[dict[str, Any]], Any]) -> bytes:
@@ -130,3 +176,27 @@ def test_no_process_is_started_to_read_a_file(command: str) -> None:
     """h5py asks for the machine's name when it is imported, and Python ran ``uname -p``, the first on PATH, for a part of the answer."""
     done = subprocess.run([sys.executable, "-c", _SHELL, command, str(MIXED_H5), "--jobs", "1"], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode in {0, 1}, done.stderr
+
+
+TRACES: Final = {
+    '1 openat(AT_FDCWD, "/etc/passwd", O_RDONLY) = 3': True,
+    '1 openat(AT_FDCWD, "/etc/passwd", O_RDONLY) = -1 ENOENT (No such file or directory)': False,
+    '1 openat(AT_FDCWD, "/models/m.h5", O_RDONLY|O_CLOEXEC) = 3': False,
+    '1 openat(AT_FDCWD, "/models/m.h5", O_RDWR|O_CREAT, 0666) = 3': False,
+    '1 openat(AT_FDCWD, "/usr/lib/x.so", O_RDONLY|O_CLOEXEC) = 3': False,
+    '1 openat(AT_FDCWD, "/usr/lib/x.so", O_RDWR|O_CREAT, 0666) = 3': True,
+    '1 unlink("/tmp/x") = 0': True,
+    '1 linkat(3, "/proc/self/fd/3", AT_FDCWD, "/models/out.h5", AT_SYMLINK_FOLLOW) = 0': False,
+    '1 linkat(3, "/proc/self/fd/3", AT_FDCWD, "/tmp/out.h5", AT_SYMLINK_FOLLOW) = 0': True,
+    "1 socket(AF_INET, SOCK_STREAM, IPPROTO_IP) = 3": True,
+    '1 execve("/usr/bin/uname", ["uname", "-p"], 0x1 /* 1 vars */) = 0': True,
+    '1 execve("/usr/bin/python3.11", ["python", "-m", "policytool"], 0x1 /* 1 vars */) = 0': False,
+    "1 clone(child_stack=NULL, flags=CLONE_CHILD_CLEARTID|SIGCHLD) = 2": True,
+    "1 clone3({flags=CLONE_VM|CLONE_THREAD}, 88) = 2": False,
+}
+
+
+@pytest.mark.parametrize("line", TRACES)
+def test_a_trace_tells_what_a_run_must_not_do(line: str) -> None:
+    """The judgement of traced runs is one that can fail."""
+    assert bool(processes.touched(line, [Path("/models")])) is TRACES[line]
