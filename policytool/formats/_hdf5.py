@@ -6,6 +6,7 @@ Soft, external and user-defined links, external storage and virtual datasets are
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from contextlib import contextmanager
@@ -31,6 +32,9 @@ DAMAGE: Final = (RuntimeError, OSError, LookupError, ValueError, TypeError, Over
 
 _LARGE: Final = 4 * 2**20
 """Bytes of values that need not be stored: HDF5 makes them of a fill value."""
+
+_CLAIMED: Final = 2**30
+"""Bytes that a dataset may claim without storing them: a loader that makes room for them hurts nobody's machine."""
 
 _LINKS: Final = {h5l.TYPE_SOFT: "soft", h5l.TYPE_EXTERNAL: "external"}
 
@@ -248,6 +252,16 @@ def _observe_layout(dataset: h5d.DatasetID, path: tuple[str, ...], contents: Con
         contents.observations.append(
             Observation(code="external-storage", message=f"{where} keeps its values in another file, {target}; it was not opened", where=where)
         )
+    elif (found := _unstored(dataset)) is not None:
+        contents.observations.append(Observation(code="unstored-values", message=f"{where} {found}; it was not read", where=where))
+
+
+def _unstored(dataset: h5d.DatasetID) -> str | None:
+    """Return how much more a dataset claims than it stores; None where that is within bounds, as for all that Keras writes."""
+    claimed = math.prod(dataset.shape or ()) * dataset.get_type().get_size()
+    if claimed <= _CLAIMED or not inflation(dataset):
+        return None
+    return f"claims {claimed:,} bytes and stores {dataset.get_storage_size():,}"
 
 
 def _dtype(dataset: h5d.DatasetID) -> str:

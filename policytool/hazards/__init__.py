@@ -7,6 +7,7 @@ does no harm.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from policytool.document import Document
     from policytool.jsontext import Json
+    from policytool.tree import Site
 
 
 class Harm(StrEnum):
@@ -72,6 +74,11 @@ _OPENING: Final = {
 }
 """Class to the config key that names what is loaded, and what it does."""
 
+_LEADS_OUT: Final = re.compile(r"(^|[/\\])\.\.([/\\]|$) | ^[/\\] | ^[A-Za-z]:[/\\] | :// | \x00", re.VERBOSE)
+
+OUTSIDE: Final = ("external-link", "user-defined-link", "external-storage", "virtual-dataset", "escaping-link", "escaping-shard")
+"""What readers observe of values that lie outside the file, and did not follow."""
+
 _Found = tuple[Harm, str, str]
 
 
@@ -88,6 +95,12 @@ def of(document: Document, places: Mapping[Address, tuple[int, ...]]) -> tuple[H
             for harm, name, what in _judged(inner):
                 found.setdefault((harm, name, site), Hazard(harm=harm, name=name, what=what, address=Address(part=part, pointer=steps), site=site))
     return tuple(found.values())
+
+
+def leading_out(site: Site) -> str | None:
+    """Return a layer's name that is a path out of a directory; None where it has no such name."""
+    names = (site.given_name, site.name, (site.config or {}).get("name"))  # Keras builds by the one in the config, whatever stands beside it
+    return next((name for name in names if isinstance(name, str) and _LEADS_OUT.search(name)), None)
 
 
 def _dicts(value: Json, part: str, owners: Mapping[tuple[str, str], int]) -> Iterator[tuple[dict[str, Json], str, int | None]]:
@@ -172,4 +185,4 @@ def _short(text: str) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
-__all__ = ["LAMBDA", "PRINTING", "Harm", "HarmfulOp", "Hazard", "of", "op"]
+__all__ = ["LAMBDA", "OUTSIDE", "PRINTING", "Harm", "HarmfulOp", "Hazard", "leading_out", "of", "op"]

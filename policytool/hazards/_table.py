@@ -20,8 +20,28 @@ _KERAS: Final = frozenset({"keras", "tf_keras"})
 _TENSORFLOW: Final = "tensorflow"
 _KERAS_IN_TENSORFLOW: Final = ("tensorflow.python.keras.", "tensorflow.keras.")
 
-_NO_MODELLING: Final = frozenset({"saving", "file_utils", "io_utils", "python_utils", "module_utils", "torch_utils"})
-"""Parts of Keras' own modules whose functions load, fetch, import or unpack something; no release writes them into a config."""
+_OTHER_KERAS: Final = "tensorflow.python.keras."
+"""
+TensorFlow's own copy of Keras, whose classes know no safe mode.
+
+Keras 3.0 to 3.8 look them up where a config names this module, which no release writes for a class.
+"""
+
+_NO_MODELLING: Final = frozenset(
+    {
+        *("saving", "file_utils", "io_utils", "python_utils", "module_utils", "torch_utils", "dataset_utils", "model_visualization"),
+        *("config", "global_state", "datasets", "visualization", "distribution", "wrappers"),
+    }
+)
+"""
+Parts of Keras' own modules whose functions load, fetch, draw, import or unpack something, or set the process up; no release writes them into a config.
+
+Keras 3.10 looks any function of them up for a Lambda that names it, those among them that a module of Keras only imported, and Keras 3.15 what its list
+does not name.
+"""
+
+_DRAWING: Final = frozenset({"plot_model", "model_to_dot", "plot_image_gallery", "plot_bounding_box_gallery", "plot_segmentation_mask_gallery"})
+"""Functions of Keras that write pictures, by the public modules that they stand in beside harmless ones."""
 
 _OF_PYTHON: Final = frozenset(
     {
@@ -93,7 +113,10 @@ def is_harmful(module: str, name: str) -> bool:
     if root == "builtins":
         return name in _OF_PYTHON
     if root in _KERAS or module.startswith(_KERAS_IN_TENSORFLOW):
-        return name.rpartition(".")[2] in _refused() or (name[:1].islower() and not _NO_MODELLING.isdisjoint(module.split(".")))
+        if module.startswith(_OTHER_KERAS) and not name[:1].islower():
+            return True
+        plain = name.rpartition(".")[2]
+        return plain in _refused() | _DRAWING or (plain[:1].islower() and not _NO_MODELLING.isdisjoint(f"{module}.{name}".split(".")[:-1]))
     if root == _TENSORFLOW:
         inner = module.removeprefix("tensorflow").removeprefix(".python").removeprefix(".")
         return f"{inner}.{name}".startswith(_INTERNAL) or in_tensorflow(f"{inner}.{name}".removeprefix("."))

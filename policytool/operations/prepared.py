@@ -82,7 +82,7 @@ def read(found: Input, *, trust: bool) -> Source:
     if document.format in _NOT_RUN:
         raise ModelFileError(found.shown, "not-runnable", _NOT_RUN[document.format])
     analysis = reading.analysed(document) if document.config_part is not None else None
-    hazards = executable.of_graph(document) if analysis is None else executable.told(analysis)
+    hazards = executable.of_file(document) if analysis is None else executable.told(analysis)
     message = None if trust else executable.refusal(hazards)
     if message is not None:
         raise ModelFileError(found.shown, "runs-code", message)

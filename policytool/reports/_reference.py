@@ -121,6 +121,7 @@ def values(rule: Rule) -> dict[str, Any]:
         "summary": plain(rule.summary),
         "description": as_text(rule.doc),
         "example": rule.example,
+        "references": list(rule.references),
     }
 
 

@@ -95,6 +95,8 @@ class Rule:
     """What a file looks like in which it finds something: JSON, or a few words."""
 
     needs: Needs | None = None
+    references: tuple[str, ...] = ()
+    """Advisories that tell of what it looks for: CVE and GHSA ids."""
 
     def finding(
         self,

@@ -43,9 +43,13 @@ GADGETS = (
     ),
     *("tensorflow.python.ops.gen_io_ops:read_file", "tensorflow.io:write_file", "tensorflow:py_function", "tensorflow:load_library"),
     "tensorflow.raw_ops:WriteFile",
+    *("keras.src.backend.common.global_state:set_global_attribute", "keras.config:set_floatx", "keras.src.utils.file_utils:urlretrieve"),
+    *("keras.visualization:plot_image_gallery", "keras.utils:plot_model", "keras.datasets.mnist:load_data", "keras:visualization.plot_image_gallery"),
+    "tensorflow.python.keras.engine.sequential:Sequential",
 )
 HARMLESS = (
     *("builtins:relu", "builtins:my_function", "builtins:type", "keras.activations:relu", "keras.src.layers.core.dense:Dense"),
+    *("tensorflow.python.keras.activations:relu", "keras.src.distribution.distribution_lib:LayoutMap", "keras.ops:softmax"),
     *("keras.utils:normalize", ":relu", "tensorflow.nn:relu", "tensorflow.raw_ops:MatMul", "tensorflow.io:decode_jpeg"),
     *("tensorflow.python.ops.nn_ops:softmax_v2", "mypackage.layers:Scale", "keras_hub.src.models.backbone:Backbone", "test.layers:Scale"),
 )
@@ -375,6 +379,37 @@ class TestUnreadLimits(MadeRuleContract):
 
     def make(self, folder: Path) -> Path:
         return remaking.saved_model(folder, SAVED, lambda message: message.meta_graphs.append(message.meta_graphs[0]))
+
+
+class TestClaimsMoreThanItStores(MadeRuleContract):
+    id = "PT610"
+    paths = (None,)
+    silent = (KERAS3, "tf2.15/global_mixed_float16.h5", "keras3.15/int8.h5")
+
+    def make(self, folder: Path) -> Path:
+        return self._claiming(folder, (200_000, 200_000), chunks=(1000, 1000))
+
+    def _claiming(self, folder: Path, shape: tuple[int, ...], **how: Any) -> Path:
+        path = remaking.h5(folder, "tf2.15/global_mixed_float16.h5", lambda _: None)
+        with h5py.File(path, "a") as file:
+            file["model_weights/dense_a"].create_dataset("large", shape, "float32", **how)
+        return path
+
+    def test_the_sentence_has_both_numbers(self, tmp_path: Path) -> None:
+        """What is claimed, and what is there; and nothing is loaded that claims it."""
+        made = self.make(tmp_path)
+        (finding,) = found(self.id, made)
+        assert finding.message == "model_weights/dense_a/large claims 160,000,000,000 bytes and stores 0; it was not read"
+        assert told(made) == [finding.message]
+
+    @pytest.mark.parametrize("how", [{}, {"chunks": (1000, 1000)}, {"chunks": (1000, 1000), "compression": "gzip"}], ids=str)
+    def test_however_it_is_laid_out(self, how: dict[str, Any], tmp_path: Path) -> None:
+        """In chunks or in one block that was never written."""
+        assert len(found(self.id, self._claiming(tmp_path, (100_000, 100_000), **how))) == 1
+
+    def test_small_ones_hurt_nobody(self, tmp_path: Path) -> None:
+        """A kernel that was never written is no bomb."""
+        assert not found(self.id, self._claiming(tmp_path, (1000, 1000), chunks=(1000, 1000)))
 
 
 def test_findings_stand_once_per_layer() -> None:

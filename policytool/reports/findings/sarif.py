@@ -56,7 +56,7 @@ def document(audit: Audit, *, suppressed: bool) -> dict[str, Any]:
 
 
 def _rule(rule: Rule) -> dict[str, Any]:
-    tags = [_reference.family(rule)[0], *([f"fix:{rule.fix.value}"] if rule.fix else [])]
+    tags = [_reference.family(rule)[0], *([f"fix:{rule.fix.value}"] if rule.fix else []), *rule.references]
     found: dict[str, Any] = {
         "id": rule.id,
         "name": rule.name,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.rules.safety import (
+    claims_more_than_it_stores,
     custom_code,
     data_outside,
     doubled_or_escaping_member,
@@ -29,4 +30,5 @@ RULES: Final[tuple[Rule, ...]] = (
     doubled_or_escaping_member.RULE,
     path_in_name.RULE,
     unread_limits.RULE,
+    claims_more_than_it_stores.RULE,
 )

@@ -2,17 +2,19 @@
 Weights that lie outside the file: HDF5 links and external storage, and shards elsewhere.
 
 HDF5 can keep a dataset's values in any file of the machine, and a link can stand for an object of another file. A loader that follows them reads that file
-into the weights, from which whoever gets the model can read it. Keras writes none of this; Keras 3.12.1, 3.13.2 and later refuse it,
-older releases follow. A soft link stays within the file and is a warning. policytool follows none.
+into the weights, from which whoever gets the model can read it. Keras writes none of this. A soft link stays within the file and is a warning. policytool
+follows none.
 
-Sources: CVE-2026-1669 (GHSA-3m4q); ``safe_get_h5_dataset`` in keras/src/saving/saving_lib.py of Keras 3.15.1. Through an external link in HDF5
-Keras 3.6.0 read the values of another file; 3.15.1 refused external and soft links.
+Sources: CVE-2026-1669 (GHSA-3m4q); ``safe_get_h5_dataset`` in keras/src/saving/saving_lib.py of Keras 3.15.1. The advisory has it mended in 3.12.1 and
+3.13.2; Keras 3.14.0 refused external storage in ``.keras``, and in HDF5 read another file through external storage, an external link and a virtual dataset,
+as did the releases before it. Keras 3.15.1 refused all three, and soft links.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from policytool import hazards
 from policytool.finding import Severity
 from policytool.rules import _told
 from policytool.rules._base import Rule
@@ -24,12 +26,11 @@ if TYPE_CHECKING:
     from policytool.rules._base import Case, Question
 
 _SOFT: Final = "soft-link"
-_CODES: Final = ("external-link", "user-defined-link", "external-storage", "virtual-dataset", "escaping-link", "escaping-shard", _SOFT)
 
 
 def check(case: Case, _question: Question) -> Iterator[Finding]:
     """Yield what readers saw and did not follow."""
-    for observation in _told.observed(case, *_CODES):
+    for observation in _told.observed(case, *hazards.OUTSIDE, _SOFT):
         severity = Severity.WARNING if observation.code == _SOFT else None
         yield _told.finding(RULE, case, observation, severity=severity, advice="do not load the file; save the model anew with its values inside")
 
@@ -42,4 +43,5 @@ RULE: Final = Rule(
     check=check,
     doc=__doc__,
     example="model_weights/dense/dense/kernel:0 keeps its values in another file, /etc/passwd",
+    references=("CVE-2026-1669",),
 )

@@ -47,4 +47,5 @@ RULE: Final = Rule(
     check=check,
     doc=__doc__,
     example='"class_name": "Lambda", "config": {"function": ["4wEAAAAAAAAAAQAAAAIAAABDABAA...", null, null], "function_type": "lambda", ...}',
+    references=("CVE-2024-3660", "CVE-2025-9905", "CVE-2026-12481"),
 )

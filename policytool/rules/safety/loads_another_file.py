@@ -40,4 +40,5 @@ RULE: Final = Rule(
     check=check,
     doc=__doc__,
     example='"class_name": "StringLookup", "config": {"name": "words", "vocabulary": "/etc/passwd", ...}',
+    references=("CVE-2025-12058", "CVE-2025-49655", "CVE-2026-1462"),
 )

@@ -9,9 +9,9 @@ Sources: CVE-2026-12479; ``DiskIOStore._full_path`` in keras/src/saving/saving_l
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final
 
+from policytool import hazards
 from policytool.finding import Severity
 from policytool.rules._base import Rule
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from policytool.finding import Finding
     from policytool.rules._base import Case, Question
 
-_LEADS_OUT: Final = re.compile(r"(^|[/\\])\.\.([/\\]|$) | ^[/\\] | ^[A-Za-z]:[/\\] | :// | \x00", re.VERBOSE)
 _SHOWN: Final = 120
 
 
@@ -30,8 +29,7 @@ def check(case: Case, _question: Question) -> Iterator[Finding]:
     if case.subject is None:
         return
     for site, layer in zip(case.subject.sites, case.model.layers, strict=True):
-        names = (site.given_name, site.name, (site.config or {}).get("name"))  # Keras builds by the one in the config, whatever stands beside it
-        name = next((name for name in names if isinstance(name, str) and _LEADS_OUT.search(name)), None)
+        name = hazards.leading_out(site)
         if name is not None:
             message = f"the layer name {name[:_SHOWN]!r} is a path that leads out of the directory that a loader keeps its files in"
             yield RULE.finding(message, path=layer.path, address=layer.address, advice="do not load the file; find out where it is from")
@@ -45,4 +43,5 @@ RULE: Final = Rule(
     check=check,
     doc=__doc__,
     example='"class_name": "StringLookup", "config": {"name": "../../../home/user/.config/x", ...}',
+    references=("CVE-2026-12479",),
 )
