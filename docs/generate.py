@@ -12,6 +12,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from attacks_page import attacks_page
 from conversion_matrix import matrix_page
 from conversion_tables import behaviour_page, targets_page
 from crash_tables import crashes_page
@@ -210,6 +211,7 @@ PAGES: Final = {
     "docs/behaviour.md": behaviour_page,
     "docs/conversions.md": matrix_page,
     "docs/crashes.md": crashes_page,
+    "docs/attacks.md": attacks_page,
 }
 """File to the function that returns its text."""
 

@@ -1,0 +1,126 @@
+"""The page of published attacks: what their files did to the releases that were asked, and what policytool says of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from policytool.discovery import Input
+from policytool.errors import ModelFileError
+from policytool.operations import auditing, prepared
+from policytool.reports import _reference
+from policytool.rules import BY_ID, Question
+
+ROOT: Final = Path(__file__).parent.parent
+NEWEST: Final = "keras3.15"
+FIRED: Final = "fired"
+UNSAFE: Final = "unsafe"
+_LONGEST: Final = 90
+
+ADVISORIES: Final = {
+    "CVE-2024-3660": ("Keras before 2.13", "https://kb.cert.org/vuls/id/253266"),
+    "CVE-2025-1550": ("3.0 to 3.8", "https://nvd.nist.gov/vuln/detail/CVE-2025-1550"),
+    "CVE-2025-8747": ("3.0 to 3.10", "https://github.com/keras-team/keras/security/advisories/GHSA-c9rc-mg46-23w3"),
+    "CVE-2025-9905": ("3.0 to 3.11.2", "https://github.com/keras-team/keras/security/advisories/GHSA-36rr-ww3j-vrjv"),
+    "CVE-2025-9906": ("before 3.11.0", "https://github.com/advisories/GHSA-36fq-jgmw-4r9c"),
+    "CVE-2025-12058": ("before 3.12.0", "https://github.com/keras-team/keras/security/advisories/GHSA-qg93-c7p6-gg7f"),
+    "CVE-2025-12060": ("before 3.12.0", "https://nvd.nist.gov/vuln/detail/CVE-2025-12060"),
+    "CVE-2025-12638": ("3.11.3", "https://nvd.nist.gov/vuln/detail/CVE-2025-12638"),
+    "CVE-2025-49655": ("3.11.0 to 3.11.2", "https://nvd.nist.gov/vuln/detail/CVE-2025-49655"),
+    "CVE-2026-0897": ("3.0.0 to 3.12.0, 3.13.0", "https://nvd.nist.gov/vuln/detail/CVE-2026-0897"),
+    "CVE-2026-1462": ("before 3.13.2", "https://github.com/advisories/GHSA-4f3f-g24h-fr8m"),
+    "CVE-2026-1669": ("3.0.0 to 3.13.1", "https://github.com/advisories/GHSA-3m4q-jmj6-r34q"),
+    "CVE-2026-12479": ("3.14.0", "https://nvd.nist.gov/vuln/detail/CVE-2026-12479"),
+    "CVE-2026-12481": ("3.14.0", "https://nvd.nist.gov/vuln/detail/CVE-2026-12481"),
+    "GHSA-pwq7-2gvj-vg9v": ("before 3.11.0", "https://github.com/advisories/GHSA-pwq7-2gvj-vg9v"),
+}
+"""Advisory to the releases of Keras that it says are affected, and where it says so."""
+
+USES: Final = {
+    "load": "`load_model`",
+    "unsafe": "`load_model(safe_mode=False)`",
+    "deserialize": "`layers.deserialize`",
+    "from_config": "`Lambda.from_config`",
+    "shape": "`compute_output_shape`",
+    "resave": "`load_model`, `save`",
+    "get_file": "`get_file` with these arguments",
+    "saved_model": "`tf.saved_model.load`",
+}
+"""How a file was used, by the record's words."""
+
+_INTRODUCTION: Final = """\
+# Published attacks
+
+Written by `make docs` from `fixtures/attacks.json`, where `fixtures/attacks.py --measure` recorded what releases did with files that it wrote, and from what
+`audit` and `check` say of the files now. Each file does its harm by making a file where it is loaded, by reading another file there into the model, or by
+asking for memory; each was loaded in an empty directory, in a process of bounded memory and time. *Refused* means that the harm did not come about: a release
+may refuse a file because it knows the attack, or because it cannot read the file at all. Releases that did harm only because safe mode was switched off
+(`safe_mode=False`) do not count for the advisories.
+
+None of policytool's commands does any of it: `tests/test_attacks.py` runs them over all files under `strace`. `check`, `--verify` and `--retrace` refuse them
+before TensorFlow starts, unless `--trust` is given.
+"""
+
+
+def attacks_page() -> str:
+    """Return the page as Markdown."""
+    record = json.loads((ROOT / "fixtures" / "attacks.json").read_text(encoding="utf-8"))
+    lines = [_INTRODUCTION, "## The advisories", "", "| advisory | affected, it says | rule | did its harm on |", "| --- | --- | --- | --- |"]
+    lines += [_advisory_row(name, record) for name in ADVISORIES]
+    lines += ["", "## The files", "", "Below `fixtures/attacks/models`.", ""]
+    newest = f"Keras {record['releases'][NEWEST]['keras']}"
+    lines += [f"| file | advisory | would | used by | did its harm on | {newest} | `audit` | `check` |", "| --- |" + " --- |" * 7]
+    for name, attack in record["attacks"].items():
+        lines += _file_rows(name, attack)
+    notes = [(name, attack["note"]) for name, attack in record["attacks"].items() if attack["note"]]
+    lines += ["", "## What did no harm", "", "On no release that was asked, and why:", "", *(f"- `{name}`: {note}." for name, note in notes)]
+    lines += ["", "## The releases", "", "| | TensorFlow | Keras | h5py | Python |", "| --- | --- | --- | --- | --- |"]
+    lines += [f"| {name} | {' | '.join(_versions(told))} |" for name, told in record["releases"].items()]
+    return "\n".join(lines) + "\n"
+
+
+def _versions(told: dict[str, str]) -> list[str]:
+    return [told[key] for key in ("tensorflow", "keras", "h5py", "python")]
+
+
+def _advisory_row(name: str, record: dict[str, Any]) -> str:
+    affected, source = ADVISORIES[name]
+    harmed = {
+        release
+        for attack in record["attacks"].values()
+        if name in attack["ids"]
+        for use, groups in attack["outcomes"].items()
+        if use != UNSAFE
+        for release in groups.get(FIRED, "").split()
+    }
+    rule = next(rule for rule in BY_ID.values() if name in rule.references)
+    said = " ".join(release for release in record["releases"] if release in harmed) or "none"
+    return f"| [{name}]({source}) | {affected} | [{rule.id}](rules.md#{rule.id.lower()}-{rule.name}) | {said} |"
+
+
+def _file_rows(name: str, attack: dict[str, Any]) -> list[str]:
+    path = ROOT / "fixtures" / "attacks" / "models" / name
+    rules = " ".join(dict.fromkeys(found.rule for found in auditing.audited(Input(path=path, exact=True), Question()).findings if found.rule.startswith("PT6")))
+    about = (f"`{name}`", ", ".join(attack["ids"]) or "none", attack["would"])
+    rows = []
+    for use, groups in attack["outcomes"].items() or [("", {})]:
+        cells = (*about, USES.get(use, ""), groups.get(FIRED, "none"), _said(groups), rules, _check(path))
+        rows.append("| " + " | ".join(cells) + " |")
+    return rows
+
+
+def _said(groups: dict[str, str]) -> str:
+    """Return what the newest release said, in short."""
+    outcome = next((key for key, releases in groups.items() if NEWEST in releases.split()), "")
+    verdict, _, cause = outcome.replace("`", "").partition(": ")
+    text = f"{verdict}: {cause.rpartition(' <- ')[2]}" if cause else verdict
+    return _reference.markdown(text if len(text) <= _LONGEST else f"{text[:_LONGEST].rstrip()}...")
+
+
+def _check(path: Path) -> str:
+    try:
+        prepared.read(Input(path=path, exact=True), trust=False)
+    except ModelFileError as error:
+        return f"refused: `{error.code}`"
+    return "**taken**"

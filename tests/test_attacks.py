@@ -1,0 +1,178 @@
+"""
+The published attacks on loaders: their files are what was recorded, do no harm here, and are named.
+
+``fixtures/attacks.py`` writes them and lets releases of Keras load them; ``docs/attacks.md`` shows what came of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import h5py
+import pytest
+
+from policytool.discovery import Input
+from policytool.finding import Severity
+from policytool.operations import auditing
+from policytool.rules import BY_ID, Question
+from tests.attacking import BESIDE, CANARIES, MARKER, MAX_MEMORY, MAX_SECONDS, MODELS, RECORD, Traced, traced
+from tests.conftest import FIXTURES, ROOT, run
+
+ATTACKS: Final[dict[str, dict[str, Any]]] = RECORD["attacks"]
+
+PUBLISHED: Final = {
+    *("CVE-2024-3660", "CVE-2025-1550", "CVE-2025-8747", "CVE-2025-9905", "CVE-2025-9906", "CVE-2025-49655", "CVE-2025-12058", "CVE-2025-12060"),
+    *("CVE-2025-12638", "CVE-2026-0897", "CVE-2026-1462", "CVE-2026-1669", "CVE-2026-12479", "CVE-2026-12481", "GHSA-pwq7-2gvj-vg9v"),
+}
+FIRED: Final = "fired"
+PROMISED: Final = {0, 1, 3, 4}
+MAX_BYTES: Final = 300_000
+
+READING: Final[tuple[tuple[str, ...], ...]] = (
+    ("inspect", "{}"),
+    ("inspect", "{}", "--format", "json"),
+    ("audit", "{}", "--weights"),
+    ("audit", "{}", "--target", "keras3", "--format", "sarif"),
+    ("diff", "{}", "{}", "--all"),
+    ("migrate", "{}", "--to", "mixed_bfloat16", "-o", "out/{}"),
+    ("migrate", "{}", "--to", "float64", "-o", "wide/{}"),
+    ("migrate", "{}", "--target", "keras3.15", "-o", "three/{}"),
+    ("migrate", "{}", "--target", "tf2.15", "-o", "two/{}"),
+)
+"""What only reads, or writes where it is told; the name of the file for each pair of braces."""
+
+RUNNING: Final[tuple[tuple[str, ...], ...]] = (
+    ("check", "{}", "--to", "mixed_bfloat16"),
+    ("migrate", "{}", "--to", "float64", "--verify", "-o", "verified/{}"),
+    ("migrate", "{}", "--to", "float64", "--retrace", "-o", "retraced/{}"),
+)
+"""What would start TensorFlow, if the file were trusted."""
+
+OUTPUTS: Final = ("out", "wide", "three", "two", "verified", "retraced")
+
+
+def _calls(patterns: tuple[tuple[str, ...], ...]) -> list[tuple[str, ...]]:
+    return [tuple(word.replace("{}", name) for word in pattern) for pattern in patterns for name in ATTACKS]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a directory with the files of all attacks, and beside them what they would read."""
+    folder = tmp_path_factory.mktemp("attacks") / "here"
+    shutil.copytree(MODELS, folder)
+    shutil.copytree(BESIDE, folder, dirs_exist_ok=True)
+    for name in OUTPUTS:
+        (folder / name / "lambda_tfjs").mkdir(parents=True)
+    return folder
+
+
+def test_the_files_are_those_that_were_recorded() -> None:
+    """None was changed, lost or added by hand, and all together are small."""
+    present = {path.relative_to(FIXTURES / "attacks").as_posix(): path.read_bytes() for path in (FIXTURES / "attacks").rglob("*") if path.is_file()}
+    assert {name: hashlib.sha256(data).hexdigest() for name, data in present.items()} == RECORD["files"]
+    assert sum(map(len, present.values())) < MAX_BYTES
+
+
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the byte code in them is that of Python 3.11")
+@pytest.mark.skipif(h5py.version.hdf5_version != RECORD["hdf5"], reason="another release of HDF5 lays its files out in another way")
+def test_the_generator_writes_them_again() -> None:
+    """The same bytes."""
+    done = subprocess.run([sys.executable, "fixtures/attacks.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr
+
+
+def test_every_published_attack_has_files() -> None:
+    """And no file stands for one that nobody heard of."""
+    assert {name for attack in ATTACKS.values() for name in attack["ids"]} == PUBLISHED
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_each_did_its_harm_where_it_was_loaded(name: str) -> None:
+    """On a release that was asked; where on none, the record says why."""
+    outcomes = ATTACKS[name]["outcomes"].values()
+    assert all(set(RECORD["releases"]) == {release for names in groups.values() for release in names.split()} for groups in outcomes)
+    assert any(FIRED in groups for groups in outcomes) != bool(ATTACKS[name]["note"])
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_audit_names_each(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error, of a rule that knows the advisory."""
+    monkeypatch.chdir(MODELS)
+    found = auditing.audited(Input(path=Path(name), exact=True), Question()).findings
+    errors = {finding.rule for finding in found if finding.severity is Severity.ERROR and finding.rule.startswith("PT6")}
+    assert errors
+    assert set(ATTACKS[name]["ids"]) <= {reference for rule in errors for reference in BY_ID[rule].references}
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_nothing_is_started_for_a_file_that_nobody_trusts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``check`` refuses it by what it holds, or because no Keras here runs its format, and starts no process."""
+
+    def started(*_: object, **__: object) -> None:
+        raise AssertionError("a process was started")
+
+    monkeypatch.setattr(subprocess, "Popen", started)
+    monkeypatch.chdir(MODELS)
+    ended = run("check", name, "--to", "mixed_bfloat16")
+    assert ended.code == 3
+    assert ended.err.rstrip().endswith("[not-runnable]" if name.startswith("lambda_tfjs") else "[runs-code]"), ended.err
+
+
+def test_references_are_advisories() -> None:
+    """Each once, and all of the published ones."""
+    references = [reference for rule in BY_ID.values() for reference in rule.references]
+    assert len(set(references)) == len(references)
+    assert set(references) == PUBLISHED
+    assert all(reference in rule.doc for rule in BY_ID.values() for reference in rule.references)
+
+
+def _harmless(found: Traced, place: Path) -> None:
+    """Hold what a process did against what it may do."""
+    assert {ended.code for ended in found.ended} <= PROMISED
+    assert not [ended for ended in found.ended if "Traceback" in ended.err or any(canary in ended.out + ended.err for canary in CANARIES)]
+    assert max(ended.seconds for ended in found.ended) < MAX_SECONDS
+    assert found.memory < MAX_MEMORY
+    assert not found.network
+    assert not found.started
+    given = {place / name.removeprefix("models/") for name in RECORD["files"] if name.startswith("models/")}
+    allowed = {str(path) for path in (*given, *(path.parent for path in given), place.parent)}
+    outputs = tuple(str(place / name) for name in OUTPUTS)
+    assert not [path for path in found.opened if path.rstrip("/.") not in allowed and not path.startswith(outputs)]
+    assert not [path for path in found.changed if not path.startswith(outputs)]
+    assert not list(place.parent.rglob(MARKER))
+
+
+def test_reading_touches_the_given_file_alone(place: Path) -> None:
+    """No other file, no network, no process, within a gigabyte: the kernel's word, for all files and commands in one process."""
+    _harmless(traced(_calls(READING), place), place)
+
+
+def test_what_would_run_a_file_refuses_it(place: Path) -> None:
+    """The same of ``check``, ``--verify`` and ``--retrace``, which end before TensorFlow would start."""
+    found = traced(_calls(RUNNING), place)
+    _harmless(found, place)
+    assert all(ended.code == 3 for ended in found.ended if ended.arguments[0] == "check")
+    assert all(ended.code == 3 or "the file was not touched" in ended.out for ended in found.ended if "--verify" in ended.arguments)
+    assert not [path for path in (place / "verified").rglob("*") if path.is_file()]
+
+
+def test_the_trace_sees_what_it_should(place: Path) -> None:
+    """A process that opens a canary, makes the marker's like, connects and starts another is seen to do all of it."""
+    driver = """
+import json, socket, subprocess, sys
+open("policytool-canary.txt").close()
+open("other", "w").close()
+socket.socket().close()
+subprocess.run(["true"])
+json.dump({"ended": [], "memory": 0}, open(sys.argv[2], "w"))
+"""
+    found = traced([], place, driver=driver)
+    assert {str(place / "policytool-canary.txt"), str(place / "other")} <= set(found.opened)
+    assert found.network
+    assert found.started
+    (place / "other").unlink()
