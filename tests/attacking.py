@@ -30,6 +30,9 @@ BESIDE: Final = FIXTURES / "attacks" / "beside"
 MARKER: Final = "policytool-marker"
 CANARIES: Final = ("CANARYcanaryCANA", "67657082")
 
+TEMPORARY: Final = "temporary"
+"""Where the process has its temporary files, beside its working directory."""
+
 MAX_MEMORY: Final = 2**30
 MAX_SECONDS: Final = 30
 
@@ -101,9 +104,11 @@ def traced(calls: Sequence[Sequence[str | Path]], folder: Path, *, driver: str =
     log, answer = folder.parent / "strace.log", folder.parent / "answer.json"
     script = folder.parent / "driver.py"
     script.write_text(driver, encoding="utf-8")
+    temporary = folder.parent / TEMPORARY
+    temporary.mkdir(exist_ok=True)
     watched = ",".join(sorted(_OPENING | _WRITING | _NETWORK | _STARTING | {_IMPORTED}))
     command = ["strace", "-f", "--seccomp-bpf", "-s", "4096", "-e", f"trace=?{watched.replace(',', ',?')}", "-e", "signal=none", "-o", str(log)]
-    variables = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", "POLICYTOOL_JOBS": "1"}
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", "POLICYTOOL_JOBS": "1", "TMPDIR": str(temporary)}
     arguments = [sys.executable, str(script), str(folder.parent / "calls.json"), str(answer)]
     done = subprocess.run([*command, *arguments], cwd=folder, env=variables, capture_output=True, text=True, check=False, timeout=300)
     if "PTRACE" in done.stderr or "Operation not permitted" in done.stderr:

@@ -20,7 +20,7 @@ from policytool.discovery import Input
 from policytool.finding import Severity
 from policytool.operations import auditing
 from policytool.rules import BY_ID, Question
-from tests.attacking import BESIDE, CANARIES, MARKER, MAX_MEMORY, MAX_SECONDS, MODELS, RECORD, Traced, traced
+from tests.attacking import BESIDE, CANARIES, MARKER, MAX_MEMORY, MAX_SECONDS, MODELS, RECORD, TEMPORARY, Traced, traced
 from tests.conftest import FIXTURES, ROOT, run
 
 ATTACKS: Final[dict[str, dict[str, Any]]] = RECORD["attacks"]
@@ -35,9 +35,7 @@ MAX_BYTES: Final = 300_000
 
 READING: Final[tuple[tuple[str, ...], ...]] = (
     ("inspect", "{}"),
-    ("inspect", "{}", "--format", "json"),
-    ("audit", "{}", "--weights"),
-    ("audit", "{}", "--target", "keras3", "--format", "sarif"),
+    ("audit", "{}", "--weights", "--target", "keras3", "--format", "sarif"),
     ("diff", "{}", "{}", "--all"),
     ("migrate", "{}", "--to", "mixed_bfloat16", "-o", "out/{}"),
     ("migrate", "{}", "--to", "float64", "-o", "wide/{}"),
@@ -141,10 +139,11 @@ def _harmless(found: Traced, place: Path) -> None:
     assert not found.started
     given = {place / name.removeprefix("models/") for name in RECORD["files"] if name.startswith("models/")}
     allowed = {str(path) for path in (*given, *(path.parent for path in given), place.parent)}
-    outputs = tuple(str(place / name) for name in OUTPUTS)
+    outputs = (*(str(place / name) for name in OUTPUTS), str(place.parent / TEMPORARY))
     assert not [path for path in found.opened if path.rstrip("/.") not in allowed and not path.startswith(outputs)]
     assert not [path for path in found.changed if not path.startswith(outputs)]
     assert not list(place.parent.rglob(MARKER))
+    assert not list((place.parent / TEMPORARY).iterdir())
 
 
 def test_reading_touches_the_given_file_alone(place: Path) -> None:
@@ -157,7 +156,7 @@ def test_what_would_run_a_file_refuses_it(place: Path) -> None:
     found = traced(_calls(RUNNING), place)
     _harmless(found, place)
     assert all(ended.code == 3 for ended in found.ended if ended.arguments[0] == "check")
-    assert all(ended.code == 3 or "the file was not touched" in ended.out for ended in found.ended if "--verify" in ended.arguments)
+    assert all(ended.code == 3 or "was not touched" in ended.out for ended in found.ended if "--verify" in ended.arguments)
     assert not [path for path in (place / "verified").rglob("*") if path.is_file()]
 
 
