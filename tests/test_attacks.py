@@ -21,7 +21,7 @@ from policytool.finding import Severity
 from policytool.operations import auditing
 from policytool.rules import BY_ID, Question
 from tests.attacking import BESIDE, CANARIES, MARKER, MAX_MEMORY, MAX_SECONDS, MODELS, RECORD, TEMPORARY, Traced, traced
-from tests.conftest import FIXTURES, ROOT, run
+from tests.conftest import FIXTURES, MIXED_JSON, ROOT, run
 
 ATTACKS: Final[dict[str, dict[str, Any]]] = RECORD["attacks"]
 
@@ -119,6 +119,14 @@ def test_nothing_is_started_for_a_file_that_nobody_trusts(name: str, monkeypatch
     ended = run("check", name, "--to", "mixed_bfloat16")
     assert ended.code == 3
     assert ended.err.rstrip().endswith("[not-runnable]" if name.startswith("lambda_tfjs") else "[runs-code]"), ended.err
+
+
+@pytest.mark.parametrize("name", [name for name in ATTACKS if name.endswith(".h5") and name.startswith(("external", "virtual", "shape"))])
+def test_weights_beside_an_architecture_are_looked_at_too(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A harmless architecture may be given weights that are not."""
+    monkeypatch.setattr(subprocess, "Popen", None)
+    ended = run("check", MIXED_JSON, "--weights", MODELS / name, "--to", "mixed_bfloat16")
+    assert (ended.code, ended.err.rstrip().endswith("[runs-code]")) == (3, True), ended.err
 
 
 def test_references_are_advisories() -> None:

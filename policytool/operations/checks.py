@@ -71,7 +71,7 @@ def check(model: Input, other: Input | None, wanted: Wanted, tools: Tools) -> Ch
     _check_there(wanted)
     first = prepared.read(model, trust=tools.trust)
     second = prepared.read(other, trust=tools.trust) if other is not None else first
-    prepared.check_weights(wanted.weights, first, second)
+    prepared.check_weights(wanted.weights, first, second, trust=tools.trust)
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="policytool-", ignore_cleanup_errors=True)))
         reference = _reference(first, wanted, two=other is not None)

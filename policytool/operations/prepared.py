@@ -89,14 +89,22 @@ def read(found: Input, *, trust: bool) -> Source:
     return Source(input=found, document=document, analysis=analysis)
 
 
-def check_weights(weights: Path | None, *sources: Source) -> None:
+def check_weights(weights: Path | None, *sources: Source, trust: bool) -> None:
     """
-    Make sure that something takes the weights that are named.
+    Make sure that something takes the weights that are named, and that they lie in their file.
 
     :raises UsageError: where each model has its own.
+    :raises ModelFileError: where they lead out of their file, and nobody trusts them.
     """
-    if weights is not None and not any(source.document.format in ARCHITECTURES for source in sources):
+    if weights is None:
+        return
+    if not any(source.document.format in ARCHITECTURES for source in sources):
         raise UsageError(f"--weights names the weights of an architecture (JSON, YAML), and {sources[-1].input.shown} has its own")
+    path = weights if weights.exists() else weights.with_name(f"{weights.name}.index")  # TensorFlow calls a checkpoint by the name without its suffix
+    if not trust and recognition.is_model(path):
+        message = executable.refusal(executable.of_file(recognition.document(path, str(weights))))
+        if message is not None:
+            raise ModelFileError(str(weights), "runs-code", message)
 
 
 def prepared(source: Source, options: Options, scratch: Path, weights: Path | None = None) -> Prepared:
