@@ -37,10 +37,8 @@ MAX_MEMORY: Final = 2**30
 MAX_SECONDS: Final = 30
 
 _DRIVER: Final = """
-import contextlib, io, json, os, resource, sys, time
-import h5py
+import contextlib, io, json, resource, sys, time
 from policytool.cli.main import run
-os.chdir(".")
 found = []
 for arguments in json.load(open(sys.argv[1])):
     out, err = io.StringIO(), io.StringIO()
@@ -50,9 +48,6 @@ for arguments in json.load(open(sys.argv[1])):
     found.append({"code": code, "out": out.getvalue(), "err": err.getvalue(), "seconds": time.process_time() - begin})
 json.dump({"ended": found, "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}, open(sys.argv[2], "w"))
 """
-
-_IMPORTED: Final = "chdir"
-"""What the driver calls before its first command: h5py asks for the processor by `uname -p` as it is imported, which is no process of ours."""
 
 _CALL: Final = re.compile(r"^\d+ +(\w+)\((.*)$")
 _PATH: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')
@@ -106,7 +101,7 @@ def traced(calls: Sequence[Sequence[str | Path]], folder: Path, *, driver: str =
     script.write_text(driver, encoding="utf-8")
     temporary = folder.parent / TEMPORARY
     temporary.mkdir(exist_ok=True)
-    watched = ",".join(sorted(_OPENING | _WRITING | _NETWORK | _STARTING | {_IMPORTED}))
+    watched = ",".join(sorted(_OPENING | _WRITING | _NETWORK | _STARTING))
     command = ["strace", "-f", "--seccomp-bpf", "-s", "4096", "-e", f"trace=?{watched.replace(',', ',?')}", "-e", "signal=none", "-o", str(log)]
     variables = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", "POLICYTOOL_JOBS": "1", "TMPDIR": str(temporary)}
     arguments = [sys.executable, str(script), str(folder.parent / "calls.json"), str(answer)]
@@ -127,8 +122,6 @@ def _read(log: Path, folder: Path, ended: tuple[Ended, ...], memory: int) -> Tra
         if (match := _CALL.match(line)) is None:
             continue
         name, rest = match.groups()
-        if name == _IMPORTED:
-            found["started"].clear()
         paths = [str(folder / path) for path in _PATH.findall(rest.partition(" = ")[0])]
         if name in _OPENING:
             found["opened"] += [path for path in paths[:1] if not path.startswith((*_SYSTEM, *_OWN)) and path not in own]
