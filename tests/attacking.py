@@ -38,13 +38,16 @@ MAX_SECONDS: Final = 30
 
 _DRIVER: Final = """
 import contextlib, io, json, resource, sys, time
-from policytool.cli.main import run
+from policytool.cli.main import main
 found = []
 for arguments in json.load(open(sys.argv[1])):
     out, err = io.StringIO(), io.StringIO()
     begin = time.process_time()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = run(arguments)
+        try:
+            main(arguments)
+        except SystemExit as ended:
+            code = ended.code
     found.append({"code": code, "out": out.getvalue(), "err": err.getvalue(), "seconds": time.process_time() - begin})
 json.dump({"ended": found, "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}, open(sys.argv[2], "w"))
 """
