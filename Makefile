@@ -11,7 +11,7 @@ VENVS ?= $(HOME)/.cache/policytool/venvs
 # How long make fuzz runs.
 FUZZ_SECONDS ?= 600
 
-.PHONY: help demo test check lint types golden test-compat test-compat-all test-min crash fuzz bench fixtures docs clean
+.PHONY: help demo test check lint types golden test-compat test-compat-all test-min crash fuzz bench bench-hostile fixtures docs clean
 .DEFAULT_GOAL := help
 
 help:  ## List the targets
@@ -72,6 +72,10 @@ crash: $(VENV)/.dev  ## Put a fault into every call of the system that writes, a
 bench: $(VENV)/.dev  ## Measure speed and memory against Keras' own loader
 	$(PYTHON) tests/compat/environment.py $(COMPAT)
 	$(BIN)/python tests/bench/run.py --keras $(COMPAT)/bin/python --write docs/benchmarks.md
+
+bench-hostile: $(VENV)/.dev  ## Measure what files made to be expensive cost
+	$(BIN)/python tests/bench/hostile.py --write docs/hostile.json
+	$(BIN)/python docs/generate.py
 
 fixtures:  ## Write every fixture again with its own release and compare the recorded truth
 	$(PYTHON) fixtures/generate.py --venvs $(VENVS) --check

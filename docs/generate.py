@@ -16,6 +16,7 @@ from attacks_page import attacks_page
 from conversion_matrix import matrix_page
 from conversion_tables import behaviour_page, targets_page
 from crash_tables import crashes_page
+from limit_tables import limits_page
 from rich.console import Console
 from rich.text import Text
 
@@ -212,6 +213,7 @@ PAGES: Final = {
     "docs/conversions.md": matrix_page,
     "docs/crashes.md": crashes_page,
     "docs/attacks.md": attacks_page,
+    "docs/limits.md": limits_page,
 }
 """File to the function that returns its text."""
 

@@ -43,7 +43,7 @@ def generator() -> Any:
     return module
 
 
-GENERATED: Final = ("policies", "rules", "loaders", "migrated", "targets", "behaviour", "conversions", "crashes", "attacks")
+GENERATED: Final = ("policies", "rules", "loaders", "migrated", "targets", "behaviour", "conversions", "crashes", "attacks", "limits")
 
 
 @pytest.mark.parametrize("name", [f"docs/{page}.md" for page in GENERATED])
@@ -169,7 +169,7 @@ def test_every_option_of_audit_that_says_what_counts_is_on_its_page() -> None:
     """And has a variable, but for those that every command has."""
     page = (ROOT / "docs/audit.md").read_text(encoding="utf-8")
     options = [option for option in audit_command.command.params if isinstance(option, click.Option)]
-    told = [option for option in options if option.envvar and option.name not in {"format", "color", "progress", "config", "jobs"}]
+    told = [option for option in options if option.envvar and option.name not in {"format", "color", "progress", "config", "jobs", "limit"}]
     assert len(told) > 15
     assert not [option.name for option in told if not {*option.opts, *option.secondary_opts} & set(re.findall(r"--[a-z-]+", page))]
     assert all(option.envvar == f"POLICYTOOL_{str(option.name).upper()}" for option in told)
@@ -179,7 +179,7 @@ def test_every_option_of_check_is_on_its_page() -> None:
     """But for those that every command has."""
     page = (ROOT / "docs/check.md").read_text(encoding="utf-8")
     options = [option for option in check_command.command.params if isinstance(option, click.Option)]
-    told = [option for option in options if option.name not in {"verbose", "quiet", "debug", "color", "progress", "config", "show_settings"}]
+    told = [option for option in options if option.name not in {"verbose", "quiet", "debug", "color", "progress", "config", "show_settings", "limit"}]
     assert len(told) > 20
     words = set(re.findall(r"--[a-z0-9-]+", page))
     assert not [word for option in told for word in (*option.opts, *option.secondary_opts) if word.startswith("--") and word not in words]

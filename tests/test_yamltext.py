@@ -106,7 +106,7 @@ def test_repeated_keys_and_wrappers_are_told() -> None:
         ("invalid-yaml", "a: &b [*b]", "inside itself"),
         ("invalid-yaml", "a: 1\n---\nb: 2", "several"),
         ("invalid-yaml", "? [a]\n: 1", "no text"),
-        ("invalid-yaml", f"a: {'9' * 5000}", "no int"),
+        ("invalid-yaml", f"a: {'9' * 5000}", "a number of 5000 characters"),
         ("invalid-yaml", "a: !!int x", "no int"),
         ("yaml-limit", "[" * 10_000, "nests YAML in at least 201 levels"),
         ("yaml-limit", "\n".join(f"{' ' * level}a:" for level in range(1000)), "nests YAML in at least 201 levels"),

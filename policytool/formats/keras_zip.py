@@ -11,6 +11,7 @@ import struct
 import zlib
 from collections import Counter
 from contextlib import contextmanager, suppress
+from copy import copy
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, BinaryIO, Final
@@ -38,9 +39,12 @@ _STORED: Final = 0
 _BOUNDED: Final = frozenset({_STORED, 8})
 """Stored and deflated (``zipfile.ZIP_DEFLATED``): what Python takes no more of than it is asked for."""
 
+_BZIP2: Final = 12
+"""``zipfile.ZIP_BZIP2``."""
+
 _BLOCK: Final = 2**20
 _LITTLE: Final = 2**12
-"""The least that Python reads at a time: bzip2 and LZMA make at most some ten thousand times as much of it."""
+"""The least that Python reads at a time: LZMA makes at most seven thousand times as much of it."""
 
 _ENCRYPTED: Final = 0x1
 _ASSETS: Final = "assets/"
@@ -147,10 +151,40 @@ def _content(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
 
 
 def _inflated(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[bytes]:
-    """Yield a member's bytes, no more than it says that it has; of bzip2 and LZMA Python inflates all that it reads, which is little at a time for that."""
-    with archive.open(info) as member:
+    """Yield a member's bytes, no more than it says that it has, and no more at a time than a block."""
+    if info.compress_type == _BZIP2:
+        yield from _of_bzip2(archive, info)
+        return
+    with archive.open(info) as member:  # of LZMA Python inflates all that it reads: it is given little at a time
         while block := member.read(_BLOCK if info.compress_type in _BOUNDED else _LITTLE):
             yield block
+
+
+def _of_bzip2(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[bytes]:
+    """Yield the bytes of a member that is packed with bzip2, which makes a million bytes of one, all of which ``zipfile`` would hold."""
+    from zipfile import BadZipFile
+
+    try:
+        import bz2
+    except ImportError as error:  # an interpreter may be built without it
+        raise NotImplementedError("Compression requires the (missing) bz2 module") from error
+    packed = copy(info)
+    packed.compress_type, packed.file_size = _STORED, info.compress_size
+    packed.CRC = None  # type: ignore[assignment]  # that of the packed bytes is not known
+    unpacking, left, checksum = bz2.BZ2Decompressor(), info.file_size, 0
+    with archive.open(packed) as stream:
+        while left and not unpacking.eof:
+            data = stream.read(_LITTLE) if unpacking.needs_input else b""
+            if unpacking.needs_input and not data:
+                break
+            try:
+                block = unpacking.decompress(data, min(left, _BLOCK))
+            except OSError as error:
+                raise BadZipFile(f"{info.filename} is no bzip2: {error}") from error
+            left, checksum = left - len(block), zlib.crc32(block, checksum)
+            yield block
+    if left or checksum != info.CRC:
+        raise BadZipFile(f"Bad CRC-32 for file {info.filename!r}")
 
 
 def weights_members(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:

@@ -39,7 +39,7 @@ _MIB: Final = 2**20
 AUDIT: Final = ("audit", "--fail-on", "never")
 VALUES: Final = ("audit", "--weights", "--fail-on", "never")
 MIGRATE: Final = ("migrate", "--to", "mixed_float16", "-o", "out", "--overwrite")
-CONVERT: Final = ("migrate", "--target", "keras3", "-o", "out", "--overwrite")
+CONVERT: Final = ("migrate", "--target", "keras3", "-o", "converted", "--overwrite")
 LIGHT: Final = (AUDIT,)
 ALL: Final = (VALUES, MIGRATE, CONVERT)
 
@@ -461,7 +461,11 @@ def measured(command: tuple[str, ...], path: Path, scratch: Path) -> dict[str, A
     code = os.waitstatus_to_exitcode(status)
     lines = out.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     said = lines[0].removeprefix("policytool: ").replace(str(path), "")[:160].strip() if code not in {0, 1} and lines else ""
-    return {"command": command[0], "option": " ".join(command[1:3]) if command[0] != "audit" or "--weights" in command else "", "code": code} | {
+    option = " ".join(word for word in command[1:3] if word not in {"--fail-on", "never"})
+    return {
+        "command": command[0],
+        "option": option,
+        "code": code,
         "seconds": round(usage.ru_utime + usage.ru_stime, 1),
         "mib": usage.ru_maxrss // 1024,
         "said": said,
