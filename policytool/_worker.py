@@ -18,6 +18,7 @@ import time
 from queue import SimpleQueue
 from typing import BinaryIO, Final
 
+from policytool import guard
 from policytool.operations import parallel
 
 _GRACE: Final = 10.0
@@ -32,6 +33,7 @@ def main() -> None:
     gc.set_threshold(_COLLECT_AFTER)
     vars(platform.uname()).setdefault("processor", "")  # as policytool.cli.main says
     signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background job has not
+    guard.watch()
     lines = SimpleQueue[bytes]()
     # Not sys.stdin: the interpreter cannot end while another thread waits in that.
     threading.Thread(target=_listen, args=(open(0, "rb", closefd=False), lines), daemon=True).start()  # noqa: SIM115  # open to the end

@@ -196,6 +196,19 @@ READ_SECONDS: Final = Limit(
     "seconds",
     "For one file in a process of its own: EfficientNetV2-L takes one second, and an hour reads the values of a terabyte from a disk.",
 )
+CALL_SECONDS: Final = Limit(
+    "call-seconds",
+    10,
+    "seconds",
+    "Of processor time in one call of a library, which nothing else can end: HDF5 goes in circles over some damaged files. Parsing 2 GiB of protobuf or "
+    "256 MiB of JSON, which are the longest, takes less.",
+)
+LIBRARY_BYTES: Final = Limit(
+    "library-bytes",
+    896 * 2**20,
+    BYTES,
+    "Beside what the process has, while the HDF5 library reads: it holds a text of `h5-text-bytes` three times, and a process stays below 1 GiB.",
+)
 WRITE_SECONDS: Final = Limit(
     "write-seconds",
     4 * READ_SECONDS.default,

@@ -15,13 +15,14 @@ import tempfile
 import time
 from collections import deque
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from policytool import limits
+from policytool import guard, limits
 from policytool.child import Child
 from policytool.errors import WorkerError
+from policytool.guard import Crash
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -38,17 +39,6 @@ _PLENTY: Final = 10
 _MODULE: Final = "policytool._worker"
 _ROOT: Final = Path(__file__).parent.parent
 _INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Crash:
-    """What stands in the place of an answer that never came."""
-
-    code: str
-    how: str
-    """What became of the process, as the rest of a sentence that begins with it."""
-
-    details: str = ""
 
 
 @dataclass(kw_only=True, slots=True, eq=False)
@@ -210,5 +200,6 @@ def _crash(child: Child) -> Crash:
     if beyond := limits.ANSWER_BYTES.beyond(child.longest_line, counting=True):
         return Crash(code="worker-limit", how=f"answered with {beyond}")
     how = child.how_it_ended()
-    hint = ", by a fault of a library that reads it or because memory ran out" if child.may_have_lacked_memory else ""
-    return Crash(code="worker-crashed", how=f"{how}{hint}", details=child.messages)
+    code = child.process.returncode
+    crash = guard.crash(-code) if code is not None and code < 0 else Crash(code="worker-crashed", how=how)
+    return replace(crash, details=child.messages)

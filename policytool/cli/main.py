@@ -14,6 +14,7 @@ from typing import Any, Final, NoReturn
 
 import click
 
+from policytool import guard
 from policytool.cli.exit_codes import Exit
 from policytool.errors import ModelFileError, PolicytoolError, UsageError
 
@@ -83,6 +84,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     gc.set_threshold(100_000)
     _know_the_processor()
     _end_orderly()
+    guard.allow()
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
@@ -21,7 +22,9 @@ def counted(items: Iterable[Item], total: int, progress: str, what: str) -> Iter
     from rich.console import Console  # 30 ms, only where a bar is shown
     from rich.progress import track
 
-    yield from track(items, description=what, total=total, console=Console(stderr=True), transient=True)
+    every = iter(items)
+    first = list(islice(every, 1))  # before the bar has a thread, which a copy of this process would not have (policytool.guard)
+    yield from track(chain(first, every), description=what, total=total, console=Console(stderr=True), transient=True)
 
 
 def steps(progress: str) -> Callable[[str], None]:

@@ -17,17 +17,17 @@ import h5py
 import numpy as np
 from h5py import h5a, h5d, h5g, h5i, h5l, h5o, h5t
 
-from policytool import dtypes, limits
+from policytool import dtypes, guard, limits
 from policytool.document import Observation, Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from policytool.formats._base import Probe
     from policytool.formats._window import Window
 
 _TRUNCATED: Final = re.compile(r"truncated file: eof = (\d+), sblock->base_addr = \d+, stored_eof = (\d+)")
-DAMAGE: Final = (RuntimeError, OSError, LookupError, ValueError, TypeError, OverflowError)
+DAMAGE: Final = (RuntimeError, OSError, LookupError, ValueError, TypeError, OverflowError, MemoryError)
 """What h5py raises for damage, by where it meets it."""
 
 _LARGE: Final = 4 * 2**20
@@ -66,15 +66,16 @@ def opened(probe: Probe, source: str | Window, what: str = "") -> Iterator[h5py.
 
     :raises ModelFileError: where it is truncated or damaged.
     """
-    file = open_file(probe, source, what)
-    try:
-        yield file
-    except TextsError as error:
-        raise probe.failure("h5-limit", f"{_subject(what)}{error}") from error
-    except DAMAGE as error:
-        raise probe.failure("damaged-h5", f"{_subject(what)}is damaged HDF5 ({reason(error)}); copy or download it again") from error
-    finally:
-        file.close()
+    with guard.lean():
+        file = open_file(probe, source, what)
+        try:
+            yield file
+        except TextsError as error:
+            raise probe.failure("h5-limit", f"{_subject(what)}{error}") from error
+        except DAMAGE as error:
+            raise probe.failure("damaged-h5", f"{_subject(what)}is damaged HDF5 ({reason(error)}); copy or download it again") from error
+        finally:
+            file.close()
 
 
 def open_file(probe: Probe, source: str | Window, what: str = "") -> h5py.File:
@@ -162,7 +163,7 @@ def walk(probe: Probe, group: h5py.Group, *, attributes: bool = False) -> Conten
     while pending:
         parent, path = pending.pop()
         links: list[tuple[bytes, int]] = []
-        parent.links.iterate(lambda name, info, links=links: links.append((name, info.type)), info=True)
+        parent.links.iterate(_collecting(links, limits.H5_OBJECTS.value - count), info=True)
         count += len(links)
         characters += len(links) * sum(map(len, path))
         if beyond := limits.PATH_CHARACTERS.beyond(characters, counting=True):
@@ -185,6 +186,16 @@ def walk(probe: Probe, group: h5py.Group, *, attributes: bool = False) -> Conten
                 contents.tensors.append(_tensor(probe, item, child, contents))
         pending.extend(reversed(below))
     return contents
+
+
+def _collecting(links: list[tuple[bytes, int]], most: int) -> Callable[[bytes, h5l.LinkInfo], bool | None]:
+    """Return what collects a group's links as HDF5 meets them, and tells it to stop beyond ``most``: an index that leads in circles has no end."""
+
+    def collect(name: bytes, info: h5l.LinkInfo) -> bool | None:
+        links.append((name, info.type))
+        return True if len(links) > most else None
+
+    return collect
 
 
 def _chunks(group: h5g.GroupID, name: str) -> Iterator[bytes]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool import discovery, dtypes, opaque
+from policytool import discovery, dtypes, guard, opaque
 from policytool.checking import answers, recorded
 from policytool.checking.tolerances import Tolerances
 from policytool.errors import ModelFileError, UsageError, WorkerError
@@ -33,6 +33,9 @@ FLOAT64: Final = "float64"
 
 _NO_CODE: Final = frozenset({"no-class", "not-loadable", "not-buildable", "not-restored", "no-config"})
 """Why a SavedModel cannot be built anew; as a graph it still runs."""
+
+
+_LOST: Final = "was not checked: the process that read it {how}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,7 +72,11 @@ def check(model: Input, other: Input | None, wanted: Wanted, tools: Tools) -> Ch
     :raises WorkerError: where the child process cannot do it.
     """
     _check_there(wanted)
+    if lost := guard.split():
+        raise ModelFileError(lost.path, lost.code, lost.message)
+    guard.about(model.shown, _LOST)
     first = prepared.read(model, trust=tools.trust)
+    guard.about((other or model).shown, _LOST)
     second = prepared.read(other, trust=tools.trust) if other is not None else first
     prepared.check_weights(wanted.weights, first, second, trust=tools.trust)
     with ExitStack() as stack:

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from policytool import comparing, discovery, recognition
+from policytool import comparing, discovery, guard, recognition
 from policytool.comparing.variables import Opened
 from policytool.errors import ModelFileError, UsageError
 from policytool.operations.inspection import Failure
@@ -47,15 +47,19 @@ def attempted(a: str, b: str, *, values: bool = True, layer: str | None = None) 
 
     :raises UsageError: for a pattern that is no regular expression, or that no layer matches.
     """
+    if lost := guard.split():
+        return Outcome(failures=(Failure(path=lost.path, code=lost.code, message=lost.message),))
     sides: list[_Read] = []
     failures: list[Failure] = []
     for path in (a, b):
+        guard.about(path, "was not read: the process that read it {how}")
         try:
             sides.append(_read(path))
         except ModelFileError as error:
             failures.append(Failure(path=error.path, code=error.code, message=error.message))
     if failures:
         return Outcome(failures=tuple(failures))
+    guard.about(f"{a} or {b}", "was not compared: the process that read both {how}")
     try:
         return Outcome(comparison=_compared(sides, values=values, layer=layer))
     except ModelFileError as error:

@@ -37,6 +37,10 @@ _MODEL_SUFFIXES: Final = frozenset({".h5", ".hdf5", ".keras"})
 """A file of this name that is a git-lfs pointer or empty was meant to be a model; silence about it would let it through a gate."""
 
 
+LOST: Final = frozenset({"worker-crashed", "worker-timeout"})
+"""Codes of files over which a process ended."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failure:
     """A path that could not be read."""

@@ -12,7 +12,7 @@ from policytool.examples import some
 from policytool.operations import parallel, tasks, turns
 from policytool.operations.anew import MissedError, Run, measured
 from policytool.operations.destinations import Destination, check_target, container_of, places_of, target_of, without_outputs
-from policytool.operations.inspection import Failure, is_passed_over
+from policytool.operations.inspection import LOST, Failure, is_passed_over
 from policytool.plan import REWRITTEN, Plan, Refusal
 
 if TYPE_CHECKING:
@@ -105,8 +105,7 @@ def migrate_all(
     chosen = without_outputs(inputs, options.suffix, destination)
     asked = Asked(options=options, destination=destination, several=len(chosen) > 1, parts=parts)
     if tools is not None and (options.retrace or tools.verify):
-        for found in chosen:
-            yield attempted(found, asked, tools)
+        yield from parallel.in_turn(chosen, lambda found: attempted(found, asked, tools), tasks.migrate(), asked)
     else:
         yield from parallel.each(tasks.migrate(), chosen, asked, jobs, lambda: turns.after([_places(found, asked) for found in chosen]))
 
@@ -289,19 +288,17 @@ def the_one_model(inputs: Iterable[Input], options: Options, destination: Destin
 
     :param several: what a sentence about several goes on with: what else the command takes.
     :raises UsageError: where there are several, with their names.
+    :raises ModelFileError: where the process that read the one ended over it.
     """
     candidates = without_outputs(list(inputs), options.suffix, destination)
-    models = []
-    for found in candidates:
-        try:
-            reading.read(found.path, found.shown)
-        except ModelFileError as error:
-            if is_passed_over(found, error):
-                continue
-        models.append(found)
+    read = list(parallel.each(tasks.inspect(), candidates, None, None))
+    models = [found for found, result in zip(candidates, read, strict=True) if result is not None]
     if len(models) > 1:
         listed = some([found.shown for found in models], 10)
         raise UsageError(f"there are {len(models)} models here ({listed}); name the one that is meant{several}")
+    for result in read:
+        if isinstance(result, Failure) and result.code in LOST:  # it would be again, and only after as long
+            raise ModelFileError(result.path, result.code, result.message)
     return models
 
 

@@ -6,8 +6,9 @@ import json
 import os
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from policytool import limits
-from policytool.errors import UsageError
+from policytool import guard, limits
+from policytool.errors import ModelFileError, UsageError
+from policytool.guard import Crash
 from policytool.operations.inspection import Failure
 from policytool.operations.tasks import TASKS
 
@@ -54,11 +55,11 @@ def each(
 
     :raises UsageError: for what the task refuses to be asked.
     :raises WorkerError: where processes are wanted and cannot be started.
+    :raises ModelFileError: where several items are done in this process, and a library ends it over one.
     """
     count = workers(jobs, len(items))
     if not count:
-        for item in items:
-            yield task.attempt(item, asked)
+        yield from in_turn(items, lambda item: task.attempt(item, asked), task, asked)
         return
     untidy = True
     try:
@@ -68,11 +69,28 @@ def each(
             _tidy(task, items, asked)
 
 
+def in_turn(items: Sequence[Item], attempt: Callable[[Item], Result], task: Task[Item, Asked, Result], asked: Asked) -> Iterator[Result | Failure]:
+    """
+    Yield what becomes of each item in a copy of this process, if it may have one; ``task`` says what is lost where the copy ends over an item.
+
+    :raises ModelFileError: where that leaves others without a result.
+    """
+    if lost := guard.split() if items else None:
+        _tidy(task, items, asked)
+        if len(items) > 1:
+            raise ModelFileError(lost.path, lost.code, lost.message)
+        yield Failure(path=lost.path, code=lost.code, message=lost.message)
+        return
+    for item in items:
+        guard.about(task.shown(item), task.lost)
+        yield attempt(item)
+
+
 def _shared(
     task: Task[Item, Asked, Result], items: Sequence[Item], asked: Asked, count: int, after: Callable[[], Sequence[frozenset[int]]]
 ) -> Generator[Result | Failure, None, bool]:
     """Yield what further processes make of each item, and return whether any of them ended over one."""
-    from policytool.pool import Crash, Pool  # subprocess and tempfile, only where they are used
+    from policytool.pool import Pool  # subprocess and tempfile, only where they are used
 
     wire = task.wire()
     head = json.dumps([task.name, dict(limits.asked()), wire.asked.encoded(asked)]).encode()

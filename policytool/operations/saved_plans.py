@@ -65,8 +65,7 @@ def migrate_saved(
     every = [Saved(plan=plan, path=path) for plan, path in _paired(plans(file), paths)]
     asked = Asked(destination=destination, parts=parts)
     if tools is not None and (tools.verify or any(saved.plan.retrace for saved in every)):
-        for saved in every:
-            yield attempted(saved, asked, tools)
+        yield from parallel.in_turn(every, lambda saved: attempted(saved, asked, tools), tasks.migrate_saved(), asked)
     else:
         yield from parallel.each(tasks.migrate_saved(), every, asked, jobs, lambda: turns.after([_places(saved, asked) for saved in every]))
 

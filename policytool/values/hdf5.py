@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from policytool import guard
 from policytool.formats import _hdf5 as opening
 from policytool.formats.hdf5 import WEIGHTS
 from policytool.values import _hdf5
@@ -26,11 +27,12 @@ def opened(probe: Probe, document: Document) -> Iterator[Hdf5Values]:
 
     :raises ModelFileError: where it is truncated or damaged where it begins.
     """
-    file = opening.open_file(probe, str(probe.path))
-    try:
-        yield Hdf5Values(file, document)
-    finally:
-        file.close()
+    with guard.lean():
+        file = opening.open_file(probe, str(probe.path))
+        try:
+            yield Hdf5Values(file, document)
+        finally:
+            file.close()
 
 
 class Hdf5Values:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
+from policytool import guard
 from policytool.formats import _hdf5 as opening
 from policytool.formats import _keras, keras_zip, sharded_weights
 from policytool.values import _hdf5
@@ -27,7 +28,7 @@ def opened(probe: Probe) -> Iterator[KerasValues]:
 
     :raises ModelFileError: where its weights are truncated or damaged where they begin.
     """
-    with ExitStack() as stack:
+    with ExitStack() as stack, guard.lean():
         yield KerasValues(_in_directory(probe, stack) if probe.is_directory else _in_archive(probe, stack))
 
 
@@ -38,7 +39,7 @@ def opened_shards(probe: Probe) -> Iterator[KerasValues]:
 
     :raises ModelFileError: where a shard is missing, lies elsewhere, or is damaged where it begins.
     """
-    with ExitStack() as stack:
+    with ExitStack() as stack, guard.lean():
         yield KerasValues([_closed_with(stack, opening.open_file(probe, str(path), path.name)) for path in sharded_weights.shards(probe, [])])
 
 

@@ -45,6 +45,9 @@ _PATH: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _WRITES: Final = re.compile(r"O_WRONLY|O_RDWR|O_CREAT|O_TRUNC")
 _CHANGES: Final = frozenset({"unlink", "unlinkat", "rename", "renameat", "renameat2", "link", "linkat", "symlink", "symlinkat", "mkdir", "mkdirat", "rmdir"})
 _STARTS: Final = frozenset({"fork", "vfork", "execve", "execveat"})
+_COPY: Final = re.compile(r"flags=CLONE_CHILD_CLEARTID\|CLONE_CHILD_SETTID\|SIGCHLD\b")
+"""How a process makes a copy of itself to read in (policytool.guard); whatever else it starts is told by execve too."""
+
 _QUIET: Final = frozenset({"socketpair"})
 """Calls of the class of networks that reach none."""
 
@@ -213,7 +216,7 @@ def touched(trace: str, allowed: Sequence[Path]) -> list[str]:
         if call in _STARTS:
             found += [line] if not (call == "execve" and paths and "python" in paths[0].name) else []
         elif call in {"clone", "clone3"}:
-            found += [line] if "CLONE_THREAD" not in rest else []
+            found += [line] if "CLONE_THREAD" not in rest and not _COPY.search(rest) else []
         elif call in {"socket", "connect", "bind", "sendto", "sendmsg", "listen", "accept", "accept4"} and call not in _QUIET:
             found.append(line)
         elif call in _CHANGES or (call in {"open", "openat", "creat"} and _WRITES.search(rest)):
