@@ -66,6 +66,7 @@ _FORMATS: Final = [reporter.name for reporter in PLAN_REPORTERS if reporter.name
 @click.option("--in-place", is_flag=True, help="Replace the input, and keep it as NAME.bak.")
 @click.option("--backup/--no-backup", default=True, show_default=True, help="Whether --in-place keeps the original.")
 @click.option("--overwrite", is_flag=True, help="Replace an output or a backup that exists.")
+@click.option("--skip-existing", is_flag=True, help="Leave outputs that exist, such as those of a run that was interrupted, and make the others.")
 @click.option("--allow-overflow", is_flag=True, help="Write tensors whose values the new dtype cannot hold, as infinities.")
 @click.option("--dry-run", is_flag=True, help="Show the plan and write nothing.")
 @click.option("--diff", is_flag=True, help="Show the configs' differences and write nothing.")
@@ -99,6 +100,7 @@ def command(
     in_place: bool,
     backup: bool,
     overwrite: bool,
+    skip_existing: bool,
     allow_overflow: bool,
     dry_run: bool,
     diff: bool,
@@ -130,6 +132,8 @@ def command(
         return Exit.CLEAN
     if in_place and output is not None:
         raise UsageError("--in-place and -o contradict each other: the one replaces the input, the other leaves it")
+    if skip_existing and (in_place or overwrite):
+        raise UsageError(f"--skip-existing and {'--in-place' if in_place else '--overwrite'} contradict each other: the one leaves what the other replaces")
     if output == "-":
         raise UsageError("-o - would be a file called -: models are not written to stdout; name a file or a directory")
     if output is not None and output.endswith(("/", os.sep)) and not os.path.isdir(output):
@@ -152,6 +156,7 @@ def command(
         in_place=in_place,
         backup=backup,
         overwrite=overwrite,
+        skip_existing=skip_existing,
         allow_overflow=allow_overflow,
         write=not (dry_run or diff or check),
     )

@@ -38,6 +38,9 @@ class Destination:
     in_place: bool = False
     backup: bool = True
     overwrite: bool = False
+    skip_existing: bool = False
+    """Whether an output that is there is left, and its input is not migrated again."""
+
     allow_overflow: bool = False
     write: bool = True
     """False for ``--dry-run``, ``--diff`` and ``--check``."""

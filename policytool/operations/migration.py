@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
@@ -44,6 +45,10 @@ class Status(StrEnum):
     """The plan was only made."""
 
     WRITTEN = "written"
+
+    SKIPPED = "skipped"
+    """There is something of the output's name, and it was left: an earlier run's, for an output has its name only once it is whole."""
+
     REFUSED = "refused"
 
     MISSED = "missed"
@@ -200,6 +205,8 @@ def carried_out(work: Work, destination: Destination, *, several: bool = False) 
         refusals = plan.refusals or tuple(refusal for refusal in (distrusted,) if refusal is not None)
         return replace(done, plan=replace(plan, refusals=refusals), status=Status.REFUSED, target=target)
     check_target(plan, source, target, destination)
+    if destination.skip_existing and os.path.lexists(target):
+        return replace(done, status=Status.SKIPPED, target=target)
     counts = _measured(work)
     overflow = sum(count.overflow for count in counts.values())
     if overflow and not destination.allow_overflow:

@@ -157,13 +157,16 @@ _LABELS: Final = {
     Status.UNCHANGED: "unchanged",
     Status.PLANNED: "would write",
     Status.WRITTEN: "written",
+    Status.SKIPPED: "skipped",
     Status.REFUSED: "not written",
     Status.MISSED: "not written",
 }
-_STYLES: Final = {Status.UNCHANGED: "dim", Status.PLANNED: "mixed", Status.WRITTEN: "good", Status.REFUSED: "bad", Status.MISSED: "bad"}
+_STYLES: Final = {Status.UNCHANGED: "dim", Status.PLANNED: "mixed", Status.WRITTEN: "good", Status.SKIPPED: "dim", Status.REFUSED: "bad", Status.MISSED: "bad"}
 
 
 def _outcome(migration: Migration) -> str:
+    if migration.status is Status.SKIPPED:
+        return f"{shown(migration.target or migration.source)} was there, and was left"
     if migration.plan.conversion is not None and migration.status in {Status.PLANNED, Status.WRITTEN}:
         return f"{shown(migration.target or migration.source)}{', read back and compared' if migration.status is Status.WRITTEN else ''}"
     edits = migration.plan.edits
