@@ -11,7 +11,7 @@ VENVS ?= $(HOME)/.cache/policytool/venvs
 # How long make fuzz runs.
 FUZZ_SECONDS ?= 600
 
-.PHONY: help demo test check lint types golden test-compat test-compat-all test-min crash fuzz bench bench-hostile fixtures docs clean
+.PHONY: help demo test check lint types golden test-compat test-compat-all test-min crash fuzz bench bench-hostile load fixtures docs clean
 .DEFAULT_GOAL := help
 
 help:  ## List the targets
@@ -76,6 +76,10 @@ bench: $(VENV)/.dev  ## Measure speed and memory against Keras' own loader
 bench-hostile: $(VENV)/.dev  ## Measure what files made to be expensive cost
 	$(BIN)/python tests/bench/hostile.py --write docs/hostile.json
 	$(BIN)/python docs/generate.py
+
+load: $(VENV)/.dev  ## Read and migrate 2,000 models, every fourth broken, and interrupt and resume it
+	mkdir -p build
+	$(BIN)/python -m tests.load.run --write docs/load.md
 
 fixtures:  ## Write every fixture again with its own release and compare the recorded truth
 	$(PYTHON) fixtures/generate.py --venvs $(VENVS) --check

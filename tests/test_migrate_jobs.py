@@ -143,6 +143,27 @@ def test_a_second_call_finds_the_outputs_of_the_first(tmp_path: Path, monkeypatc
     assert "[target-exists]" not in once_more.err
 
 
+def test_what_was_interrupted_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Outputs that are there are left, and their inputs are not migrated again; the others are made."""
+    place = filled(tmp_path / "one")
+    (place / "out/m0.h5").write_bytes(b"an earlier run's")
+    options = ("--to", "float32", "-o", "out", "--skip-existing", "--format", "json")
+    first, again = both(tmp_path, monkeypatch, ("migrate", ".", *options), ("migrate", ".", *options))
+    statuses = [[one["status"] for one in ended.json["plans"] if one["status"] not in {"refused", "unchanged"}] for ended in (first, again)]
+    assert sorted(statuses[0]) == ["skipped", *["written"] * (len(statuses[0]) - 1)]
+    assert statuses[1] == ["skipped"] * len(statuses[0])
+    assert len(statuses[0]) > 2
+    assert (tmp_path / "two/out/m0.h5").read_bytes() == b"an earlier run's"
+    assert "target-exists" not in first.err + again.err
+
+
+@pytest.mark.parametrize("other", ["--in-place", "--overwrite"])
+def test_leaving_and_replacing_contradict_each_other(other: str) -> None:
+    """One of both was not meant."""
+    ended = run("migrate", OLD, "--skip-existing", other)
+    assert (ended.code, ended.err.count("contradict each other")) == (2, 1)
+
+
 def test_a_saved_plan_is_carried_out_by_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans that hold no more among them."""
     place = filled(tmp_path / "one")

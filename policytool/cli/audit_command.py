@@ -123,6 +123,7 @@ def command(
     _troubles(audit, unwritten)
     _say(_left(audit) if diff else (), quiet=quiet)
     _say(_told(audit, passing, verbose=verbose), quiet=quiet)
+    options.about_hdf5(verbose=verbose, quiet=quiet)
     return _code(audit, fail_on, unwritten, no_models_ok=no_models_ok)
 
 

@@ -72,6 +72,7 @@ def command(
     options.troubles(inspected.failures, unwritten)
     if inspected.passed_over and not quiet:
         click.echo(f"policytool: {left_out(inspected.passed_over)}", err=True)
+    options.about_hdf5(verbose=verbose, quiet=quiet)
     if verbose:
         click.echo(f"policytool: {len(inspected.models)} models, {len(inspected.failures)} failures", err=True)
     if inspected.failures or unwritten:

@@ -209,6 +209,17 @@ def troubles(failures: Iterable[Failure], unwritten: Iterable[str] = (), *, debu
         click.echo(f"policytool: {sentence}", err=True)
 
 
+def about_hdf5(*, verbose: bool, quiet: bool) -> None:
+    """Say on stderr which published defects the HDF5 library has: with -v, and where this process has used one that a newer h5py would replace."""
+    if quiet or not (verbose or "h5py" in sys.modules):
+        return
+    from policytool.formats import _hdf5_defects
+
+    version = _hdf5_defects.installed()
+    if (verbose or _hdf5_defects.is_below_floor(version)) and (sentence := _hdf5_defects.told(version)):
+        click.echo(f"policytool: {sentence}", err=True)
+
+
 def listed(paths: tuple[str, ...], *, null: bool) -> Iterator[str]:
     """Yield the paths, with ``-`` replaced by the list on stdin."""
     for path in paths:

@@ -318,6 +318,11 @@ def _opaque(dataset: h5d.DatasetID, size: int) -> str:
     return "bfloat16" if size == bfloat16_bytes else f"opaque{8 * size}"
 
 
+def library() -> str:
+    """Return the version of the HDF5 library."""
+    return str(h5py.version.hdf5_version)
+
+
 def reason(error: Exception) -> str:
     """Return what h5py said, in one line."""
     return str(error).strip("'\" ").splitlines()[0] if str(error) else type(error).__name__

@@ -193,8 +193,8 @@ def resumed(work: Path, names: Sequence[str], shim: Path | None) -> str:
     return (
         f"`migrate --to mixed_bfloat16 -o DIR` was sent SIGINT, as by Ctrl-C, when {total * 2 // 5} of {total} outputs were there: exit {first.code} after "
         f"{first.seconds:.0f} s, {len(before)} outputs, each the same bytes as without an interrupt, each named on stderr, and nothing else in the directory. "
-        f"(Files that are never read to their end are left out of this.) The same with `--skip-existing`: exit {second.code} after {second.seconds:.0f} s, {total - kept} outputs made, {kept} left as they were, "
-        "and in the end the same files as without an interrupt."
+        f"The same with `--skip-existing`: exit {second.code} after {second.seconds:.0f} s, {total - kept} outputs made, {kept} left as they were, "
+        "and in the end the same files as without an interrupt. Files over which a library goes in circles are left out of this."
     )
 
 
