@@ -91,9 +91,11 @@ def _inflation(path: Path, document: Document) -> str:
 
     Each alone may be within it: one that is stored once can stand at any number of places, and small ones need not be stored at all.
     """
-    claimed = sum(dtypes.itemsize(tensor.dtype) * math.prod(tensor.shape or ()) for tensor in (*(document.tensors or ()), *document.state))
     files = path.iterdir() if path.is_dir() else path.parent.glob(f"*{SHARD_SUFFIX}") if path.name.endswith(SUFFIX) else (path,)
-    return limits.H5_RATIO.beyond(-(-claimed // max(sum(file.stat().st_size for file in files), 1))) if claimed > _LARGE else ""
+    stored = max(sum(file.stat().st_size for file in files), 1)
+    claims = (dtypes.itemsize(tensor.dtype) * math.prod(tensor.shape or ()) for tensor in (*(document.tensors or ()), *document.state))
+    claimed = sum(claim for claim in claims if claim <= stored * limits.H5_RATIO.value)  # a larger one is not read for itself
+    return limits.H5_RATIO.beyond(-(-claimed // stored)) if claimed > _LARGE else ""
 
 
 __all__ = ["BLOCK", "Values", "ValuesError", "open_values"]
