@@ -27,6 +27,8 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="a process canno
 HASTE: Final = "import policytool.limits as limits, policytool.guard as guard\nobject.__setattr__(limits.CALL_SECONDS, 'default', 0.5)\nguard._TICK = 0.02\n"
 """Half a second instead of ten, told to the tool and to its processes."""
 
+LITTLE: Final = "import policytool.limits as limits\nobject.__setattr__(limits.LIBRARY_BYTES, 'default', 2**26)\n"
+
 STUCK: Final = "in one call of a library for 0.5 seconds of processor time, as damaged HDF5 makes it, and was ended"
 
 CRASH: Final = (
@@ -117,7 +119,7 @@ def test_a_library_that_takes_ever_more_is_told_that_there_is_no_more(kind: str,
     bad = endless_list(tmp_path / "bad.h5")
     if kind == "keras":
         bad = keras_zip(tmp_path / "bad.keras", {**keras_members(), "model.weights.h5": bad.read_bytes()})
-    ended = run_process("inspect", bad.name, cwd=tmp_path, environment=meddling("import policytool.limits as limits\nobject.__setattr__(limits.LIBRARY_BYTES, 'default', 2**26)\n"))
+    ended = run_process("inspect", bad.name, cwd=tmp_path, environment=meddling(LITTLE))
     assert (ended.code, ended.err.count("memory allocation failed")) == (3, 1)
     assert ended.err.endswith("[damaged-h5]\n")
 
