@@ -192,6 +192,7 @@ TRACES: Final = {
     '1 execve("/usr/bin/uname", ["uname", "-p"], 0x1 /* 1 vars */) = 0': True,
     '1 execve("/usr/bin/python3.11", ["python", "-m", "policytool"], 0x1 /* 1 vars */) = 0': False,
     "1 clone(child_stack=NULL, flags=CLONE_CHILD_CLEARTID|SIGCHLD) = 2": True,
+    "1 clone(child_stack=NULL, flags=CLONE_CHILD_CLEARTID|CLONE_CHILD_SETTID|SIGCHLD, child_tidptr=0x7f0) = 2": False,
     "1 clone3({flags=CLONE_VM|CLONE_THREAD}, 88) = 2": False,
 }
 
