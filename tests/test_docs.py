@@ -43,7 +43,7 @@ def generator() -> Any:
     return module
 
 
-GENERATED: Final = ("policies", "rules", "loaders", "migrated", "targets", "behaviour", "conversions", "crashes", "attacks", "limits")
+GENERATED: Final = ("policies", "rules", "loaders", "migrated", "targets", "behaviour", "conversions", "crashes", "attacks", "limits", "fuzzing")
 
 
 @pytest.mark.parametrize("name", [f"docs/{page}.md" for page in GENERATED])

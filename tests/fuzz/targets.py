@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import h5py
 
-from policytool import generations, jsonedit, jsontext, limits, policymap, reading, wire, yamltext
+from policytool import generations, jsonedit, jsontext, policymap, reading, wire, yamltext
 from policytool.checkpoints import _objects
 from policytool.errors import BundleError, ModelFileError, SpellingError
 from policytool.formats import _checkpoint_names
@@ -548,8 +548,6 @@ TARGETS: Final = {
     )
 }
 """By name; what costs least comes first."""
-
-BOUNDS: Final = tuple(sorted({name for name in vars(limits) if name.startswith("MAX_")}))
 
 
 def is_bound(outcome: str) -> bool:
