@@ -16,8 +16,8 @@ from attacks_page import attacks_page
 from conversion_matrix import matrix_page
 from conversion_tables import behaviour_page, targets_page
 from crash_tables import crashes_page
-from limit_tables import limits_page
 from fuzz_tables import fuzzing_page
+from limit_tables import limits_page
 from rich.console import Console
 from rich.text import Text
 
