@@ -135,7 +135,7 @@ def test_json_has_every_rule_with_every_key() -> None:
     assert [rule["id"] for rule in every["rules"]] == [rule.id for rule in RULES]
     assert one["rules"] == [rule for rule in every["rules"] if rule["id"] == "PT101"]
     for rule in every["rules"]:
-        assert set(rule) == {"id", "name", "family", "severity", "fix", "needs", "summary", "description", "example"}
+        assert set(rule) == {"id", "name", "family", "severity", "fix", "needs", "summary", "description", "example", "references"}
         assert rule["description"].startswith(rule["summary"])
 
 
