@@ -13,18 +13,21 @@ import re
 import shutil
 import zipfile
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import h5py
 
-from policytool import generations, jsonedit, jsontext, policymap, reading, wire, yamltext
+from policytool import generations, jsonedit, jsontext, policymap, reading, recognition, rules, wire, yamltext
 from policytool.checkpoints import _objects
+from policytool.conversion import planned
 from policytool.errors import BundleError, ModelFileError, SpellingError
 from policytool.formats import _checkpoint_names
 from policytool.loaders.refusals import LOADERS
+from policytool.planning.options import Options
+from policytool.planning.subject import Subject
 from policytool.policy import PolicyMap
 from tests.conftest import FIXTURES, run
 from tests.fuzz import containers, oracle, trees, words
@@ -32,6 +35,8 @@ from tests.fuzz import containers, oracle, trees, words
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from random import Random
+
+    from policytool.document import Document
 
 _LARGEST: Final = 24_000
 """Bytes of a seed; what a larger one has more of is the same again."""
@@ -316,8 +321,14 @@ def _h5(data: bytes, directory: Path) -> str:
 # Configs, in the containers that they come in
 
 
-_WHOLE: Final = ("tf2.3/rnn.h5", "tf2.3/wrappers.h5", "tf2.3/exp_mf16_fixed128.h5", "tf2.3/nested_models.h5", "tf2.9/adam_autowrap_mf16.h5")
-_ZIPPED: Final = ("keras3.6/global_mixed_float16.keras", "keras3.15/global_mixed_float16.keras", "keras3.6/preprocessing.keras", "tf2.15/sequential.keras")
+_WHOLE: Final = (
+    *("tf2.3/rnn.h5", "tf2.3/wrappers.h5", "tf2.3/exp_mf16_fixed128.h5", "tf2.3/nested_models.h5", "tf2.9/adam_autowrap_mf16.h5", "tf2.4/tf_op_layers.h5"),
+    *("tf2.15/mha_mixed.h5", "tf2.3/shared_layer.h5", "keras2.2.4/rnn.h5", "tf2.15/preprocessing.h5"),
+)
+_ZIPPED: Final = (
+    *("keras3.6/global_mixed_float16.keras", "keras3.15/global_mixed_float16.keras", "keras3.6/preprocessing.keras", "tf2.15/sequential.keras"),
+    *("keras3.15/keras_ops.keras", "keras3.15/mha_mixed.keras", "keras3.15/shared_layer.keras", "keras3.15/bidirectional_mixed.keras", "keras3.6/int8.keras"),
+)
 
 
 def _config(data: bytes, directory: Path) -> str:
@@ -375,6 +386,30 @@ def _config_mutated(rng: Random, data: bytes) -> bytes:
         index = 0 if rng.random() < 0.8 else rng.randrange(len(texts))
         texts[index] = trees.bytes_of(rng, texts[index]).replace(b"\n", b" ")
     return b"\n".join([name, *texts])
+
+
+def _conversion(data: bytes, _directory: Path) -> str:
+    """Plan a conversion of a whole model with changed configs, without writing it first, and now and then ask every rule about it."""
+    sound, (_, *texts), number = _document(_source(data)), data.split(b"\n"), _checksum(data)
+    try:
+        held = {part: jsontext.parse(text)[0] for part, text in zip((sound.config_part, sound.training_part), texts, strict=False) if part is not None}
+        analysis = reading.analysed(replace(sound, parts={**sound.parts, **held}))
+        subject = Subject(analysis)
+        if number % 5 == 0:
+            question = rules.Question(targets=(_pick(LOADERS, number // 5),))
+            case = rules.Case(model=analysis.model, document=analysis.document, subject=subject)
+            return "findings" if list(rules.findings(case, question)) else "read"
+        plan = planned.planned(subject, Options(target=_pick(LOADERS, number // 5), allow_weight_rewrite=number % 2 == 0))
+    except jsontext.JsonError as error:
+        return error.code
+    except ModelFileError as error:
+        return error.code
+    return plan.refusals[0].code if plan.refusals else "read"
+
+
+@cache
+def _document(name: str) -> Document:
+    return recognition.document(FIXTURES / name, name)
 
 
 # What is the user's own
@@ -533,6 +568,7 @@ TARGETS: Final = {
         Target(name="wire", seeds=_metadatas, run=_wire, mutate=_MESSAGES),
         Target(name="objects", seeds=_object_graphs, run=_objects_of, mutate=_MESSAGES),
         Target(name="policy", seeds=_policies, run=_policy, mutate=_TREES),
+        Target(name="conversion", seeds=_config_seeds, run=_conversion, mutate=_config_mutated),
         Target(name="index", seeds=_indices, run=_index, mutate=containers.table),
         Target(name="architecture", seeds=_architectures, run=_written("model.json"), mutate=_TREES),
         Target(name="yaml-architecture", seeds=_yamls, run=_written("model.yaml"), mutate=_either(containers.yaml)),

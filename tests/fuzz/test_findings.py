@@ -17,6 +17,7 @@ from policytool import generations
 from policytool.errors import SpellingError
 from tests import building
 from tests.conftest import FIXED_SCALE_H5, MIXED_H5, MIXED_JSON, run
+from tests.conversion import models
 from tests.fuzz import oracle, processes, record
 
 if TYPE_CHECKING:
@@ -201,3 +202,15 @@ TRACES: Final = {
 def test_a_trace_tells_what_a_run_must_not_do(line: str) -> None:
     """The judgement of traced runs is one that can fail."""
     assert bool(processes.touched(line, [Path("/models")])) is TRACES[line]
+
+
+def test_an_operation_that_is_never_called_is_refused(tmp_path: Path) -> None:
+    """What an operation becomes is told by its calls; without one, planning the conversion ended in an IndexError."""
+    x = models.tensor("x")
+    never = {**models.layer3("Add", "never", module="keras.src.ops.numpy"), "inbound_nodes": []}
+    model = models.keras3(models.input3("x", 4), never, models.layer3("Dense", "dense", x, units=2))
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps(model), encoding="utf-8")
+    ended = run("migrate", path, "--target", "tf2.15", "--dry-run")
+    assert ended.code == 3
+    assert "never is an operation that is never called" in " ".join(ended.out.split())

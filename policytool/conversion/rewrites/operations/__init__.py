@@ -77,6 +77,9 @@ def _converted(unit: Unit, names: set[str], dtypes: Dtypes, situation: Situation
     is_op = unit.role is Role.OPERATION if situation.from_keras3 else unit.class_name in {LAMBDA, SLICING}
     if not is_op or unit.custom or str(unit.config.get("function")) in _SHAPES:
         return (unit,)
+    if not unit.calls:
+        situation.log.refuse("operation", unit, f"{unit.path} is an operation that is never called: nothing says what its arguments are")
+        return (unit,)
     found: list[tuple[Unit, ...]] = []
     for call in unit.calls:
         builder = Builder(unit, names)
