@@ -1,7 +1,7 @@
 """
 The record of fuzzing: what was run, for how long, and what came of it; ``docs/fuzzing.md`` is written from it.
 
-A row is one target in one call of ``python -m tests.fuzz``. Rows with the same commit, kind and target, of one day, are added together.
+A row is one target in one call of ``python -m tests.fuzz``. Rows of the same code, kind and target, of one day, are added together.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 FILE: Final = Path(__file__).with_name("record.json")
 FINDINGS: Final = Path(__file__).with_name("findings.json")
-_SAME: Final = ("date", "commit", "kind", "target")
+_SAME: Final = ("date", "tree", "kind", "target")
 _ADDED: Final = ("executions", "seconds", "crashes", "hangs", "limits", "traced")
 _MOST: Final = ("slowest", "memory")
 
@@ -31,17 +31,17 @@ def row(kind: str, target: str, tally: Tally | Runs) -> Row:
     """Return what a run of a target comes to."""
     return {
         "date": datetime.now(UTC).date().isoformat(),
-        "commit": commit(),
+        "tree": tree(),
         "kind": kind,
         "target": target,
         **{key: getattr(tally, key, 0) for key in (*_ADDED, *_MOST)},
     }
 
 
-def commit() -> str:
-    """Return the commit that is checked out, marked where files that are run differ from it."""
+def tree() -> str:
+    """Return what git calls the package's content, which a rebase leaves as it is; with a mark where files differ from what is committed."""
     root = FILE.parent.parent.parent
-    head = subprocess.run(["git", "rev-parse", "--short=10", "HEAD"], cwd=root, capture_output=True, text=True, check=True).stdout.strip()
+    head = subprocess.run(["git", "rev-parse", "--short=10", "HEAD:policytool"], cwd=root, capture_output=True, text=True, check=True).stdout.strip()
     changed = subprocess.run(["git", "status", "--porcelain", "policytool"], cwd=root, capture_output=True, text=True, check=True).stdout.strip()
     return f"{head}+" if changed else head
 
