@@ -31,9 +31,9 @@ def command(
         ]
         click.echo(written({"version": 1, "limits": rows}, view), nl=False)
         return Exit.CLEAN
-    longest = max(map(len, LIMITS))
+    amounts = {limit.name: limit.amount(limit.default) + ("" if limit.unit == BYTES else f" {limit.unit}") for limit in LIMITS.values()}
+    longest, widest = max(map(len, amounts)), max(map(len, amounts.values()))
     for limit in LIMITS.values():
-        amount = limit.amount(limit.default) + ("" if limit.unit == BYTES else f" {limit.unit}")
         reason = f"{limit.reason} Cannot be raised: it is {limit.fixed}." if limit.fixed else limit.reason
-        click.echo("\n".join(wrapped(f"{limit.name:{longest}}  {amount:18}", reason, view)), color=color != "never")
+        click.echo("\n".join(wrapped(f"{limit.name:{longest}}  {amounts[limit.name]:{widest}}  ", reason, view)), color=color != "never")
     return Exit.CLEAN

@@ -37,6 +37,7 @@ _CLAIMED: Final = 2**30
 """Bytes that a dataset may claim without storing them: a loader that makes room for them hurts nobody's machine."""
 
 _LINKS: Final = {h5l.TYPE_SOFT: "soft", h5l.TYPE_EXTERNAL: "external"}
+_ARTICLES: Final = {"external": "an"}
 
 
 class TextsError(ValueError):
@@ -239,7 +240,7 @@ def _link(parent: h5g.GroupID, name: bytes, kind: int, path: tuple[str, ...]) ->
     if kind in _LINKS:
         value = parent.links.get_val(name)
         target = " to " + ":".join(part.decode("utf-8", "replace") for part in (value if isinstance(value, tuple) else (value,)))
-    return Observation(code=f"{word}-link", message=f"{where} is a {word} link{target}; it was not followed", where=where)
+    return Observation(code=f"{word}-link", message=f"{where} is {_ARTICLES.get(word, 'a')} {word} link{target}; it was not followed", where=where)
 
 
 def _tensor(probe: Probe, dataset: h5d.DatasetID, path: tuple[str, ...], contents: Contents) -> Tensor:
