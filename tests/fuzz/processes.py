@@ -37,7 +37,7 @@ STRACE: Final = "strace"
 _PATIENCE: Final = 900
 """Seconds for a run, whatever else the machine does, after which it waits for something that never comes."""
 
-TRACED_OF: Final = 20
+TRACED_OF: Final = 5
 """One run of so many is traced."""
 
 _CALL: Final = re.compile(r"(?:\d+ +)?(\w+)\((.*)")
