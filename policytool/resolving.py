@@ -6,6 +6,7 @@ Where several releases can have written the file and their rules differ, the dif
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -31,6 +32,9 @@ _LOOKUP_DTYPES: Final = {"StringLookup": "string", "TextVectorization": "string"
 _FULL_MATCH_SINCE: Final = 12
 """The minor of Keras 3 from which policy maps match keys in full."""
 
+_LONGEST: Final = 5.0
+"""Seconds of the processor's time for the policy maps of one file; those of models that people made take thousandths."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Reading:
@@ -50,6 +54,8 @@ class Resolver:
     """The dtype that all unsaid layers of a Keras 1 or 2 model share; None where the generation has no such rule."""
 
     observations: list[Observation] = field(default_factory=list)
+    spent: float = 0.0
+    """Seconds of the processor's time that policy maps took."""
 
     def layer(self, site: Site, placed: Placed, index: int) -> Layer:
         """Return the layer that stands at ``site``."""
@@ -113,12 +119,15 @@ class Resolver:
 
     def _read_map(self, site: Site, found: PolicyMap, source: Source) -> _Reading:
         answers = set()
+        began = time.process_time()
         try:
             for full_match in {self._matches_in_full(origin) for origin in self.origins}:
-                answers.add(policymap.resolve(found, keras_path(site), full_match=full_match))
+                answers.add(policymap.resolve(found, keras_path(site), full_match=full_match, until=began + _LONGEST - self.spent))
         except policymap.UnclearPolicyError as error:
             self._observe("unclear-policy-map", f"{path_of(site.names)}: {error}", site)
             return _Reading(policy=None, source=Source.UNKNOWN)
+        finally:
+            self.spent += time.process_time() - began
         if len(answers) > 1:
             self._observe("unclear-policy-map", f"{path_of(site.names)}: Keras up to 3.11 and from 3.12 on read its policy map differently", site)
             return _Reading(policy=None, source=Source.UNKNOWN)

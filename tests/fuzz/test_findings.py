@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import struct
 import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from policytool import generations
+from policytool import generations, policymap, resolving
+from policytool import policy as policies
 from policytool.errors import SpellingError
+from policytool.policy import PolicyMap
 from tests import building
 from tests.conftest import FIXED_SCALE_H5, MIXED_H5, MIXED_JSON, run
 from tests.conversion import models
@@ -214,3 +218,35 @@ def test_an_operation_that_is_never_called_is_refused(tmp_path: Path) -> None:
     ended = run("migrate", path, "--target", "tf2.15", "--dry-run")
     assert ended.code == 3
     assert "never is an operation that is never called" in " ".join(ended.out.split())
+
+
+REGULAR: Final = {
+    "repeats, searched for": ("a*a*a*a*b", False),
+    "repeats, matched in full": ("a*a*a*a*b", True),
+    "alternatives": ("(a|aa)" * 40 + "x", True),
+    "a repetition beyond numbers": ("a{99999999999999}", True),
+    "brackets in brackets": ("(" * 5000 + ")" * 5000, True),
+    "a set that warns": ("[[a]", True),
+}
+
+
+@pytest.mark.parametrize("name", REGULAR)
+@pytest.mark.filterwarnings("error")
+def test_keys_of_policy_maps_are_tried_in_bounded_time(name: str) -> None:
+    """Four repeats, or alternatives after alternatives, took minutes and hours; what cannot be compiled ended in exit code 70, and a warning went to stderr."""
+    key, full_match = REGULAR[name]
+    found = PolicyMap(default=policies.named("float32"), policies=((key, policies.named("float16")),))
+    began = time.process_time()
+    with contextlib.suppress(policymap.UnclearPolicyError):
+        policymap.resolve(found, "a" * 300, full_match=full_match)
+    assert time.process_time() - began < oracle.SECONDS / 10
+
+
+def test_many_keys_of_policy_maps_are_bounded_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The keys of all layers have one time between them."""
+    monkeypatch.setattr(resolving, "_LONGEST", -1.0)
+    spelled = {"module": "keras", "class_name": "DTypePolicyMap", "config": {"default_policy": None, "policy_map": {"x.*": "float16"}}, "registered_name": None}
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps({**building.sequential(building.dense(dtype=spelled)), "keras_version": "3.6.0"}), encoding="utf-8")
+    said = run("inspect", path, "--format", "json").json["models"][0]["observations"]
+    assert any(one["code"] == "unclear-policy-map" and "too long" in one["message"] for one in said)
