@@ -128,6 +128,8 @@ def attempted(found: Input, asked: Asked, tools: Tools | None = None) -> Result:
             alone = document.config_part is None and not found.exact  # weights lie beside models everywhere; nobody means them by a glob
             return None if alone else Failure(path=found.shown, code="not-migratable", message=unable)
         analysis = reading.analysed(document)
+        if not analysis.placed.sites:
+            return Failure(path=found.shown, code="not-migratable", message="holds no layer that could be changed: its metadata leads to none")
         plan = _planned(analysis, asked)
         run = Run(plan=plan, analysis=analysis, source=found.path, tools=tools) if tools is not None else None
         work = Work(plan=plan, source=found.path, document=document, run=run, parts=asked.parts)

@@ -250,3 +250,21 @@ def test_many_keys_of_policy_maps_are_bounded_together(tmp_path: Path, monkeypat
     path.write_text(json.dumps({**building.sequential(building.dense(dtype=spelled)), "keras_version": "3.6.0"}), encoding="utf-8")
     said = run("inspect", path, "--format", "json").json["models"][0]["observations"]
     assert any(one["code"] == "unclear-policy-map" and "too long" in one["message"] for one in said)
+
+
+def test_a_recurrent_layer_that_is_called_with_nothing_is_refused(tmp_path: Path) -> None:
+    """The first input of a recurrent layer is looked at for its states; a call with an empty list ended in a ValueError, and then in an IndexError."""
+    lstm = {**models.layer2("LSTM", "lstm", units=2), "inbound_nodes": [[]]}
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps(models.keras2(models.input2("x", 3, 4), lstm)), encoding="utf-8")
+    assert oracle.command("migrate", path, "--target", "keras3", "--dry-run") != "read"
+
+
+def test_metadata_that_leads_to_no_layer_is_not_migrated(tmp_path: Path) -> None:
+    """A SavedModel whose root is described in the metadata, and is no Keras object in the graph, has nothing to change; it ended in an IndexError."""
+    root = building.keras_object("mlp", "Sequential", identifier="_tf_keras_sequential", config={})
+    told = building.saved_model(tmp_path / "told", [root], separate=True)
+    path = building.saved_model(tmp_path / "model", [building.Object(), building.Object(variable=("dense_a/kernel", 1, (6, 2)))])
+    (path / "keras_metadata.pb").write_bytes((told / "keras_metadata.pb").read_bytes())
+    for arguments in (("--to", "bfloat16"), ("--target", "keras3")):
+        assert oracle.command("migrate", path, *arguments, "--dry-run") == "not-migratable"

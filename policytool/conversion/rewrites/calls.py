@@ -76,6 +76,9 @@ def _to_keras3(unit: Unit, call: Call, situation: Situation) -> Call:
     constants = unit.config.get("num_constants")
     if isinstance(constants, int) and constants:
         situation.log.refuse("call", unit, f"{unit.path} ({unit.class_name}) is called with constants, which Keras 3 does not have")
+    if not first:
+        situation.log.refuse("call", unit, f"{unit.path} ({unit.class_name}) is called with an empty list, where its sequences should be")
+        return call
     if len(first) == 1:
         return Call(args=(first[0],), kwargs=kwargs)
     situation.log.change("call", unit, f"the states in the first argument become {_STATE}")

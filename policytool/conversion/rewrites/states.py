@@ -52,7 +52,10 @@ def _sequences(unit: Unit, call: Call) -> Reference | None:
     """Return the first input of a recurrent layer that is given states and no mask; None for any other call."""
     if unit.class_name not in RECURRENT or unit.custom or not call.args or call.kwargs.get("mask") is not None:
         return None
-    first, *others = call.args[0] if isinstance(call.args[0], list | tuple) else (call.args[0],)
+    given = call.args[0] if isinstance(call.args[0], list | tuple) else (call.args[0],)
+    if not given:
+        return None
+    first, *others = given
     states = [*others, *call.args[1:2], call.kwargs.get("initial_state")]
     return first if isinstance(first, Reference) and any(True for one in states for _ in references(one)) else None
 
