@@ -135,7 +135,7 @@ def started(command: Sequence[str], directory: Path, trace: Path | None) -> int:
     """Start the tool by the interpreter, in strace where a file for it is given; return the process."""
     before = [shutil.which(STRACE) or STRACE, "-f", "-qq", "-s", "400", "-e", "trace=file,network,process", "-o", str(trace)] if trace else []
     words = [*before, sys.executable, "-m", "policytool", *command]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "POLICYTOOL_JOBS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**os.environ, "TMPDIR": str(directory), "PYTHONPATH": str(ROOT), "POLICYTOOL_JOBS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     return _forked(directory, lambda: os.execve(words[0], words, environment))  # noqa: S606
 
 

@@ -268,3 +268,13 @@ def test_metadata_that_leads_to_no_layer_is_not_migrated(tmp_path: Path) -> None
     (path / "keras_metadata.pb").write_bytes((told / "keras_metadata.pb").read_bytes())
     for arguments in (("--to", "bfloat16"), ("--target", "keras3")):
         assert oracle.command("migrate", path, *arguments, "--dry-run") == "not-migratable"
+
+
+def test_operations_that_are_called_without_arguments_are_refused(tmp_path: Path) -> None:
+    """What an operation becomes is told by its first argument; a call without one ended in an IndexError."""
+    x = models.tensor("x")
+    model = models.keras3(models.input3("x", 4), models.layer3("GetItem", "none", module="keras.src.ops.numpy"), models.layer3("Dense", "dense", x, units=2))
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps(model), encoding="utf-8")
+    for target in ("keras3.0", "tf2.15"):
+        assert oracle.command("migrate", path, "--target", target, "--dry-run")

@@ -159,7 +159,11 @@ def _judge_left(network: Network, situation: Situation) -> None:
     for unit in network.units:
         if unit.class_name in _UNREAD:
             situation.log.refuse("operation", unit, f"{unit.path} is a {unit.class_name}, a layer of TensorFlow's own ops that Keras 3 does not have")
-        if unit.class_name == "GetItem" and not situation.target.since("keras3.3") and any(isinstance(call.args[-1], list) for call in unit.calls):
+        if (
+            unit.class_name == "GetItem"
+            and not situation.target.since("keras3.3")
+            and any(call.args and isinstance(call.args[-1], list) for call in unit.calls)
+        ):
             situation.log.refuse("operation", unit, f"{unit.path} is GetItem of several axes, which {situation.target.loader} does not read back from a file")
         if str(unit.config.get("function")) in _SHAPES and unit.class_name == LAMBDA:
             situation.log.refuse("operation", unit, f"{unit.path} takes a shape, which no config of Keras 3 holds")

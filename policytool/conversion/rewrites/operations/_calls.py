@@ -33,6 +33,8 @@ def row_of(unit: Unit) -> Row | None:
 
 def named2(row: Row, call: Call) -> dict[str, Argument] | None:
     """Return the arguments of an op layer's call; None where the file does not hold them all."""
+    if not call.args:
+        return None
     found: dict[str, Argument] = {row.pairs[0].tf: call.args[0], **call.kwargs}
     for pair in row.pairs:
         if found.get(pair.tf) is None:
