@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     Handler = Callable[[int, FrameType | None], object]
 
+_SWITCH: Final = "POLICYTOOL_COPY"
 _TICK: Final = 0.25
 """Seconds of the clock between signs of life."""
 
@@ -75,8 +76,12 @@ _process: Final = _Process()
 
 
 def allow() -> None:
-    """Let :func:`split` copy this process: it is the command's own, and whoever calls the package from Python never finds two of himself."""
-    _process.may_split = hasattr(os, "fork")
+    """
+    Let :func:`split` copy this process: it is the command's own, and whoever calls the package from Python never finds two of himself.
+
+    With ``POLICYTOOL_COPY=0`` in the environment there is one process, as debuggers and tracers want it.
+    """
+    _process.may_split = hasattr(os, "fork") and os.environ.get(_SWITCH) != "0"
 
 
 def watch(parent: int | None = None) -> None:
@@ -189,7 +194,9 @@ def about(path: str, lost: str) -> None:
 def crash(number: int) -> Crash:
     """Return what is said of a process that a signal ended."""
     if hasattr(signal, "SIGPROF") and number == signal.SIGPROF:
-        how = f"was in one call of a library for {limits.CALL_SECONDS.value} seconds of processor time, as damaged HDF5 makes it, and was ended"
+        most = limits.CALL_SECONDS
+        what = f"was in one call of a library for {most.value} seconds of processor time, as damaged HDF5 makes it, and was ended"
+        how = f"{what}; --limit {most.name}={2 * most.value} allows more"
         return Crash(code="worker-timeout", how=how)
     name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
     return Crash(code="worker-crashed", how=f"was ended by {name}{_NOT_ENOUGH_MEMORY if name in _MAY_LACK_MEMORY else ''}")

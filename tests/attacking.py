@@ -57,6 +57,9 @@ _PATH: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _OPENING: Final = frozenset({"open", "openat", "openat2", "creat"})
 _WRITING: Final = frozenset({"mkdir", "mkdirat", "rename", "renameat", "renameat2", "link", "linkat", "symlink", "symlinkat", "unlink", "unlinkat", "rmdir"})
 _STARTING: Final = frozenset({"fork", "vfork", "clone", "clone3", "execve", "execveat"})
+_COPY: Final = re.compile(r"flags=CLONE_CHILD_CLEARTID\|CLONE_CHILD_SETTID\|SIGCHLD\b")
+"""How a process makes a copy of itself to read in (policytool.guard); a program that it then starts is told by execve."""
+
 _NETWORK: Final = frozenset({"socket", "socketpair", "connect", "bind", "sendto"})
 
 _SYSTEM: Final = tuple(
@@ -64,7 +67,7 @@ _SYSTEM: Final = tuple(
 )
 """Where an interpreter and its libraries lie, and what they ask of the machine."""
 
-_OWN: Final = tuple(f"{ROOT / name}/" for name in ("policytool", "tests", ".venv"))
+_OWN: Final = tuple(f"{ROOT / name}/" for name in ("policytool", "policytool.egg-info", "tests", ".venv"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -132,6 +135,6 @@ def _read(log: Path, folder: Path, ended: tuple[Ended, ...], memory: int) -> Tra
             found["changed"] += [path for path in paths if not path.startswith("/proc/self/fd/")]  # a file without a name gets one
         elif name in _NETWORK:
             found["network"].append(line)
-        elif name in _STARTING and "CLONE_THREAD" not in rest:
+        elif name in _STARTING and "CLONE_THREAD" not in rest and not _COPY.search(rest):
             found["started"].append(line)
     return Traced(ended=ended, memory=memory, **{key: tuple(dict.fromkeys(values)) for key, values in found.items()})

@@ -29,7 +29,7 @@ HASTE: Final = "import policytool.limits as limits, policytool.guard as guard\no
 
 LITTLE: Final = "import policytool.limits as limits\nobject.__setattr__(limits.LIBRARY_BYTES, 'default', 2**26)\n"
 
-STUCK: Final = "in one call of a library for 0.5 seconds of processor time, as damaged HDF5 makes it, and was ended"
+STUCK: Final = "in one call of a library for 0.5 seconds of processor time, as damaged HDF5 makes it, and was ended; --limit call-seconds=1.0 allows more"
 
 CRASH: Final = (
     "import os, policytool.reading as reading\n"

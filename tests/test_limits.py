@@ -275,8 +275,8 @@ OBSERVED: Final = (
 OF_VALUES: Final = frozenset({"h5-ratio"})
 """Limits on values, which only some commands read, with a test of its own below."""
 
-OF_PROCESSES: Final = frozenset({"read-seconds", "write-seconds", "answer-bytes", "event-bytes"})
-"""Limits that hold for another process, each with a test of its own below."""
+OF_PROCESSES: Final = frozenset({"read-seconds", "write-seconds", "answer-bytes", "event-bytes", "call-seconds", "library-bytes"})
+"""Limits that hold for another process, each with a test of its own below; of the last two in test_guard.py."""
 
 
 def _inspected(case: Beyond, path: Path, bound: str) -> Ended:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from policytool.reports._layout import View
 
-_HIDDEN: Final = re.compile("[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb]")
+_HIDDEN: Final = re.compile("[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\ufffe\uffff]")
 """What JSON need not escape and a terminal obeys, or shows as nothing; and lone surrogates, which UTF-8 has no bytes for."""
 
 
