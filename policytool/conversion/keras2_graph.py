@@ -138,7 +138,9 @@ def _written(argument: Argument, offsets: Mapping[str, int]) -> Json:
         return argument.name
     if isinstance(argument, Slice):
         raise UnwritableCallError("a slice")
-    return argument
+    if argument is None or isinstance(argument, bool | int | float | str):
+        return argument
+    raise UnwritableCallError("an object where a value belongs")  # of a config that is not what any release writes
 
 
 def ends(network: Network, argument: Argument) -> Json:

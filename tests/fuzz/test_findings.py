@@ -278,3 +278,12 @@ def test_operations_that_are_called_without_arguments_are_refused(tmp_path: Path
     path.write_text(json.dumps(model), encoding="utf-8")
     for target in ("keras3.0", "tf2.15"):
         assert oracle.command("migrate", path, "--target", target, "--dry-run")
+
+
+def test_calls_with_objects_where_values_belong_are_refused(tmp_path: Path) -> None:
+    """The dtype of a Cast becomes an argument in Keras 2; a tensor in its place ended in a TypeError when the file was written."""
+    x = models.tensor("x")
+    cast = models.layer3("Cast", "cast", x, module="keras.src.ops.core", dtype=[x])
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps(models.keras3(models.input3("x", 4), cast, models.layer3("Dense", "dense", models.tensor("cast"), units=2))), encoding="utf-8")
+    assert oracle.command("migrate", path, "--target", "tf2.15", "-o", tmp_path / "out.json") == "refused"
