@@ -231,6 +231,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=2000, metavar="N", help="how many models (default: %(default)s)")
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the page to this file")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background job, and what it starts, would not heed
     with tempfile.TemporaryDirectory(prefix="load-", dir=Path(__file__).parents[2] / "build") as name:
         text = page(arguments.count, Path(name))
     sys.stdout.write(text)
