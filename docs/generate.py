@@ -12,6 +12,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from application_tables import applications_page
 from attacks_page import attacks_page
 from conversion_matrix import matrix_page
 from conversion_tables import behaviour_page, targets_page
@@ -212,6 +213,7 @@ PAGES: Final = {
     "docs/targets.md": targets_page,
     "docs/behaviour.md": behaviour_page,
     "docs/conversions.md": matrix_page,
+    "docs/applications.md": applications_page,
     "docs/crashes.md": crashes_page,
     "docs/attacks.md": attacks_page,
     "docs/limits.md": limits_page,

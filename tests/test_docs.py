@@ -43,7 +43,20 @@ def generator() -> Any:
     return module
 
 
-GENERATED: Final = ("policies", "rules", "loaders", "migrated", "targets", "behaviour", "conversions", "crashes", "attacks", "limits", "fuzzing")
+GENERATED: Final = (
+    "policies",
+    "rules",
+    "loaders",
+    "migrated",
+    "targets",
+    "behaviour",
+    "conversions",
+    "applications",
+    "crashes",
+    "attacks",
+    "limits",
+    "fuzzing",
+)
 
 
 @pytest.mark.parametrize("name", [f"docs/{page}.md" for page in GENERATED])

@@ -1,0 +1,57 @@
+"""The page about the models of keras.applications, from what converting each of them came to."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Final
+
+from policytool.reports._markdown import code, row
+
+RECORD: Final = Path(__file__).parent.parent / "fixtures" / "applications.json"
+_OTHER: Final = {"tf_keras2.21": "Keras 3.15", "keras3.15": "tf_keras 2.21"}
+_NO_MODEL: Final = "model"
+_OWN: Final = "own"
+_CONTAINERS: Final = ("h5", "keras")
+
+_TITLE: Final = """# The models of keras.applications
+
+Written by `make docs` from `fixtures/applications.json`, which `fixtures/applications.py` writes. Each model has random weights, images of 96 x 96 pixels and
+10 classes without a last activation. It is saved as HDF5 and as `.keras`, and converted for the other library from each container that its own release reads
+back with the same predictions; then the other library predicts with the result.
+
+Cells are differences of the logits in ulp of the largest. *Own* is how far the release is from itself where oneDNN computes in another order: random
+weights make some of these models grow every rounding, and where *own* is large, the others show nothing. A number in brackets is a reason below.
+"""
+
+
+def applications_page() -> str:
+    """Return the page."""
+    record: dict[str, dict[str, dict[str, str]]] = json.loads(RECORD.read_text(encoding="utf-8"))
+    lines = [_TITLE]
+    for release, other in _OTHER.items():
+        reasons: dict[str, int] = {}
+        found = {name: cells for name, cells in record[release].items() if _NO_MODEL not in cells}
+        rows = [row((code(name), *(_cell(cells.get(key, ""), reasons) for key in (*_CONTAINERS, _OWN)))) for name, cells in found.items()]
+        without = sorted(name for name, cells in record[release].items() if _NO_MODEL in cells)
+        lines += [f"## From {release} to {other}", ""]
+        lines += [row(("model", "HDF5", "`.keras`", "own")), row(("---", "---:", "---:", "---:")), *rows, ""]
+        lines += [f"{number}. {text}" for text, number in reasons.items()]
+        if without:
+            lines += ["", f"{release} has no {', '.join(without)}."]
+        lines.append("")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _cell(text: str, reasons: dict[str, int]) -> str:
+    """Return a difference, or the number of the reason why there is none."""
+    number, _, unit = text.partition(" ")
+    if not text:
+        return ""
+    if unit == "ulp":
+        return f"{float(number):,.1f}"
+    said = text if text.startswith(("refused", "failed")) else f"its own release does not read it back: {text}"
+    # The layer that is named differs from model to model.
+    words = said.split(": ")
+    kind = ": ".join(word if "/" not in word else word.partition("(")[2].replace(") is", " is", 1) for word in words)
+    return f"({reasons.setdefault(kind, len(reasons) + 1)})"
