@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from tests import strace
 from tests.conftest import FIXTURES, ROOT
 
 if TYPE_CHECKING:
@@ -53,13 +54,9 @@ json.dump({"ended": found, "memory": resource.getrusage(resource.RUSAGE_SELF).ru
 """
 
 _CALL: Final = re.compile(r"^\d+ +(\w+)\((.*)$")
-_PATH: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _OPENING: Final = frozenset({"open", "openat", "openat2", "creat"})
 _WRITING: Final = frozenset({"mkdir", "mkdirat", "rename", "renameat", "renameat2", "link", "linkat", "symlink", "symlinkat", "unlink", "unlinkat", "rmdir"})
 _STARTING: Final = frozenset({"fork", "vfork", "clone", "clone3", "execve", "execveat"})
-_COPY: Final = re.compile(r"flags=CLONE_CHILD_CLEARTID\|CLONE_CHILD_SETTID\|SIGCHLD\b")
-"""How a process makes a copy of itself to read in (policytool.guard); a program that it then starts is told by execve."""
-
 _NETWORK: Final = frozenset({"socket", "socketpair", "connect", "bind", "sendto"})
 
 _SYSTEM: Final = tuple(
@@ -128,13 +125,13 @@ def _read(log: Path, folder: Path, ended: tuple[Ended, ...], memory: int) -> Tra
         if (match := _CALL.match(line)) is None:
             continue
         name, rest = match.groups()
-        paths = [str(folder / path) for path in _PATH.findall(rest.partition(" = ")[0])]
+        paths = [str(folder / path) for path in strace.PATH.findall(rest.partition(" = ")[0])]
         if name in _OPENING:
             found["opened"] += [path for path in paths[:1] if not path.startswith((*_SYSTEM, *_OWN)) and path not in own]
         elif name in _WRITING:
             found["changed"] += [path for path in paths if not path.startswith("/proc/self/fd/")]  # a file without a name gets one
         elif name in _NETWORK:
             found["network"].append(line)
-        elif name in _STARTING and "CLONE_THREAD" not in rest and not _COPY.search(rest):
+        elif name in _STARTING and "CLONE_THREAD" not in rest and not strace.COPY.search(rest):
             found["started"].append(line)
     return Traced(ended=ended, memory=memory, **{key: tuple(dict.fromkeys(values)) for key, values in found.items()})

@@ -24,10 +24,11 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from policytool.loaders.refusals import LOADERS
+from tests import strace
 from tests.conftest import FIXTURES, ROOT, Ended, run
 from tests.fuzz import oracle
-from tests.fuzz.targets import TARGETS, Target, is_bound
-from tests.fuzz.volume import keep
+from tests.fuzz.targets import TARGETS, Target
+from tests.fuzz.volume import Tally, keep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,35 +42,19 @@ TRACED_OF: Final = 5
 """One run of so many is traced."""
 
 _CALL: Final = re.compile(r"(?:\d+ +)?(\w+)\((.*)")
-_PATH: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _WRITES: Final = re.compile(r"O_WRONLY|O_RDWR|O_CREAT|O_TRUNC")
 _CHANGES: Final = frozenset({"unlink", "unlinkat", "rename", "renameat", "renameat2", "link", "linkat", "symlink", "symlinkat", "mkdir", "mkdirat", "rmdir"})
 _STARTS: Final = frozenset({"fork", "vfork", "execve", "execveat"})
-_COPY: Final = re.compile(r"flags=CLONE_CHILD_CLEARTID\|CLONE_CHILD_SETTID\|SIGCHLD\b")
-"""How a process makes a copy of itself to read in (policytool.guard); whatever else it starts is told by execve too."""
-
 _QUIET: Final = frozenset({"socketpair"})
 """Calls of the class of networks that reach none."""
 
 
-@dataclass(kw_only=True)
-class Runs:
+@dataclass
+class Runs(Tally):
     """What became of whole runs."""
 
-    executions: int = 0
-    seconds: float = 0.0
-    crashes: int = 0
-    hangs: int = 0
-    slowest: float = 0.0
-    memory: int = 0
     traced: int = 0
-    outcomes: dict[str, int] = field(default_factory=dict)
     commands: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def limits(self) -> int:
-        """How many were refused because they are beyond a bound."""
-        return sum(count for outcome, count in self.outcomes.items() if is_bound(outcome))
 
 
 def arguments(rng: Random, path: Path, other: Path) -> tuple[str, ...]:
@@ -212,11 +197,11 @@ def touched(trace: str, allowed: Sequence[Path]) -> list[str]:
         if match is None:
             continue
         call, rest = match.groups()
-        paths = [Path(path) for path in _PATH.findall(rest)]
+        paths = [Path(path) for path in strace.PATH.findall(rest)]
         if call in _STARTS:
             found += [line] if not (call == "execve" and paths and "python" in paths[0].name) else []
         elif call in {"clone", "clone3"}:
-            found += [line] if "CLONE_THREAD" not in rest and not _COPY.search(rest) else []
+            found += [line] if "CLONE_THREAD" not in rest and not strace.COPY.search(rest) else []
         elif call in {"socket", "connect", "bind", "sendto", "sendmsg", "listen", "accept", "accept4"} and call not in _QUIET:
             found.append(line)
         elif call in _CHANGES or (call in {"open", "openat", "creat"} and _WRITES.search(rest)):
@@ -270,7 +255,7 @@ def one(kind: str, seed: int, total: Runs, *, trace: bool = False, copied: bool 
             total.slowest = max(total.slowest, cost.seconds)
         try:
             outcome = _judged(ended, command, cost, file)
-            total.outcomes[outcome] = total.outcomes.get(outcome, 0) + 1
+            total.saw(outcome)
         except oracle.BrokenError as error:
             hung = ended.code in {-signal.SIGXCPU, -signal.SIGKILL}
             total.hangs += hung
