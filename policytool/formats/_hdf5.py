@@ -6,7 +6,6 @@ Soft, external and user-defined links, external storage and virtual datasets are
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from contextlib import contextmanager
@@ -142,9 +141,15 @@ def _check_texts(holder: h5g.GroupID | h5d.DatasetID, attribute: h5a.AttrID, nam
         raise TextsError(f"has an attribute {name} of as much as {beyond}")
 
 
+def _claimed(dataset: h5d.DatasetID) -> int:
+    values: int = dataset.get_space().get_simple_extent_npoints()
+    size: int = dataset.get_type().get_size()
+    return values * size
+
+
 def inflation(dataset: h5d.DatasetID) -> str:
     """Return, as the end of a sentence, by how much too far a dataset's values go beyond what is stored of them; an empty text within the bound."""
-    claimed, stored = dataset.get_space().get_simple_extent_npoints() * dataset.get_type().get_size(), dataset.get_storage_size()
+    claimed, stored = _claimed(dataset), dataset.get_storage_size()
     beyond = limits.H5_RATIO.beyond(-(-claimed // max(stored, 1))) if claimed > _LARGE else ""
     return f"{stored} stored bytes would become {claimed}, by {beyond}" if beyond else ""
 
@@ -270,7 +275,7 @@ def _observe_layout(dataset: h5d.DatasetID, path: tuple[str, ...], contents: Con
 
 def _unstored(dataset: h5d.DatasetID) -> str | None:
     """Return how much more a dataset claims than it stores; None where that is within bounds, as for all that Keras writes."""
-    claimed = math.prod(dataset.shape or ()) * dataset.get_type().get_size()
+    claimed = _claimed(dataset)
     if claimed <= _CLAIMED or not inflation(dataset):
         return None
     return f"claims {claimed:,} bytes and stores {dataset.get_storage_size():,}"
