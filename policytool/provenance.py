@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.generations import GENERATIONS, Generation, Release
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from policytool.document import Writer
     from policytool.features import Features
@@ -129,15 +129,23 @@ def candidates(writer: Writer, seen: Features) -> tuple[tuple[Origin, ...], bool
     """
     Return the releases that can have written the file, oldest first, and whether its marks contradict its version.
 
-    A file whose marks contradict each other was edited or converted; its version counts then.
+    A file whose marks contradict each other was edited or converted. Its version counts then; where it has none, the marks that a release began to write and
+    no later one gave up, because who edits leaves out what a release would write rather than writing what it does not know.
     """
     found = _of_version(writer)
-    narrowed = found
-    for mark in MARKS:
-        if mark.shows(seen):
-            first, last = _INDEX[mark.first], _INDEX[mark.last]
-            narrowed = tuple(origin for origin in narrowed if first <= _INDEX.get(origin.release.id, last) <= last and origin.release.id != mark.but)
-    return (narrowed, False) if narrowed else (found, True)
+    shown = [mark for mark in MARKS if mark.shows(seen)]
+    if narrowed := _narrowed(found, shown):
+        return narrowed, False
+    lasting = () if writer.keras else _narrowed(found, [mark for mark in shown if mark.last in {_NEWEST, _NEWEST_KERAS2}])
+    return lasting or found, True
+
+
+def _narrowed(found: tuple[Origin, ...], marks: Iterable[Mark]) -> tuple[Origin, ...]:
+    """Return those of some releases that write all of these marks."""
+    for mark in marks:
+        first, last = _INDEX[mark.first], _INDEX[mark.last]
+        found = tuple(origin for origin in found if first <= _INDEX.get(origin.release.id, last) <= last and origin.release.id != mark.but)
+    return found
 
 
 def label(origins: tuple[Origin, ...]) -> str | None:

@@ -159,9 +159,8 @@ def _about_tensorflow_js(layers: tuple[Layer, ...], marks: Features) -> Iterator
 
 def _about_origin(origins: tuple[Origin, ...], writer: Writer, *, contradiction: bool) -> Iterator[Observation]:
     if contradiction:
-        yield Observation(
-            code="mixed-generations", message=f"its config has marks of releases that do not write keras_version {writer.keras}: it was edited or converted"
-        )
+        what = f"releases that do not write keras_version {writer.keras}" if writer.keras else "several releases, none of which writes them all"
+        yield Observation(code="mixed-generations", message=f"its config has marks of {what}: it was edited or converted")
     if {origin.generation.id for origin in origins} == {_LAST_UNMIXED}:
         yield Observation(
             code="policy-not-stored",
