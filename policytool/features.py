@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from policytool import wiring
 from policytool.classes import is_operation
 from policytool.jsontext import text_at
 
@@ -96,6 +97,12 @@ class Features:
 
     functional_modules: set[str] = field(default_factory=set)
     """Modules of functional models, the root and nested ones."""
+
+    stuck: bool = False
+    """Whether a functional model has a call that cannot be made."""
+
+    depth: int = 0
+    """How many calls deep a loader is when it walks the graph of a functional model, the deepest of several."""
 
     flat_outputs: bool = False
     """Whether a functional model writes its single output as ``["x", 0, 0]`` and not as a list of such."""
@@ -218,6 +225,8 @@ def _note_model(class_name: str, config: dict[str, Json], found: Features) -> No
 
 
 def _note_outputs(config: dict[str, Json], found: Features) -> None:
+    found.stuck |= bool(wiring.stuck(config))
+    found.depth = max(found.depth, wiring.depth(config))
     outputs = config.get("output_layers")
     if isinstance(outputs, list) and outputs and isinstance(outputs[0], str):
         found.flat_outputs = True

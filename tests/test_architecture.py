@@ -44,7 +44,7 @@ LEVELS: Final = (
     # L3 files and spellings to values
     {
         *("formats", "generations", "features", "provenance", "tree", "training", "loaders", "opaque"),
-        *("capabilities", "kernels", "hazards"),
+        *("capabilities", "kernels", "hazards", "wiring"),
     },
     # L4 from a path to a model, and to its stored values
     {"recognition", "resolving", "traced", "reading", "discovery", "values"},

@@ -20,7 +20,7 @@ from policytool.loaders.refusals import LOADERS, REFUSALS, Evidence
 from policytool.model import Cause, Obstacle, Verdict
 from policytool.planning.applied import applied
 from policytool.reports._words import loader_lines
-from tests.conftest import MIXED_SAVEDMODEL
+from tests.conftest import MIXED_SAVEDMODEL, run
 from tests.test_loaders_configs import REFUSED_CONFIGS
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ MEASURED: Final = json.loads((FIXTURES / "loads.json").read_text(encoding="utf-8
 MIGRATED: Final = json.loads((FIXTURES / "loads_migrated.json").read_text(encoding="utf-8"))
 BARE: Final = ("tf2.5", "tf2.9", "tf2.12", "tf2.15", "tf_keras2.21", "keras3.0", "keras3.3", "keras3.6", "keras3.15")
 """Loaders that read a bare policy name."""
+
+STUCK: Final = "its layers wait for each other, so that none can be built"
 
 JUDGED: Final = 0.93
 """The least share of all pairs of a file and a loader that the report judges. What it leaves open are custom classes, Lambda and op layers, in the main."""
@@ -166,7 +168,7 @@ def test_every_row_applies_to_some_fixture() -> None:
             origins, _ = provenance.candidates(document.writer, marks)
             found = Evidence(document=document, features=marks, releases=frozenset(origin.release.id for origin in origins))
             unseen = [row for row in unseen if document.format not in row.formats or not row.shows(found)]
-    assert {row.reason for row in unseen} == {MADE, *(reason for _, reason in REFUSED_CONFIGS)}
+    assert {row.reason for row in unseen} == {MADE, STUCK, *(reason for _, reason in REFUSED_CONFIGS)}
 
 
 @pytest.mark.parametrize("missing", ["variables.index", "variables.data-00000-of-00001", ""])
@@ -189,6 +191,15 @@ def test_a_savedmodel_without_its_values_loads_nowhere(tmp_path: Path, missing: 
     assert (missing or "variables.data-00000-of-00001") in told
 
 
+@pytest.mark.parametrize("name", ["endless_graph.h5", "endless_graph.keras"])
+def test_layers_that_wait_for_each_other_load_nowhere(name: str) -> None:
+    """Nor does any of the loaders that were given such a file come to an end with it, but by refusing it."""
+    measured = json.loads((FIXTURES / "attacks.json").read_text(encoding="utf-8"))["attacks"][name]["outcomes"]["load"]
+    assert "loaded" not in measured
+    found = policytool.inspect(str(FIXTURES / "attacks" / "models" / name))
+    assert all(STUCK in {cause.reason for cause in verdict.causes} for verdict in found.loaders)
+
+
 def test_rows_name_known_loaders_in_order() -> None:
     """Each row's range is one of the loaders that were asked."""
     for row in REFUSALS:
@@ -209,3 +220,15 @@ def test_what_is_left_open_is_told_and_never_called_loading() -> None:
     refused = Verdict(loader="tf2.5", reason="no", causes=(Cause(kind=Obstacle.KEY, reason="no"),), doubts=(doubt,))
     assert (left.loads, left.not_judged, refused.loads, refused.not_judged) == (False, doubt.reason, False, None)
     assert loader_lines([left, refused]) == [("not judged", f"TF 2.4: {doubt.reason}"), ("refused by", "TF 2.5: no")]
+
+
+@pytest.mark.parametrize("name", ["default_float32.json", "global_mixed_float16.json"])
+def test_json_that_was_converted_says_which_family_it_is_of(name: str, tmp_path: Path) -> None:
+    """``to_json`` of Keras 3 has no version, and a converted config lacks keys that every release with its others writes; it is judged all the same."""
+    assert run("migrate", FIXTURES / "tf2.15" / name, "--target", "keras3.15", "-o", tmp_path / name).code == 0
+    found = policytool.inspect(str(tmp_path / name))
+    assert found.generation is not None
+    assert found.generation.startswith("keras3")
+    assert next(verdict for verdict in found.loaders if verdict.loader == "keras3.15").loads
+    (told,) = [observation.message for observation in found.observations if observation.code == "mixed-generations"]
+    assert told == "its config has marks of several releases, none of which writes them all: it was edited or converted"

@@ -1,5 +1,5 @@
 """
-What of a model file runs code, names code, or opens other files when a library loads the model.
+What of a model file runs code, names code, opens other files, or has no end when a library loads the model.
 
 It is read from the configs as data: of the model, of its training, of every object of a SavedModel. What is known is listed; it is no proof that a file
 does no harm.
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from policytool import wiring
 from policytool.hazards._table import PRINTING, HarmfulOp, in_tensorflow, is_foreign, is_harmful, is_own, op
 from policytool.jsontext import pointer
 from policytool.model import Address
@@ -38,6 +39,9 @@ class Harm(StrEnum):
 
     FILE = "file"
     """It makes the loader open another file, or fetch one."""
+
+    ENDLESS = "endless"
+    """It keeps the loader busy without end."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,6 +77,9 @@ _OPENING: Final = {
     "KerasLayer": ("handle", "loads TensorFlow Hub's {}, whose graph runs"),
 }
 """Class to the config key that names what is loaded, and what it does."""
+
+_LISTED: Final = 3
+"""Layers that a message names."""
 
 _LEADS_OUT: Final = re.compile(r"(^|[/\\])\.\.([/\\]|$) | ^[/\\] | ^[A-Za-z]:[/\\] | :// | \x00", re.VERBOSE)
 
@@ -131,6 +138,9 @@ def _judged(value: dict[str, Json]) -> Iterator[_Found]:
         yield from _of_wrapped(config)
     elif isinstance(config, dict):
         yield from _opened(class_name, config)
+    if isinstance(config, dict) and "output_layers" in config and (stuck := wiring.stuck(config)):
+        shown = ", ".join(_short(layer) for layer in stuck[:_LISTED]) + (f" and {len(stuck) - _LISTED} more" if len(stuck) > _LISTED else "")
+        yield Harm.ENDLESS, "graph", f"has layers that wait for each other, or for a call that is not there: {shown}"
     yield from _named(value, class_name, config)
 
 

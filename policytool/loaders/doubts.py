@@ -26,6 +26,9 @@ UNTRIED: Final = frozenset({"keras1"})
 """Generations that no fixture stands for."""
 
 _SHOWN: Final = 3
+_WALKED: Final = 900
+"""Calls deep that loaders walk with Python's own limit. At a program's top, they got 984 to 987 deep (TF 2.4, 2.9, 2.15, tf_keras 2.21, Keras 3.0, 3.15)."""
+
 _LAMBDA: Final = "Lambda"
 _LOOKUPS: Final = frozenset({"StringLookup", "IntegerLookup", "TextVectorization"})
 _TRIED: Final = frozenset({"Cast"})
@@ -59,12 +62,19 @@ def of(evidence: Evidence, origins: Sequence[Origin], sites: Sequence[Site], fou
     return (
         *_untried(origins),
         *_merged((*about, *_axes(evidence.document, sites))),
+        *_deep(evidence.features),
         *_operations(evidence.features),
         *_calibrated(evidence.features),
         *_shared(evidence.features, sites),
         *_ordered(evidence, sites),
         *_reshaped(evidence),
     )
+
+
+def _deep(features: Features) -> Iterator[Doubt]:
+    if features.depth > _WALKED:
+        reason = f"loaders walk its graph {features.depth:,} calls deep by recursion, and Python allows 1,000: raise that with sys.setrecursionlimit first"
+        yield Doubt(cause=Cause(kind=Obstacle.GRAPH, reason=reason))
 
 
 def _operations(features: Features) -> Iterator[Doubt]:

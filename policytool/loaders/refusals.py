@@ -140,6 +140,8 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
     _row(
         Obstacle.CONTAINER, "yaml", "tf2.0 to tf2.2", "it has values as calls of Python classes, which PyYAML 5.2 and later refuse", _observed("python-objects")
     ),
+    # what no order of building exists for: releases have no end, or refuse it (fixtures/attacks.json)
+    _row(Obstacle.GRAPH, _ALL_CONFIGS, "tf1.15 to keras3.15", "its layers wait for each other, so that none can be built", lambda found: found.features.stuck),
     # SavedModels
     _row(Obstacle.POLICY, "savedmodel", "tf1.15 to tf2.0", "a policy dict is no dtype before TF 2.1", _policy_dict("Policy", "PolicyV1")),
     _row(

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from policytool import wiring
 from policytool.tree import LAYERS, MODEL_CLASSES
 
 if TYPE_CHECKING:
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
 
     from policytool.jsontext import Json
     from policytool.tree import Site
-
-_REFERENCE: Final = 3
-"""The least items of a reference to a tensor: layer, node index, tensor index."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,10 +108,10 @@ def _functional(model: int, site: Site, by_names: Mapping[tuple[str, ...], int])
     base = site.address.pointer.removesuffix("/dtype") if site.address else ""
     listed = config.get(LAYERS)
     entries = [(position, entry) for position, entry in enumerate(listed if isinstance(listed, list) else ()) if isinstance(entry, dict)]
-    names = {_name(entry) for _, entry in entries}
+    names = {wiring.name(entry) for _, entry in entries}
     nodes = {}
     for position, entry in entries:
-        name = _name(entry)
+        name = wiring.name(entry)
         nodes[name] = Node(
             name=name,
             class_name=str(entry.get("class_name")),
@@ -125,30 +123,10 @@ def _functional(model: int, site: Site, by_names: Mapping[tuple[str, ...], int])
     return Graph(model=model, nodes=nodes, inputs=_ends(config.get("input_layers"), names), outputs=_ends(config.get("output_layers"), names))
 
 
-def _name(entry: Mapping[str, Json]) -> str:
-    config = entry.get("config")
-    inner = config.get("name") if isinstance(config, dict) else None
-    return str(entry.get("name") or inner)
-
-
 def _ends(value: Json, names: set[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in references(value) if name in names))
 
 
 def references(value: Json) -> Iterator[str]:
     """Yield the names of the layers whose tensors a value refers to, in its order."""
-    pending = [value]
-    while pending:
-        item = pending.pop()
-        if isinstance(item, dict):
-            history = item.get("keras_history")
-            if isinstance(history, list) and history and isinstance(history[0], str):
-                yield history[0]
-            else:
-                pending += reversed(item.values())
-        elif isinstance(item, list):
-            if len(item) >= _REFERENCE and isinstance(item[0], str) and isinstance(item[1], int) and isinstance(item[2], int):
-                yield item[0]
-                pending += reversed(item[_REFERENCE:])
-            else:
-                pending += reversed(item)
+    return (layer for layer, _ in wiring.tensors(value))

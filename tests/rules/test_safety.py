@@ -423,3 +423,32 @@ def test_pickled_numbers_are_no_payload(tmp_path: Path) -> None:
     """A list of numbers, or of words, is data."""
     made = placed(tmp_path, KERAS3, "/config/layers/1/config/kernel_initializer", {"class_name": "Constant", "config": {"value": np.zeros(3).tolist()}})
     assert not found("PT601", made)
+
+
+class TestEndlessGraph(MadeRuleContract):
+    id = "PT611"
+    paths = ("mlp",)
+    silent = (KERAS3, OPS, WORDS, SAVED, "tf2.15/nested_models.h5", "keras3.0/nested_models.keras", "tf_keras2.21/shared_layer.h5")
+
+    def make(self, folder: Path) -> Path:
+        return self._taking(folder, "dropout")
+
+    def _taking(self, folder: Path, layer: str, call: int = 0) -> Path:
+        """Write a model whose second layer takes another's output."""
+        return placed(folder, KERAS3, "/config/layers/1/inbound_nodes/0/args/0/config/keras_history", [layer, call, 0])
+
+    def test_the_layers_are_named(self, tmp_path: Path) -> None:
+        """The first of them, and how many more; and nothing is loaded that has them."""
+        made = self.make(tmp_path)
+        (finding,) = found(self.id, made)
+        assert finding.message == "mlp has layers that wait for each other, or for a call that is not there: norm, dense_a, dropout and 1 more"
+        assert told(made) == [finding.message]
+
+    @pytest.mark.parametrize(("layer", "call"), [("norm", 0), ("features", 1)])
+    def test_of_itself_or_of_nothing(self, layer: str, call: int, tmp_path: Path) -> None:
+        """A layer that takes its own output, and one that takes that of a call which nobody makes."""
+        assert len(found(self.id, self._taking(tmp_path, layer, call))) == 1
+
+    def test_what_takes_the_first_of_two_calls_is_silent(self, tmp_path: Path) -> None:
+        """A reference to the one call that there is."""
+        assert not found(self.id, self._taking(tmp_path, "features"))

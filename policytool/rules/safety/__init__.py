@@ -9,6 +9,7 @@ from policytool.rules.safety import (
     custom_code,
     data_outside,
     doubled_or_escaping_member,
+    endless_graph,
     executes_code,
     graph_touches_files,
     loads_another_file,
@@ -31,4 +32,5 @@ RULES: Final[tuple[Rule, ...]] = (
     path_in_name.RULE,
     unread_limits.RULE,
     claims_more_than_it_stores.RULE,
+    endless_graph.RULE,
 )
