@@ -92,7 +92,7 @@ def depth(config: Mapping[str, Json]) -> int:
         elif node not in met and node[0] in entries:
             met.add(node)
             nodes = entries[node[0]].get("inbound_nodes")
-            under_way.append(tensors(nodes[min(node[1], len(nodes) - 1)] if isinstance(nodes, list) and nodes else None))
+            under_way.append(tensors(nodes[max(0, min(node[1], len(nodes) - 1))] if isinstance(nodes, list) and nodes else None))
             deepest = max(deepest, len(under_way) - 1)
     return deepest
 

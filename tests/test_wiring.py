@@ -126,6 +126,16 @@ def _configs(value: Any) -> list[Config]:
     return found
 
 
+@pytest.mark.parametrize("nodes", [None, 7, [], [None], [[]], [[["a", -9, 0, {}]]], [[["a", 10**30, 0]]], [{"args": 3}], [{"keras_history": ["a"]}], {"a": 1}])
+def test_nodes_that_are_none(nodes: Any) -> None:
+    """Whatever stands in their place: no call that is not there is taken for one that is, and nothing breaks."""
+    config = {**keras2({"a": [("i", 0)], "b": [("a", 0)]}), "output_layers": [["b", -3, 0], ["a", True, 0], ["b", 0], 5]}
+    config["layers"][2]["inbound_nodes"] = nodes
+    assert set(wiring.stuck(config)) <= {"b"}
+    assert wiring.depth(config) <= 3
+    assert wiring.depth({**config, "layers": 5}) == len(wiring.stuck({**config, "layers": [3, None]})) == 0
+
+
 @pytest.mark.parametrize("spelled", [keras2, keras3])
 def test_how_deep_a_loader_goes(spelled: Any) -> None:
     """Into the first tensor first: what it has met on the way is not entered again."""
