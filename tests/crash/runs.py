@@ -62,6 +62,9 @@ class Run:
     calls: tuple[Call, ...]
     """Those of the traced names."""
 
+    killed: bool = False
+    """Whether a process was killed: this one, or one that it started; known of new interpreters."""
+
 
 NOTHING: Final = Fault()
 
@@ -169,8 +172,8 @@ def in_a_new_interpreter(arguments: Sequence[str], directory: Path, fault: Fault
             timeout=_SECONDS,
             text=True,
         )
-        found = tuple(tracing.calls(log.read()))
-    return Run(code=done.returncode, said=done.stdout, calls=found)
+        text = log.read()
+    return Run(code=done.returncode, said=done.stdout, calls=tuple(tracing.calls(text)), killed="+++ killed by SIGKILL" in text)
 
 
 def _expressions(fault: Fault, trace: Sequence[str] | None) -> list[str]:
