@@ -62,7 +62,7 @@ _FORMATS: Final = [reporter.name for reporter in PLAN_REPORTERS if reporter.name
 )
 @click.option("--list-targets", is_flag=True, help="List what --target takes, and write nothing.")
 @click.option("--allow-weight-rewrite", is_flag=True, help="Let a conversion multiply weights where nothing else computes the same.")
-@click.option("-o", "--output", type=click.Path(), metavar="FILE|DIR", help="Where to write, instead of beside the input.")
+@click.option("-o", "--output", type=click.Path(readable=False), metavar="FILE|DIR", help="Where to write, instead of beside the input.")
 @click.option("--in-place", is_flag=True, help="Replace the input, and keep it as NAME.bak.")
 @click.option("--backup/--no-backup", default=True, show_default=True, help="Whether --in-place keeps the original.")
 @click.option("--overwrite", is_flag=True, help="Replace an output or a backup that exists.")

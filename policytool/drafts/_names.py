@@ -41,12 +41,12 @@ def remove_stale(directory: Path) -> None:
 def remove(path: Path) -> None:
     """Remove a file or a directory, as far as that is possible."""
     with contextlib.suppress(OSError):
-        if path.is_dir() and not path.is_symlink():
+        try:
+            path.unlink(missing_ok=True)  # without asking what it is: a system that fails to say so may remove it all the same
+        except (IsADirectoryError, PermissionError):
             import shutil  # with socket 5 ms, only where something is written
 
             shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
 
 
 def rename_to_free(source: Path, name: Path) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from policytool.formats._window import Window
 
 _TRUNCATED: Final = re.compile(r"truncated file: eof = (\d+), sblock->base_addr = \d+, stored_eof = (\d+)")
-DAMAGE: Final = (RuntimeError, OSError, LookupError, ValueError, TypeError, OverflowError, MemoryError)
-"""What h5py raises for damage, by where it meets it."""
+DAMAGE: Final = (RuntimeError, OSError, LookupError, ValueError, TypeError, OverflowError, MemoryError, SystemError)
+"""What h5py raises for damage, by where it meets it; SystemError where the system fails in one of its callbacks."""
 
 _LARGE: Final = 4 * 2**20
 """Bytes of values that need not be stored: HDF5 makes them of a fill value."""
@@ -75,7 +75,13 @@ def opened(probe: Probe, source: str | Window, what: str = "") -> Iterator[h5py.
         except DAMAGE as error:
             raise probe.failure("damaged-h5", f"{_subject(what)}is damaged HDF5 ({reason(error)}); copy or download it again") from error
         finally:
-            file.close()
+            close(file)
+
+
+def close(file: h5py.File) -> None:
+    """Close a file that was read; where the system fails to, nothing that was read depends on it."""
+    with suppress(*DAMAGE):
+        file.close()
 
 
 def open_file(probe: Probe, source: str | Window, what: str = "") -> h5py.File:
@@ -86,7 +92,7 @@ def open_file(probe: Probe, source: str | Window, what: str = "") -> h5py.File:
     """
     try:
         return h5py.File(source, "r", locking=False) if isinstance(source, str) else h5py.File(source, "r")
-    except OSError as error:
+    except (OSError, RuntimeError, SystemError) as error:
         if match := _TRUNCATED.search(str(error)):
             message = f"{_subject(what)}is truncated: it has {match[1]} bytes, and its header says {match[2]}; copy or download it again"
             raise probe.failure("truncated", message) from error

@@ -32,7 +32,7 @@ def opened(probe: Probe, document: Document) -> Iterator[Hdf5Values]:
         try:
             yield Hdf5Values(file, document)
         finally:
-            file.close()
+            opening.close(file)
 
 
 class Hdf5Values:

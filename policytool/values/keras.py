@@ -61,7 +61,7 @@ def _in_archive(probe: Probe, stack: ExitStack) -> list[h5py.File]:
 
 
 def _closed_with(stack: ExitStack, file: h5py.File) -> h5py.File:
-    stack.callback(file.close)
+    stack.callback(opening.close, file)
     return file
 
 

@@ -51,7 +51,7 @@ class Companions:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
-            for place in reversed(self._published if self._is_as_before() else []):
+            for place in reversed(self._published if self._published and self._is_as_before() else []):
                 with contextlib.suppress(OSError):  # it is whole, and the next run takes it as it is
                     self._drafts[place].retract(place)
             for directory in reversed(self._made):
@@ -106,7 +106,10 @@ class Companions:
         return self.model.lstat() if os.path.lexists(self.model) else None
 
     def _is_as_before(self) -> bool:
-        now = self._model()
+        try:
+            now = self._model()
+        except OSError:  # what cannot be looked at may be a model that needs them
+            return False
         return now is None or (self._before is not None and os.path.samestat(now, self._before))
 
     def _make_directories(self, directory: Path) -> None:

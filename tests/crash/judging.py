@@ -128,7 +128,7 @@ def wrong(said: str, code: int, found: State | str, *, expected: int, killed: bo
         if code >= 0:
             yield f"ended with {code}, and not by the signal"
         return
-    if "Traceback" in said or "is a bug" in said or code not in {0, 1, 3, 130}:
+    if "Traceback" in said or "is a bug" in said or code not in ({0, 1, 2, 3, 130} if found is State.ORIGINAL else {0, 1, 3, 130}):
         yield f"ended with {code}: {said[-300:]}"
     if code == expected and found not in {State.NEW, State.SPARE}:
         yield f"ended with {code} as if done, and left {found}"

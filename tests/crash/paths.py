@@ -146,10 +146,17 @@ PATHS: Final = (
         "several in two processes", {"model.h5": MIXED_H5, "two.h5": FIXED_SCALE_H5}, "@two.h5", *_TO, *_PLACE, "--jobs", "2", separate=True, processes=True
     ),
     _migrate("migrate --report", _H5, *_TO, *_PLACE, "--report", "json=@report.json", texts={"report.json": _OLD}, separate=True, report="report.json"),
-    _migrate("migrate --dry-run --report (a plan)", _H5, *_TO, "--dry-run", "--report", "json=@plan.json"),
-    WritePath(name="inspect --report", models=_H5, arguments=("inspect", "@model.h5", "--report", "json=@report.json")),
-    WritePath(name="diff --report", models={**_H5, "two.h5": FIXED_SCALE_H5}, arguments=("diff", "@model.h5", "@two.h5", "--report", "json=@r.json"), code=1),
-    WritePath(name="audit --report", models=_FIXABLE, arguments=("audit", "@model.h5", "--report", "sarif=@r.sarif"), code=1),
+    _migrate("migrate --dry-run --report (a plan)", _H5, *_TO, "--dry-run", "--report", "json=@plan.json", separate=True, report="plan.json"),
+    WritePath(name="inspect --report", models=_H5, arguments=("inspect", "@model.h5", "--report", "json=@report.json"), separate=True, report="report.json"),
+    WritePath(
+        name="diff --report",
+        models={**_H5, "two.h5": FIXED_SCALE_H5},
+        arguments=("diff", "@model.h5", "@two.h5", "--report", "json=@r.json"),
+        code=1,
+        separate=True,
+        report="r.json",
+    ),
+    WritePath(name="audit --report", models=_FIXABLE, arguments=("audit", "@model.h5", "--report", "sarif=@r.sarif"), code=1, separate=True, report="r.sarif"),
     WritePath(
         name="audit --write-baseline, over an older", models=_FIXABLE, arguments=("audit", "@model.h5", "--write-baseline", "@b.json"), texts={"b.json": _OLD}
     ),

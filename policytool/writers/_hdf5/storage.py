@@ -212,6 +212,13 @@ def _lowest_format(like: Opened, offset: int) -> int:
     return int({0: h5f.LIBVER_EARLIEST, 1: h5f.LIBVER_EARLIEST, 2: h5f.LIBVER_V18}.get(version, h5f.LIBVER_V110))
 
 
+def _first_cause(error: BaseException) -> BaseException:
+    """Return what a callback raised, which Python wraps anew for each function that it meets on the way."""
+    while isinstance(error, SystemError) and error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
 @contextmanager
 def _told(storage: Storage) -> Iterator[None]:
     """Turn what h5py raises into what went wrong: the system's failure, or a sentence."""
@@ -221,8 +228,8 @@ def _told(storage: Storage) -> Iterator[None]:
         storage.check()
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        if isinstance(error, SystemError) and error.__cause__ is not None:
-            raise error.__cause__ from None
+        if (cause := _first_cause(error)) is not error:
+            raise cause from None
         reason = str(error).strip("'\" ").splitlines() or [type(error).__name__]
         raise WriteError("write-failed", f"HDF5 failed: {reason[0]}") from error
     storage.check()
