@@ -52,7 +52,7 @@ def _cell(text: str, reasons: dict[str, int]) -> str:
         return ""
     if unit == "ulp":
         return f"{float(number):,.1f}"
-    said = text if text.startswith(("refused", "failed")) else f"its own release does not read it back: {text}"
+    said = text if text.startswith(("refused", "failed", "not tried")) else f"its own release does not read it back: {text}"
     # The layer that is named differs from model to model.
     words = said.split(": ")
     kind = ": ".join(word if "/" not in word else word.partition("(")[2].replace(") is", " is", 1) for word in words)

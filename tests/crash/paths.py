@@ -57,7 +57,7 @@ class WritePath:
     """Whether a directory is removed in the end, some of which a process that is interrupted leaves under a hidden name."""
 
     separate: bool = False
-    """Whether several files are written that each stand for themselves, so that a failure of one leaves the others new."""
+    """Whether several things are done that each stand for themselves, so that a failure of one leaves the others new: files, or an audit after a fix."""
 
     def prepare(self, directory: Path) -> None:
         """Put what lies there before into the directory, and nothing else."""
@@ -158,8 +158,18 @@ PATHS: Final = (
     ),
     WritePath(name="audit --report", models=_FIXABLE, arguments=("audit", "@model.h5", "--report", "sarif=@r.sarif"), code=1, separate=True, report="r.sarif"),
     WritePath(
-        name="audit --write-baseline, over an older", models=_FIXABLE, arguments=("audit", "@model.h5", "--write-baseline", "@b.json"), texts={"b.json": _OLD}
+        name="audit --write-baseline, over an older",
+        models=_FIXABLE,
+        arguments=("audit", "@model.h5", "--write-baseline", "@b.json"),
+        texts={"b.json": _OLD},
+        separate=True,
+        report="b.json",
     ),
-    WritePath(name="audit --fix", models=_FIXABLE, arguments=("audit", "@model.h5", "--fix")),
-    WritePath(name="audit --fix --unsafe-fixes --no-backup", models=_FIXABLE, arguments=("audit", "@model.h5", "--fix", "--unsafe-fixes", "--no-backup")),
+    WritePath(name="audit --fix", models=_FIXABLE, arguments=("audit", "@model.h5", "--fix"), separate=True),
+    WritePath(
+        name="audit --fix --unsafe-fixes --no-backup",
+        models=_FIXABLE,
+        arguments=("audit", "@model.h5", "--fix", "--unsafe-fixes", "--no-backup"),
+        separate=True,
+    ),
 )
