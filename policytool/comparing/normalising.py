@@ -168,7 +168,7 @@ def _single(number: float) -> float:
     """Return a number rounded to float32, and one that float32 cannot hold as it is."""
     try:
         rounded: float = struct.unpack("<f", struct.pack("<f", number))[0]
-    except OverflowError:
+    except (OverflowError, struct.error):  # the second for integers beyond float64
         return number
     return rounded if rounded or not number else number
 

@@ -287,3 +287,13 @@ def test_calls_with_objects_where_values_belong_are_refused(tmp_path: Path) -> N
     path = tmp_path / "model.json"
     path.write_text(json.dumps(models.keras3(models.input3("x", 4), cast, models.layer3("Dense", "dense", models.tensor("cast"), units=2))), encoding="utf-8")
     assert oracle.command("migrate", path, "--target", "tf2.15", "-o", tmp_path / "out.json") == "refused"
+
+
+def test_integers_beyond_float64_are_compared(tmp_path: Path) -> None:
+    """With each other, and with numbers that a float32 holds."""
+    for name, value in (("one", 10**400), ("same", 10**400), ("other", 10**400 + 1), ("small", 1)):
+        config = {"class_name": "Dropout", "config": {"name": "d", "trainable": True, "dtype": "float32", "rate": value}}
+        model = {"class_name": "Sequential", "config": {"name": "m", "layers": [config]}, "keras_version": "2.15.0", "backend": "tensorflow"}
+        (tmp_path / f"{name}.json").write_text(json.dumps(model))
+    one, same, other, small = (tmp_path / f"{name}.json" for name in ("one", "same", "other", "small"))
+    assert [run("diff", one, found).code for found in (same, other, small)] == [0, 1, 1]
