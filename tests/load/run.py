@@ -184,7 +184,7 @@ def resumed(work: Path, names: Sequence[str], shim: Path | None) -> str:
     half = contents(parts)
     before = {path: path.stat().st_mtime_ns for path in parts.iterdir()}
     told = first.err.count("was already written")
-    if first.code != 130 or any(whole.get(name) != data for name, data in half.items()) or told != len(before):
+    if first.code != 130 or any(whole.get(name) != data for name, data in half.items()) or not len(before) - JOBS <= told <= len(before):
         raise SystemExit(f"interrupted: exit {first.code}, {len(before)} outputs, {told} told")
     second = ran(["migrate", "--to", "mixed_bfloat16", "--skip-existing", "-o", str(parts), "--format", "json"], names, work / "in", shim)
     kept = sum(path.stat().st_mtime_ns == was for path, was in before.items())
@@ -192,7 +192,8 @@ def resumed(work: Path, names: Sequence[str], shim: Path | None) -> str:
         raise SystemExit(f"resumed: {kept} of {len(before)} kept, {len(contents(parts))} files instead of {len(whole)}")
     return (
         f"`migrate --to mixed_bfloat16 -o DIR` was sent SIGINT, as by Ctrl-C, when {total * 2 // 5} of {total} outputs were there: exit {first.code} after "
-        f"{first.seconds:.0f} s, {len(before)} outputs, each the same bytes as without an interrupt, each named on stderr, and nothing else in the directory. "
+        f"{first.seconds:.0f} s, {len(before)} outputs, each the same bytes as without an interrupt, and nothing else in the directory. "
+        f"{told} of them are named on stderr: all but what each process may have finished and not yet said. "
         f"The same with `--skip-existing`: exit {second.code} after {second.seconds:.0f} s, {total - kept} outputs made, {kept} left as they were, "
         "and in the end the same files as without an interrupt. Files over which a library goes in circles are left out of this."
     )
