@@ -52,6 +52,7 @@ def forget_unnamed() -> None:
 
 def _forked(job: dict[str, Any]) -> tuple[int, int, int]:
     """Return a fork that waits, what opens its gate, and what it will have printed."""
+    job["nothing"] = os.open(os.devnull, os.O_RDONLY)  # here: a fault in opening is meant for the command
     wait, gate = os.pipe()
     out, into = os.pipe()
     fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
@@ -60,8 +61,8 @@ def _forked(job: dict[str, Any]) -> tuple[int, int, int]:
         os.close(gate)
         os.close(out)
         _run(job, wait, into)
-    os.close(wait)
-    os.close(into)
+    for descriptor in (wait, into, job["nothing"]):
+        os.close(descriptor)
     return pid, gate, out
 
 
@@ -70,7 +71,7 @@ def _run(job: dict[str, Any], wait: int, into: int) -> NoReturn:
     code = 70
     try:
         ctypes.CDLL(None).prctl(_PR_SET_PTRACER, _ANYONE, 0, 0, 0)  # where a system lets only parents trace, this lets strace
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(job["nothing"], 0)
         os.dup2(into, 1)
         os.dup2(into, 2)
         sys.stdout, sys.stderr = (open(descriptor, "w", encoding="utf-8", closefd=False) for descriptor in (1, 2))  # noqa: SIM115  # for as long as it runs
