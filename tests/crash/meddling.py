@@ -107,12 +107,12 @@ def _wrong(subject: Subject, run: Run, found: Held, foreign: dict[str, bytes], m
 
 
 def _first_file(models: Path, subject: Subject) -> Path:
-    """Return the file that someone saves anew: the model, or of a directory the file that changes."""
+    """Return the file that someone saves anew: the model, or of a directory the file that changes; a name that nothing has while the directory is aside."""
     name = next(iter(subject.path.models))
     if (models / name).is_file():
         return models / name
     changed = [one for one in subject.before if subject.after.get(one) != subject.before[one] and (models / one).is_file()]
-    return models / (changed[0] if changed else min(one for one in subject.before if (models / one).is_file()))
+    return models / (changed[0] if changed else min((one for one in subject.before if (models / one).is_file()), default=name))
 
 
 def _names_given(subject: Subject) -> list[str]:
