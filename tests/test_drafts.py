@@ -432,3 +432,36 @@ def test_closing_what_was_read_fails_nothing(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(os, "close", closing)
     _publish(tmp_path / "x", b"new")
     assert (tmp_path / "x").read_bytes() == b"new"
+
+
+def test_what_has_a_backups_name_and_is_none_stays(tmp_path: Path) -> None:
+    """Without a backup a directory's original has that name for a moment alone: what someone made there, a file or a directory, has it again."""
+    for name in ("file", "folder"):
+        target, aside = tmp_path / name, tmp_path / f"{name}{drafts.ASIDE}"
+        target.mkdir()
+        (target / "old").write_bytes(b"old")
+        if name == "file":
+            aside.write_bytes(b"mine")
+        else:
+            aside.mkdir()
+        with drafts.DirectoryDraft.beside(target) as made:
+            made.member(Path("old"))
+            made.publish(target, like=target, overwrite=True)
+        assert (target / "old").read_bytes() == b""
+        assert aside.exists()
+    assert (tmp_path / f"file{drafts.ASIDE}").read_bytes() == b"mine"
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["file", "file.bak", "folder", "folder.bak"]
+
+
+def test_an_interrupt_while_a_directory_is_made_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is heard when the directory is there already."""
+    real = Path.mkdir
+
+    def interrupted(self: Path, mode: int = 0o777) -> None:
+        real(self, mode)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "mkdir", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        drafts.MadeDirectory.beside(tmp_path / "x")
+    assert not list(tmp_path.iterdir())

@@ -119,7 +119,11 @@ class MadeDirectory:
     def beside(cls, target: Path) -> Self:
         """Return a new, empty directory in that of ``target``."""
         made = cls(target)
-        made.path.mkdir(mode=0o700)
+        try:
+            made.path.mkdir(mode=0o700)
+        except BaseException:  # an interrupt is heard once it is made
+            _names.remove(made.path)
+            raise
         return made
 
     def __enter__(self) -> Self:
@@ -184,7 +188,8 @@ def _move(hidden: Path, target: Path) -> None:
 
 def _exchange(hidden: Path, target: Path, backup: Path | None, *, overwrite: bool) -> None:
     aside = backup or target.with_name(target.name + ASIDE)
-    older = _names.hidden(aside)
+    # without a backup, what has its name is not ours: a name that the next run does not remove, if this one is killed
+    older = _names.hidden(aside) if backup is not None else aside.with_name(f"{aside.name}.{os.urandom(4).hex()}")
     original = os.lstat(target)
     try:
         if os.path.lexists(aside):
@@ -198,10 +203,14 @@ def _exchange(hidden: Path, target: Path, backup: Path | None, *, overwrite: boo
         if left is not None and isinstance(error, OSError):
             raise NotTakenBackError(error, left) from error
         raise
-    _names.remove(older)
     if backup is None:
+        replaced = _names.hidden(aside)
         with contextlib.suppress(OSError):
-            aside.rename(older)  # so that no half removed directory ever has a documented name
+            aside.rename(replaced)  # so that no half removed directory ever has a documented name
+            if os.path.lexists(older):
+                older.rename(aside)  # whoever made it: no backup was asked for that it would make room for
+        _names.remove(replaced)
+    else:
         _names.remove(older)
 
 
