@@ -38,15 +38,7 @@ def applications_page() -> str:
     for release, other in _OTHER.items():
         reasons: dict[str, int] = {}
         found = {name: cells for name, cells in record[release].items() if _NO_MODEL not in cells}
-        rows = [
-            row(
-                (
-                    f"{code(name)}{'' if _CALMED in cells or not _is_measured(cells) else ' *'}",
-                    *(_cell(cells.get(key, ""), reasons) for key in (*_CONTAINERS, _OWN)),
-                )
-            )
-            for name, cells in found.items()
-        ]
+        rows = [row((_name(name, cells), *(_cell(cells.get(key, ""), reasons) for key in (*_CONTAINERS, _OWN)))) for name, cells in found.items()]
         without = sorted(name for name, cells in record[release].items() if _NO_MODEL in cells)
         lines += [f"## From {release} to {other}", ""]
         lines += [row(("model", "HDF5", "`.keras`", "own")), row(("---", "---:", "---:", "---:")), *rows, ""]
@@ -57,8 +49,10 @@ def applications_page() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _is_measured(cells: dict[str, str]) -> bool:
-    return any(text.endswith("ulp") for text in cells.values())
+def _name(name: str, cells: dict[str, str]) -> str:
+    """Return a model's name, with a star where its weights were not calmed."""
+    measured = any(text.endswith("ulp") for text in cells.values())
+    return f"{code(name)} *" if measured and _CALMED not in cells else code(name)
 
 
 def _cell(text: str, reasons: dict[str, int]) -> str:

@@ -40,8 +40,8 @@ modes; the exit code and the sentence have to be true of it; and where the comma
 *Each file original or new*: a backup that has its name already, or one of several files that is written. *Original as NAME.bak*: a directory between its two
 renames; [migrate.md](migrate.md) says what to do. What a process that is killed leaves under hidden names, the next run that writes there removes.
 
-The last table says how many runs each path had: parts that take long (calls that read, new interpreters, file systems with less, others meanwhile) were not
-run for each. A kill is not a power cut: what the disk does with what it was told to keep, and in which order names reach it, is not tried here.
+The last table says how many runs each path had. Two processes that share several files were killed alone, because which of them does what is not the same
+in every run. A kill is not a power cut: what the disk does with what it was told to keep, and in which order names reach it, is not tried here.
 """
 
 
