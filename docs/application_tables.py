@@ -26,8 +26,8 @@ Cells are differences of the logits in ulp of the largest. *Own* is how far the 
 the model makes of roundings. ResNetRS420 is deeper than Python's recursion limit lets a loader walk: its own function raises that limit, and
 `sys.setrecursionlimit` does before it is loaded. A number in brackets is a reason below.
 
-Those with a star were measured before the weights were calmed, with inputs from -1 to 1: where the model brings pixels to a scale itself, little of such
-inputs is left, and roundings count for more; and *own* says nothing of those.
+Those with a star have the weights that they are made with, and were given inputs from -1 to 1: where the model brings pixels to a scale itself, little of
+such inputs is left, and roundings count for more; and *own* says nothing of those. The normalisations of Inception have no factors to make small.
 """
 
 
