@@ -43,23 +43,23 @@ class _Dtypes:
     subject: Subject
     decisions: Decisions
 
-    def flow(self, graph: Graph) -> Flow:
-        """Return the dtypes that every node of a graph makes, following it from its inputs."""
+    def flow(self, graph: Graph, within: frozenset[int] = frozenset()) -> Flow:
+        """Return the dtypes that every node of a graph makes, following it from its inputs; ``within`` are the models that it was come to through."""
         found: Flow = {}
         for node in graph.ordered:
-            found[node.name] = self._made(node, found)
+            found[node.name] = self._made(node, found, within | {graph.model})
         return found
 
-    def _made(self, node: Node, found: Flow) -> frozenset[str]:
+    def _made(self, node: Node, found: Flow, within: frozenset[int]) -> frozenset[str]:
         taken = frozenset[str]().union(*(found.get(parent, frozenset()) for parent in node.parents))
         if node.site is None or self.subject.sites[node.site].class_name in GRAPH_OPS:
             cast_to = operations.cast_target(node)
             if cast_to is not None:
                 return frozenset({cast_to}) & frozenset(dtypes.FLOATS)
             return frozenset({_widest(taken)}) if node.site is None and len(taken) > 1 else taken  # Keras 3 promotes
-        if node.site in self.subject.graphs:
+        if node.site in self.subject.graphs and node.site not in within:  # a file may say of a model that it is a layer of its own
             inner = self.subject.graphs[node.site]
-            flow = self.flow(inner)
+            flow = self.flow(inner, within)
             return frozenset[str]().union(*(flow.get(name, frozenset()) for name in inner.outputs))
         compute = self._output(node.site) or self.decisions.compute_dtype(self.subject, node.site)
         return frozenset({compute}) if compute is not None and dtypes.is_float(compute) else frozenset()

@@ -10,14 +10,18 @@ import subprocess
 import sys
 import time
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from policytool import generations, policymap, resolving
+from policytool import generations, policymap, reading, recognition, resolving
 from policytool import policy as policies
 from policytool.errors import SpellingError
+from policytool.planning import propagation
+from policytool.planning.decisions import Decisions
+from policytool.planning.subject import Subject
 from policytool.policy import PolicyMap
 from tests import building
 from tests.conftest import FIXED_SCALE_H5, MIXED_H5, MIXED_JSON, run
@@ -297,3 +301,13 @@ def test_integers_beyond_float64_are_compared(tmp_path: Path) -> None:
         (tmp_path / f"{name}.json").write_text(json.dumps(model))
     one, same, other, small = (tmp_path / f"{name}.json" for name in ("one", "same", "other", "small"))
     assert [run("diff", one, found).code for found in (same, other, small)] == [0, 1, 1]
+
+
+def test_a_model_that_is_a_layer_of_its_own_is_planned() -> None:
+    """As the objects of a SavedModel can say: what flows out of it is not asked of itself."""
+    subject = Subject(reading.analysed(recognition.document(MIXED_JSON, str(MIXED_JSON))))
+    graph = subject.graphs[0]
+    name = list(graph.nodes)[-1]
+    own = replace(graph, nodes={**graph.nodes, name: replace(graph.nodes[name], site=0)})
+    subject.__dict__["graphs"] = {0: own}
+    assert propagation.inputs(subject, Decisions()).keys() >= {0}
