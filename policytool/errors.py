@@ -17,6 +17,11 @@ Each message says what was expected, what was found, where, and what to do.
 
 from __future__ import annotations
 
+from typing import Final
+
+_SHOWN: Final = 120
+"""Characters of a name that a sentence shows."""
+
 
 class PolicytoolError(Exception):
     """A failure that is told to the user in one sentence."""
@@ -81,3 +86,8 @@ class BundleError(PolicytoolError):
         super().__init__(message)
         self.code = code
         self.message = message
+
+
+def short(text: str) -> str:
+    """Return a name from a file as a sentence has it: cut where nobody would read on."""
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

@@ -12,8 +12,10 @@ from contextlib import suppress
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Final
 
+from policytool.errors import short
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from policytool.jsontext import Json
 
@@ -22,6 +24,9 @@ Node = tuple[str, int]
 
 _REFERENCE: Final = 3
 """The least items of a reference to a tensor: layer, call, output."""
+
+_LISTED: Final = 3
+"""Layers that a message names."""
 
 
 def tensors(value: Json) -> Iterator[Node]:
@@ -57,8 +62,7 @@ def stuck(config: Mapping[str, Json]) -> tuple[str, ...]:
     A nested model's calls count from 0 or from 1, and a layer that a nested model has too counts its call there in Keras 3.0
     (:mod:`policytool.conversion._numbering`): of these, any call stands for the first.
     """
-    listed = config.get("layers")
-    entries = {name(entry): entry for entry in (listed if isinstance(listed, list) else ()) if isinstance(entry, dict)}
+    entries = _entries(config)
     calls = {layer: nodes if isinstance(nodes := entry.get("inbound_nodes"), list) else [] for layer, entry in entries.items()}
     within = {inner for entry in entries.values() for inner in _below(entry)}
     loose = {layer for layer, entry in entries.items() if layer in within or _is_model(entry)}
@@ -76,14 +80,19 @@ def stuck(config: Mapping[str, Json]) -> tuple[str, ...]:
     return tuple(layer for layer, nodes in calls.items() if any((layer, number) not in made for number in range(len(nodes))))
 
 
+def told(layers: Sequence[str]) -> str:
+    """Return what is wrong with a model that has these stuck layers, as a part of a sentence: the first of them, and how many more there are."""
+    more = f" and {len(layers) - _LISTED} more" if len(layers) > _LISTED else ""
+    return f"layers that wait for each other, or for a call that is not there: {', '.join(map(short, layers[:_LISTED]))}{more}"
+
+
 def depth(config: Mapping[str, Json]) -> int:
     """
     Return how many calls deep a loader is when it walks a functional model's graph back from the outputs, into the first tensor first.
 
     Every Keras does so by recursion (``_build_map_helper`` in keras/engine/functional.py, keras/src/ops/function.py of Keras 3).
     """
-    listed = config.get("layers")
-    entries = {name(entry): entry for entry in (listed if isinstance(listed, list) else ()) if isinstance(entry, dict)}
+    entries = _entries(config)
     met: set[Node] = set()
     under_way: list[Iterator[Node]] = [tensors(config.get("output_layers"))]
     deepest = 0
@@ -97,6 +106,12 @@ def depth(config: Mapping[str, Json]) -> int:
             under_way.append(tensors(nodes[max(0, min(node[1], len(nodes) - 1))] if isinstance(nodes, list) and nodes else None))
             deepest = max(deepest, len(under_way) - 1)
     return deepest
+
+
+def _entries(config: Mapping[str, Json]) -> dict[str, dict[str, Json]]:
+    """Return the entries of a model's layers by their names."""
+    listed = config.get("layers")
+    return {name(entry): entry for entry in (listed if isinstance(listed, list) else ()) if isinstance(entry, dict)}
 
 
 def _in_order(calls: Mapping[str, list[Json]], loose: set[str]) -> bool:

@@ -29,9 +29,6 @@ _SLOTS: Final = {"layer": "forward_layer", "backward_layer": "backward_layer"}
 
 _LAYER_KEYS: Final = frozenset({"layer", "backward_layer", "cell", "cells", LAYERS})
 _FUNCTION: Final = "function"
-_LISTED: Final = 3
-"""Layers that a message names."""
-
 _SEQUENCES: Final = frozenset({"__tuple__", "TensorShape"})
 """What the metadata of SavedModels calls shapes and tuples, which stand as lists everywhere else (TF 2.5 to 2.15, tf_keras)."""
 
@@ -173,7 +170,7 @@ class _Reader:
         if "output_layers" not in config:
             return Network(units=units)
         if stuck := wiring.stuck(config):
-            raise SpellingError(f"layers of a model in the file wait for each other, or for a call that is not there: {', '.join(stuck[:_LISTED])}")
+            raise SpellingError(f"a model in the file has {wiring.told(stuck)}")
         nodes = [_listed(entry.get("inbound_nodes")) for entry in entries]
         keras3 = any(isinstance(node, dict) and "args" in node for found in nodes for node in found)
         decoded = keras3_graph.decode if keras3 or (self.subject.is_keras3 and not any(nodes)) else keras2_graph.decode

@@ -21,6 +21,7 @@ from policytool.document import Observation, Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from typing import BinaryIO
 
     from policytool.formats._base import Probe
     from policytool.formats._window import Window
@@ -78,7 +79,7 @@ def opened(probe: Probe, source: str | Window, what: str = "") -> Iterator[h5py.
             close(file)
 
 
-def close(file: h5py.File) -> None:
+def close(file: h5py.File | BinaryIO) -> None:
     """Close a file that was read; where the system fails to, nothing that was read depends on it."""
     with suppress(*DAMAGE):
         file.close()

@@ -62,18 +62,25 @@ def read(probe: Probe) -> Document:
     import zipfile  # 6 ms at start, for this format alone
 
     observations: list[Observation] = []
-    with probe.path.open("rb") as stream:
-        try:
-            with zipfile.ZipFile(stream) as archive:
-                members = _members(probe, archive, observations)
-                texts: dict[str, bytes] = {name: _content(archive, members[name]) for name in (_keras.CONFIG, _keras.METADATA) if name in members}
-                vocabularies = _vocabularies(probe, archive, members)
-                weights = [_walked(probe, archive, info, stream) for info in _weights(probe, archive)]
-        except (zipfile.BadZipFile, zlib.error, lzma_error(), EOFError, UnicodeDecodeError) as error:
-            raise probe.failure("truncated", f"begins like a zip archive and is truncated or damaged ({error}); copy or download it again") from error
-        except (NotImplementedError, RuntimeError) as error:
-            raise probe.failure("zip-unsupported", f"is a zip archive that cannot be read: {error}") from error
+    with probe.path.open("rb") as stream, told(probe), zipfile.ZipFile(stream) as archive:
+        members = _members(probe, archive, observations)
+        texts: dict[str, bytes] = {name: _content(archive, members[name]) for name in (_keras.CONFIG, _keras.METADATA) if name in members}
+        vocabularies = _vocabularies(probe, archive, members)
+        weights = [_walked(probe, archive, info, stream) for info in _weights(probe, archive)]
     return replace(_keras.document(probe, texts, weights, observations), vocabularies=vocabularies)
+
+
+@contextmanager
+def told(probe: Probe) -> Iterator[None]:
+    """Turn what ``zipfile`` raises into a sentence; of a disk that fails it tells as of damage."""
+    import zipfile
+
+    try:
+        yield
+    except (zipfile.BadZipFile, zlib.error, lzma_error(), EOFError, UnicodeDecodeError) as error:
+        raise probe.failure("truncated", f"begins like a zip archive and is truncated or damaged ({error}); copy or download it again") from error
+    except (NotImplementedError, RuntimeError) as error:
+        raise probe.failure("zip-unsupported", f"is a zip archive that cannot be read: {error}") from error
 
 
 def _weights(probe: Probe, archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:

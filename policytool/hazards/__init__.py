@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from policytool import wiring
+from policytool.errors import short
 from policytool.hazards._table import PRINTING, HarmfulOp, in_tensorflow, is_foreign, is_harmful, is_own, op
 from policytool.jsontext import pointer
 from policytool.model import Address
@@ -68,18 +69,12 @@ LAMBDA: Final = "Lambda"
 _PAYLOAD: Final = "__lambda__"
 _TYPE: Final = "_type"
 _BYTE_CODE: Final = "byte code"
-_SHOWN: Final = 120
-"""Characters of a path or function that a message shows."""
-
 _OPENING: Final = {
     "TFSMLayer": ("filepath", "loads the SavedModel at {}, whose graph runs"),
     "TorchModuleWrapper": ("module", "holds a pickled PyTorch module, which its loader unpickles"),
     "KerasLayer": ("handle", "loads TensorFlow Hub's {}, whose graph runs"),
 }
 """Class to the config key that names what is loaded, and what it does."""
-
-_LISTED: Final = 3
-"""Layers that a message names."""
 
 _LEADS_OUT: Final = re.compile(r"(^|[/\\])\.\.([/\\]|$) | ^[/\\] | ^[A-Za-z]:[/\\] | :// | \x00", re.VERBOSE)
 
@@ -139,8 +134,7 @@ def _judged(value: dict[str, Json]) -> Iterator[_Found]:
     elif isinstance(config, dict):
         yield from _opened(class_name, config)
     if isinstance(config, dict) and "output_layers" in config and (stuck := wiring.stuck(config)):
-        shown = ", ".join(_short(layer) for layer in stuck[:_LISTED]) + (f" and {len(stuck) - _LISTED} more" if len(stuck) > _LISTED else "")
-        yield Harm.ENDLESS, "graph", f"has layers that wait for each other, or for a call that is not there: {shown}"
+        yield Harm.ENDLESS, "graph", f"has {wiring.told(stuck)}"
     yield from _named(value, class_name, config)
 
 
@@ -150,9 +144,9 @@ def _of_lambda(config: dict[str, Json]) -> Iterator[_Found]:
     for key in ("function", "output_shape", "mask"):
         module, name = config.get("module" if key == "function" else f"{key}_module"), config.get(key)
         if isinstance(module, str) and isinstance(name, str) and is_harmful(module, name):
-            yield Harm.NAMED, f"{module}.{name}", f"calls {_short(f'{module}.{name}')}, which is no part of a model"
+            yield Harm.NAMED, f"{module}.{name}", f"calls {short(f'{module}.{name}')}, which is no part of a model"
     if isinstance(function, str) and config.get("function_type") != "lambda":
-        yield Harm.CUSTOM, f"{function} of a {LAMBDA}", f"is a Lambda of the Python function {_short(function)}"
+        yield Harm.CUSTOM, f"{function} of a {LAMBDA}", f"is a Lambda of the Python function {short(function)}"
     elif isinstance(function, list) or not isinstance(function, dict):
         yield Harm.CODE, _BYTE_CODE, "is a Lambda, whose byte code the loader runs"
 
@@ -160,7 +154,7 @@ def _of_lambda(config: dict[str, Json]) -> Iterator[_Found]:
 def _of_wrapped(config: dict[str, Json]) -> Iterator[_Found]:
     named = config.get("function") or config.get("class_module")
     if isinstance(named, str) and in_tensorflow(named):
-        yield Harm.NAMED, f"tensorflow.{named}", f"calls TensorFlow's {_short(named)}, which reaches beyond the model"
+        yield Harm.NAMED, f"tensorflow.{named}", f"calls TensorFlow's {short(named)}, which reaches beyond the model"
 
 
 def _opened(class_name: str, config: dict[str, Json]) -> Iterator[_Found]:
@@ -169,9 +163,9 @@ def _opened(class_name: str, config: dict[str, Json]) -> Iterator[_Found]:
         key, what = _OPENING[class_name]
         told = config.get(key)
         if told:
-            yield Harm.FILE, key, what.format(_short(told) if isinstance(told, str) else "another file")
+            yield Harm.FILE, key, what.format(short(told) if isinstance(told, str) else "another file")
     elif class_name.endswith(_LOOKUPS) and isinstance(config.get("vocabulary"), str) and config["vocabulary"]:
-        yield Harm.FILE, "vocabulary", f"reads its vocabulary from {_short(str(config['vocabulary']))}, wherever the model is loaded"
+        yield Harm.FILE, "vocabulary", f"reads its vocabulary from {short(str(config['vocabulary']))}, wherever the model is loaded"
 
 
 def _named(value: dict[str, Json], class_name: str, config: Json) -> Iterator[_Found]:
@@ -180,7 +174,7 @@ def _named(value: dict[str, Json], class_name: str, config: Json) -> Iterator[_F
     is_function = class_name == "function" and isinstance(config, str)
     name = str(config) if is_function else class_name
     if isinstance(module, str) and is_harmful(module, name):
-        yield Harm.NAMED, f"{module}.{name}", f"names {_short(f'{module}.{name}')}, which is no part of a model"
+        yield Harm.NAMED, f"{module}.{name}", f"names {short(f'{module}.{name}')}, which is no part of a model"
     elif isinstance(module, str) and not class_name.startswith("__") and is_foreign(module):
         own = registered if isinstance(registered, str) and not is_function else name
         yield Harm.CUSTOM, own, f"needs {name} of {module}"
@@ -188,11 +182,6 @@ def _named(value: dict[str, Json], class_name: str, config: Json) -> Iterator[_F
         own = registered if isinstance(registered, str) and ">" in registered else name
         if not is_own(own):
             yield Harm.CUSTOM, own, f"needs {own}, which someone registered"
-
-
-def _short(text: str) -> str:
-    """Return a name from the file, cut where nobody would read on."""
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 __all__ = ["LAMBDA", "OUTSIDE", "PRINTING", "Harm", "HarmfulOp", "Hazard", "leading_out", "of", "op"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from policytool import guard
@@ -13,7 +13,6 @@ from policytool.values._base import ValuesError, by_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from typing import BinaryIO
 
     import h5py
 
@@ -53,22 +52,14 @@ def _in_archive(probe: Probe, stack: ExitStack) -> list[h5py.File]:
     import zipfile  # 6 ms at start, for this format alone
 
     stream = probe.path.open("rb")
-    stack.callback(_close, stream)
-    try:
-        archive = stack.enter_context(zipfile.ZipFile(stream))
-    except zipfile.BadZipFile as error:  # as which zipfile tells of a disk that fails, too
-        raise probe.failure("truncated", f"is a zip archive that cannot be read ({error}); copy or download it again") from error
+    stack.callback(opening.close, stream)
     files = []
-    for info in keras_zip.weights_members(archive):
-        source = stack.enter_context(keras_zip.weights_source(probe, archive, info, stream))
-        files.append(_closed_with(stack, opening.open_file(probe, source, info.filename)))
+    with keras_zip.told(probe):
+        archive = stack.enter_context(zipfile.ZipFile(stream))
+        for info in keras_zip.weights_members(archive):
+            source = stack.enter_context(keras_zip.weights_source(probe, archive, info, stream))
+            files.append(_closed_with(stack, opening.open_file(probe, source, info.filename)))
     return files
-
-
-def _close(stream: BinaryIO) -> None:
-    """Close what was read; where the system fails to, nothing that was read depends on it."""
-    with suppress(OSError):
-        stream.close()
 
 
 def _closed_with(stack: ExitStack, file: h5py.File) -> h5py.File:
