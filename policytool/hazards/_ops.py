@@ -1,0 +1,42 @@
+"""
+Which ops a graph may hold to run without ``--trust``.
+
+``data/pure_ops.json`` is the reviewed list. An op that is not on it, such as one that a newer TensorFlow adds, is not pure.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@cache
+def _data() -> Mapping[str, Any]:
+    text = Path(__file__).parent.parent.joinpath("data", "pure_ops.json").read_text(encoding="utf-8")
+    found: Mapping[str, Any] = json.loads(text)
+    return found
+
+
+@cache
+def _pure() -> frozenset[str]:
+    return frozenset(name for group in _data()["ops"].values() for name in group)
+
+
+def is_pure_op(name: str) -> bool:
+    """Return whether an op is on the list, wherever it stands in a graph and whatever its inputs and attributes are."""
+    return name in _pure()
+
+
+def path_inputs(name: str) -> tuple[int, ...]:
+    """Return which inputs of an op of TensorFlow's savers and tables hold paths; none for all other ops."""
+    return tuple(_data()["positions"].get(name, ()))
+
+
+def empty_attributes(name: str) -> tuple[str, ...]:
+    """Return the attributes that have to be empty for an op to be pure; none for ops that are pure, or impure, whatever their attributes are."""
+    return tuple(_data()["empty_attributes"].get(name, ()))
