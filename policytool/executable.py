@@ -1,55 +1,117 @@
 """
-What of a model file runs code of the file's own, or leads out of the file, when a library loads the model, or calls it.
+Why a model is not given to TensorFlow without ``--trust``.
 
-A Lambda holds Python's byte code. Ops of TensorFlow that Keras 2 wrapped as layers are named in the config and looked up when it is read, those that touch
-files among them. A SavedModel's graph may hold ops that read and write files, or call Python. What there is of each, :mod:`policytool.hazards` knows. HDF5
-leads to other files, and claims memory, by what readers observe and do not follow.
+TensorFlow gets a model only if every class, function, op and path in it is on a list of what only computes (:mod:`policytool.hazards`). ``--custom-objects``
+trusts the classes and functions that it defines, and nothing else; the process with TensorFlow makes sure that it defines those that the model needs.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool import hazards
-from policytool.hazards import LAMBDA, PRINTING, Harm
+from policytool.errors import short
+from policytool.hazards import LAMBDA, Harm
 from policytool.planning.subject import Subject
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from policytool.document import Document
+    from policytool.hazards import Hazard
     from policytool.reading import Analysis
 
-_REFUSED: Final = frozenset({*hazards.OUTSIDE, "unstored-values", "escaping-member", "duplicate-member", "duplicate-key"})
-"""What readers observe that makes a loader open other files, ask for memory without bound, or read something else than was looked at."""
+REFUSED: Final = frozenset(
+    {
+        *(*hazards.OUTSIDE, "unstored-values", "escaping-member", "duplicate-member", "duplicate-key"),
+        *("op-path", "several-models", "pickled-weights"),
+    }
+)
+"""What readers observe that makes a loader open other files, run a pickle, ask for memory without bound, or read something else than was looked at."""
 
-_SHOWN: Final = 120
-"""Characters of a name that a message shows."""
+_TRUST: Final = "TensorFlow would do what the file says; --trust allows it, for files whose origin you know"
+_DEFINE: Final = "--custom-objects MODULE names the module that defines it, and --trust allows everything in the file"
+_COMPILED: Final = ("/training_config", "/compile_config")
+"""Where a model's own training configuration stands in its config, which loaders read if they are asked to compile the model."""
 
 
-def told(analysis: Analysis) -> Iterator[str]:
-    """Yield, for each thing that would run, be opened or be asked for, which layer, part or op it is and what it does, as a part of a sentence."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reason:
+    """One thing in a model for which it needs trust."""
+
+    what: str
+    """Which layer, part or op it is, and what it does: a sentence without its end."""
+
+    is_custom: bool = False
+    """Whether ``--custom-objects`` can define it."""
+
+    @property
+    def message(self) -> str:
+        """The whole sentence."""
+        return f"{self.what}: {_DEFINE if self.is_custom else _TRUST}"
+
+
+def reasons(analysis: Analysis, *, compiles: bool = False) -> Iterator[Reason]:
+    """
+    Yield what of a model needs trust, in the order of the file; what ``--custom-objects`` can define comes last.
+
+    :param compiles: whether the model is to be compiled as it was, with the losses and metrics that its training configuration names.
+    """
     subject = Subject(analysis)
-    for hazard in subject.hazards:
-        site = analysis.placed.sites[hazard.site] if hazard.site is not None else None
-        # of custom code nothing runs where it is not at hand; but a Lambda finds its function in whatever module is loaded
-        if hazard.harm is not Harm.CUSTOM or (site is not None and site.class_name == LAMBDA):
-            yield f"{'a config' if hazard.site is None else analysis.model.layers[hazard.site].path} {hazard.what}"
+    found = tuple(subject.hazards)
+    for hazard in found:
+        if hazard.harm is not Harm.CUSTOM or _is_of_lambda(analysis, hazard):
+            yield Reason(what=f"{_where(analysis, hazard)} {hazard.what}")
     for site in subject.sites:
         if (name := hazards.leading_out(site)) is not None:
-            yield f"the layer name {name[:_SHOWN]!r} is a path that leads out of where a loader keeps its files"
+            yield Reason(what=f"the layer name {short(name)!r} is a path that leads out of where a loader keeps its files")
     yield from of_file(analysis.document)
+    for hazard in needed(analysis, found, compiles=compiles):
+        yield Reason(what=f"{_where(analysis, hazard)} {hazard.what}", is_custom=True)
 
 
-def refusal(found: Iterator[str]) -> str | None:
-    """Return, for the first of what would run, why a file is not given to TensorFlow; None where there is nothing."""
-    first = next(found, None)
-    return None if first is None else f"{first}: TensorFlow would do what the file says; --trust allows it, for files whose origin you know"
+def of_file(document: Document) -> Iterator[Reason]:
+    """Yield the same of the ops of a SavedModel's graph and of what its reader observed, which is all that there is to a file without Keras metadata."""
+    for name in sorted(document.ops):
+        if not (hazards.is_pure_op(name) or hazards.is_placed_op(name)):
+            harmful = hazards.op(name)
+            yield Reason(what=f"its graph has the op {short(name)}, which {harmful.what if harmful else 'is not on the list of ops that only compute'}")
+    yield from (Reason(what=observation.message) for observation in document.observations if observation.code in REFUSED)
 
 
-def of_file(document: Document) -> Iterator[str]:
-    """Yield the same of the ops of a SavedModel's graph and of what its reader saw, which is all that there is to a file without Keras metadata."""
-    for name in sorted(document.ops - {PRINTING}):
-        if hazards.op(name) is not None:
-            yield f"its graph has the op {name}"
-    yield from (observation.message for observation in document.observations if observation.code in _REFUSED)
+def needed(analysis: Analysis, found: tuple[Hazard, ...], *, compiles: bool = False) -> Iterator[Hazard]:
+    """
+    Yield the classes and functions of someone's own that a loader needs.
+
+    A SavedModel's traces stand in for a class that is not at hand, if the file names no module that could be imported for it.
+    """
+    for hazard in found:
+        revived = bool(analysis.document.nodes) and hazard.module is None
+        if hazard.harm is Harm.CUSTOM and not revived and not _is_of_lambda(analysis, hazard) and (compiles or not _is_training(analysis, hazard)):
+            yield hazard
+
+
+def names_needed(analysis: Analysis) -> list[str]:
+    """Return the names by which the file calls what ``--custom-objects`` has to define."""
+    return sorted({hazard.name for hazard in needed(analysis, Subject(analysis).hazards)})
+
+
+def refusal(found: Iterator[Reason], *, custom_objects: bool = False) -> str | None:
+    """Return why a file is not given to TensorFlow; None if nothing of it needs trust, or only what ``--custom-objects`` may define, where that is given."""
+    first = next((reason for reason in found if not (reason.is_custom and custom_objects)), None)
+    return None if first is None else first.message
+
+
+def _where(analysis: Analysis, hazard: Hazard) -> str:
+    return "a config" if hazard.site is None else analysis.model.layers[hazard.site].path
+
+
+def _is_of_lambda(analysis: Analysis, hazard: Hazard) -> bool:
+    """Return whether a function is called by a Lambda, which finds it in whatever module is loaded."""
+    return hazard.site is not None and analysis.placed.sites[hazard.site].class_name == LAMBDA
+
+
+def _is_training(analysis: Analysis, hazard: Hazard) -> bool:
+    document, address = analysis.document, hazard.address
+    return (address.part == document.training_part != document.config_part) or address.pointer.startswith(_COMPILED)

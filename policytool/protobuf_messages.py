@@ -26,12 +26,16 @@ MESSAGES: Final[Mapping[str, tuple[tuple[int, str, str], ...]]] = {
     "SavedModel": ((2, "meta_graphs", "repeated MetaGraph"),),
     "MetaGraph": (
         (1, "meta_info", "MetaInfo"),
-        (2, "graph_def", "bytes"),
+        (2, "graph_def", "repeated bytes"),
+        (3, "saver", "Saver"),
         (4, "collections", "repeated CollectionEntry"),
         (5, "signatures", "repeated SignatureEntry"),
+        (6, "assets", "repeated AssetFile"),
         (7, "object_graph", "ObjectGraph"),
     ),
     "MetaInfo": ((4, "tags", "repeated bytes"), (5, "tensorflow_version", "bytes")),
+    "Saver": ((1, "filename_tensor", "bytes"),),
+    "AssetFile": ((1, "tensor", "TensorInfo"), (2, "filename", "bytes")),
     "CollectionEntry": ((1, "key", "bytes"), (2, "value", "bytes")),
     "SignatureEntry": ((1, "key", "bytes"), (2, "value", "Signature")),
     "Signature": ((1, "inputs", "repeated TensorEntry"), (2, "outputs", "repeated TensorEntry")),
@@ -42,10 +46,15 @@ MESSAGES: Final[Mapping[str, tuple[tuple[int, str, str], ...]]] = {
         (1, "children", "repeated Edge"),
         (3, "slots", "repeated SlotVariable"),
         (4, "user_object", "UserObject"),
+        (5, "asset", "Empty"),
         (6, "function", "CallableFunction"),
         (7, "variable", "Variable"),
         (8, "bare_function", "BareFunction"),
+        (9, "constant", "Empty"),
+        (10, "resource", "Empty"),
+        (12, "captured", "Empty"),
     ),
+    "Empty": (),
     "CallableFunction": ((1, "concrete_functions", "repeated bytes"),),
     "BareFunction": ((1, "concrete_function", "bytes"),),
     "ConcreteFunctionEntry": ((1, "key", "bytes"), (2, "value", "ConcreteFunction")),
@@ -64,7 +73,15 @@ MESSAGES: Final[Mapping[str, tuple[tuple[int, str, str], ...]]] = {
     "FunctionArgument": ((1, "name", "bytes"),),
     "GraphNode": ((1, "name", "bytes"), (2, "op", "bytes"), (3, "inputs", "repeated bytes"), (5, "attributes", "repeated AttributeEntry")),
     "AttributeEntry": ((1, "key", "bytes"), (2, "value", "Attribute")),
-    "Attribute": ((1, "list", "AttributeList"), (6, "type", "int32"), (7, "shape", "Shape"), (10, "function", "FunctionName")),
+    "Attribute": (
+        (1, "list", "AttributeList"),
+        (2, "text", "bytes"),
+        (6, "type", "int32"),
+        (7, "shape", "Shape"),
+        (8, "tensor", "repeated bytes"),
+        (10, "function", "FunctionName"),
+    ),
+    "TextTensor": ((8, "texts", "repeated bytes"),),
     "AttributeList": ((6, "types", "repeated int32"), (9, "functions", "repeated FunctionName")),
     "FunctionName": ((1, "name", "bytes"),),
     "BundleHeader": ((1, "shards", "int32"), (2, "endianness", "int32"), (3, "version", "Versions")),
@@ -85,7 +102,11 @@ MESSAGES: Final[Mapping[str, tuple[tuple[int, str, str], ...]]] = {
     "StoredAttribute": ((1, "name", "bytes"), (2, "full_name", "bytes"), (3, "checkpoint_key", "bytes")),
     "SlotVariable": ((1, "original_node", "int32"), (2, "name", "bytes"), (3, "node", "int32")),
 }
-"""Message to fields: number, name, type. Text is declared as bytes, which are the same on the wire: ill-formed UTF-8 is then ours to deal with."""
+"""
+Message to fields: number, name, type. Text is declared as bytes, which are the same on the wire: ill-formed UTF-8 is then ours to deal with.
+
+A message that stays bytes is repeated: where a file has it twice, TensorFlow takes both together, and so does whoever joins them.
+"""
 
 _BELOW: Final = {
     name: {number: kind.rpartition(" ")[2] for number, _, kind in fields if kind.rpartition(" ")[2] in MESSAGES} for name, fields in MESSAGES.items()

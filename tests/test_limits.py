@@ -168,7 +168,7 @@ def _graph(directory: Path, *, deep: bool) -> Path:
         function.signature.name = f"f{level}".encode()
         call = function.nodes.add(name=b"call", op=b"PartitionedCall")
         call.attributes.add(key=b"f").value.function.name = f"f{level + 1}".encode()
-    saved.meta_graphs[0].graph_def = definition.SerializeToString()
+    saved.meta_graphs[0].graph_def[:] = [definition.SerializeToString()]
     saved.meta_graphs[0].signatures.add(key=b"serve").value.outputs.add(key=b"y").value.name = f"{scope}out:0".encode()
     (path / "saved_model.pb").write_bytes(saved.SerializeToString())
     return path

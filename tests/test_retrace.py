@@ -256,9 +256,10 @@ def test_code_in_a_file_is_not_run_unless_trusted(child: Callable[..., Worker], 
 
 def test_what_runs_code_is_told_by_place(tmp_path: Path) -> None:
     """Ops of a graph that touch files count as well; a plain model runs nothing."""
-    assert not list(executable.told(reading.analysed(recognition.document(SAVED, "x"))))
+    assert not list(executable.reasons(reading.analysed(recognition.document(SAVED, "x"))))
     model = remaking.with_op(tmp_path, str(SAVED), "WriteFile")
-    assert list(executable.told(reading.analysed(recognition.document(model, "x")))) == ["its graph has the op WriteFile"]
+    found = executable.reasons(reading.analysed(recognition.document(model, "x")))
+    assert [reason.what for reason in found] == ["its graph has the op WriteFile, which opens what its filename says"]
 
 
 def test_the_tolerance_follows_the_wider_rounding() -> None:

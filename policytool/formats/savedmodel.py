@@ -12,9 +12,9 @@ import re
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool import dtypes, jsontext, limits, mistaken
+from policytool import dtypes, hazards, jsontext, limits, mistaken
 from policytool.document import Document, Layout, Node, Observation, Signature, Tensor, Writer
-from policytool.formats import _graph
+from policytool.formats import _graph, _graph_paths
 from policytool.formats._base import Format, Probe, is_serialised, parse_json
 
 if TYPE_CHECKING:
@@ -84,6 +84,8 @@ def read(probe: Probe) -> Document:
     nodes = _nodes(graph.object_graph, parts, places) if has_keras else {}
     if tensors or any(node.variable for node in nodes.values()):
         observations += _missing(probe)
+    ops = _ops(probe, saved.meta_graphs, graph, definition, observations)
+    observations += (*_assets(probe, saved.meta_graphs), *_others(probe))
     return Document(
         path=probe.shown,
         format="savedmodel",
@@ -94,7 +96,7 @@ def read(probe: Probe) -> Document:
         nodes=nodes,
         signatures=tuple(_signatures(graph)),
         traces=_traces(graph, definition, observations),
-        ops=_ops(probe, saved.meta_graphs, graph, definition),
+        ops=ops,
         numbered=not has_keras and _is_export(graph.object_graph),
         writer=Writer(tensorflow=_text(graph.meta_info.tensorflow_version) or None, backend="tensorflow"),
         observations=tuple(observations),
@@ -237,22 +239,43 @@ def _definition(probe: Probe, graph: Any) -> Any:
     from policytool import protobuf_messages
 
     try:
-        return protobuf_messages.parse("GraphDef", graph.graph_def)
+        return protobuf_messages.parse("GraphDef", b"".join(graph.graph_def))
     except protobuf_messages.MessagesError as error:
         raise probe.failure("proto-limit", f"has a graph of {error}") from error
     except ValueError as error:
         raise probe.failure("truncated", f"the graph in {GRAPH} is damaged; copy or download it again") from error
 
 
-def _ops(probe: Probe, graphs: Any, served: Any, definition: Any) -> frozenset[str]:
-    """Return the kinds of ops in all graphs: loaders may be asked for another than the one that is reported."""
+def _ops(probe: Probe, graphs: Any, served: Any, definition: Any, observations: list[Observation]) -> frozenset[str]:
+    """Return the kinds of ops in all graphs: loaders may be asked for another than the one that is reported. Calls of functions by their names are none."""
     found: set[bytes] = set()
     for graph in graphs:
         message = definition if graph is served else _definition(probe, graph)
-        found.update(map(_OP, message.nodes))
+        own = set(map(_OP, message.nodes))
         for function in message.library.functions:
-            found.update(map(_OP, function.nodes))
+            own.update(map(_OP, function.nodes))
+        if not own.isdisjoint(hazards.placed_ops()):
+            observations += _graph_paths.observed(graph, message)
+        found |= own.difference(function.signature.name for function in message.library.functions)
     return frozenset(map(_text, found))
+
+
+def _assets(probe: Probe, graphs: Any) -> Iterator[Observation]:
+    """Yield assets that lie outside the model's directory, by their names or by a link; loaders put the names behind the directory's."""
+    folder = probe.path / ASSETS
+    for name in sorted({_text(asset.filename) for graph in graphs for asset in graph.assets}):
+        if hazards.leads_out(name):
+            yield Observation(code="escaping-asset", message=f"its asset {name!r} lies outside {ASSETS}; it was not followed", where=ASSETS)
+        elif not (folder / name).resolve().is_relative_to(probe.path.resolve()):
+            yield Observation(code="escaping-asset", message=f"its asset {name!r} is a link out of the model; it was not followed", where=ASSETS)
+
+
+def _others(probe: Probe) -> Iterator[Observation]:
+    """Yield what else in the directory a loader could take for the model: releases choose differently."""
+    others = sorted(probe.names & {"saved_model.pbtxt", "saved_model.cpb"}) + (["config.json"] if {"config.json", "metadata.json"} <= probe.names else [])
+    if others:
+        message = f"its directory also holds {' and '.join(others)}, which some releases load instead of {GRAPH}"
+        yield Observation(code="several-models", message=message)
 
 
 def _traces(graph: Any, definition: Any, observations: list[Observation]) -> tuple[Trace, ...]:

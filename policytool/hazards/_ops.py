@@ -37,6 +37,17 @@ def path_inputs(name: str) -> tuple[int, ...]:
     return tuple(_data()["positions"].get(name, ()))
 
 
-def empty_attributes(name: str) -> tuple[str, ...]:
-    """Return the attributes that have to be empty for an op to be pure; none for ops that are pure, or impure, whatever their attributes are."""
-    return tuple(_data()["empty_attributes"].get(name, ()))
+def attribute_values(name: str) -> Mapping[str, tuple[str, ...]]:
+    """Return which attributes of an op decide whether it is pure, with the values that they may have; nothing for ops whose attributes do not matter."""
+    return {key: tuple(values) for key, values in _data()["attributes"].get(name, {}).items()}
+
+
+@cache
+def placed_ops() -> frozenset[bytes]:
+    """Return the ops that are pure by where they stand, or by their attributes, as graphs have their names."""
+    return frozenset(name.encode() for name in (*_data()["positions"], *_data()["attributes"]))
+
+
+def is_placed_op(name: str) -> bool:
+    """Return whether an op is one of those."""
+    return name.encode() in placed_ops()

@@ -13,6 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from policytool.hazards import _ops
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -64,6 +66,7 @@ _RUNNERS: Final = frozenset({"cloudpickle", "dill", "joblib", "pip", "pkg_resour
 _OF_TENSORFLOW: Final = (
     *("io.", "gfile.", "python_io.", "read_file", "write_file", "matching_files", "py_func", "numpy_function", "load_", "saved_model."),
     *("data.", "summary.", "train.", "autograph.", "profiler.", "debugging.experimental.", "sysconfig.", "test.", "config."),
+    *("print", "mlir.", "experimental.register_filesystem_plugin", "graph_util.", "import_graph_def", "lite.", "tpu.", "distribute.", "__internal__."),
 )
 """Beginnings of TensorFlow's public names that touch files, load libraries, call Python, or set up the process."""
 
@@ -77,17 +80,11 @@ _INTERNAL: Final = (
 """The same by the modules below ``tensorflow.python``."""
 
 _RAW: Final = "raw_ops."
-_NORMAL_OPS: Final = frozenset(
-    {
-        *("Save", "SaveSlices", "SaveV2", "Restore", "RestoreSlice", "RestoreV2", "MergeV2Checkpoints"),
-        *("InitializeTableFromTextFile", "InitializeTableFromTextFileV2"),
-        *("CacheDataset", "CacheDatasetV2", "FixedUnigramCandidateSampler"),
-    }
-)
-"""Ops that TensorFlow's own saver puts into SavedModels, that fill tables from assets, and that mostly have an empty file name."""
+_CACHES: Final = frozenset({"CacheDataset", "CacheDatasetV2"})
+"""Ops that take a file name, which is empty in nearly every graph that has them."""
 
 PRINTING: Final = "PrintV2"
-"""``tf.print``, which prints to a file where its ``output_stream`` says so, and mostly to the terminal."""
+"""``tf.print``, which prints to the terminal, or to a file if its ``output_stream`` says so."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -145,9 +142,13 @@ def is_own(registered: str) -> bool:
 
 
 def op(name: str) -> HarmfulOp | None:
-    """Return what an op of a graph does to files, the network or Python; None for all others."""
+    """Return what an op does to files, the network or Python wherever it stands in a graph; None for all others."""
+    if name in data()["readers"]:
+        return HarmfulOp(name=name, what="reads files by names that the graph makes")
+    if held := data()["programs"].get(name):
+        return HarmfulOp(name=name, what=f"runs what its {' and '.join(held)} holds")
     arguments = data()["ops"].get(name)
-    if arguments is None or name in _NORMAL_OPS:
+    if arguments is None or name in _CACHES or (_ops.is_placed_op(name) and name != PRINTING):
         return None
     if not arguments:
         return HarmfulOp(name=name, what="calls a Python function of the process that runs it")

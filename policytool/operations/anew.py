@@ -111,7 +111,10 @@ class Run:
 
     def refusal(self) -> Refusal | None:
         """Return why the file is not given to TensorFlow at all: it would run code that nobody trusts."""
-        message = None if self.tools.trust else executable.refusal(executable.told(self.analysis))
+        if self.tools.trust:
+            return None
+        found = executable.reasons(self.analysis, compiles=self.plan.retrace)
+        message = executable.refusal(found, custom_objects=bool(self.tools.custom_objects))
         return Refusal(code="runs-code", message=message) if message is not None else None
 
     def fill(self, draft: Path) -> None:
@@ -193,6 +196,7 @@ class Run:
                 "custom_objects": list(self.tools.custom_objects),
                 "path": list(self.tools.path),
                 "registered": opaque.names(self.analysis.placed.sites),
+                "needed": [] if self.tools.trust else executable.names_needed(self.analysis),
                 "trust": self.tools.trust,
             },
             side=side,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool import discovery, dtypes, guard, opaque
+from policytool import discovery, dtypes, executable, guard, opaque
 from policytool.checking import answers, recorded
 from policytool.checking.tolerances import Tolerances
 from policytool.errors import ModelFileError, UsageError, WorkerError
@@ -75,9 +75,9 @@ def check(model: Input, other: Input | None, wanted: Wanted, tools: Tools) -> Ch
     if lost := guard.split():
         raise ModelFileError(lost.path, lost.code, lost.message)
     guard.about(model.shown, _LOST)
-    first = prepared.read(model, trust=tools.trust)
+    first = prepared.read(model, trust=tools.trust, custom_objects=bool(tools.custom_objects))
     guard.about((other or model).shown, _LOST)
-    second = prepared.read(other, trust=tools.trust) if other is not None else first
+    second = prepared.read(other, trust=tools.trust, custom_objects=bool(tools.custom_objects)) if other is not None else first
     prepared.check_weights(wanted.weights, first, second, trust=tools.trust)
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="policytool-", ignore_cleanup_errors=True)))
@@ -232,6 +232,7 @@ def _job(sides: tuple[Prepared, Prepared], original: Source, wanted: Wanted, too
         "custom_objects": list(tools.custom_objects),
         "path": list(tools.path),
         "registered": opaque.names(sites),
+        "needed": [] if tools.trust else sorted({name for side in sides if side.analysis is not None for name in executable.names_needed(side.analysis)}),
         "trust": tools.trust,
     }
 

@@ -72,18 +72,19 @@ class Prepared:
         return bool(self.job["how"] == GRAPH)
 
 
-def read(found: Input, *, trust: bool) -> Source:
+def read(found: Input, *, trust: bool, custom_objects: bool = False) -> Source:
     """
     Return a file that may be run.
 
-    :raises ModelFileError: for what cannot be read or run, and for what holds code that nobody trusts.
+    :param custom_objects: whether the user names modules that define classes
+    :raises ModelFileError: for what cannot be read or run, and for what needs trust.
     """
     document = recognition.document(found.path, found.shown)
     if document.format in _NOT_RUN:
         raise ModelFileError(found.shown, "not-runnable", _NOT_RUN[document.format])
     analysis = reading.analysed(document) if document.config_part is not None else None
-    hazards = executable.of_file(document) if analysis is None else executable.told(analysis)
-    message = None if trust else executable.refusal(hazards)
+    reasons = executable.of_file(document) if analysis is None else executable.reasons(analysis)
+    message = None if trust else executable.refusal(reasons, custom_objects=custom_objects)
     if message is not None:
         raise ModelFileError(found.shown, "runs-code", message)
     return Source(input=found, document=document, analysis=analysis)

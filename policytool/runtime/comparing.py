@@ -22,7 +22,7 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
     """Return, for the model's own call and for each signature, how far the outputs of ``job["after"]`` are from those of ``job["before"]``."""
     step("importing TensorFlow")
     library = Library(job["family"])
-    library.register(job["custom_objects"], job["registered"])
+    library.register(job["custom_objects"], job["registered"], job["needed"])
     if job["trust"]:
         library.trust()
     step("predicting with the original")

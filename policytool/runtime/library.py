@@ -63,25 +63,31 @@ class Library:
         """The library with its release, such as ``tf_keras 2.21.0``."""
         return "{library} {keras}".format(**self.versions)
 
-    def register(self, names: Sequence[str], wanted: Sequence[str]) -> None:
+    def register(self, names: Sequence[str], wanted: Sequence[str], needed: Sequence[str] = ()) -> None:
         """
         Make classes known: ``MODULE`` for what a module defines, or has from elsewhere under a wanted name, ``MODULE:NAME`` for one thing in it.
 
         ``wanted`` are the names by which the file calls classes; one with a package (``package>Name``) also finds a class that was not registered here.
+        Those in ``needed`` have to be among them: what else a file names would be looked up in modules that nobody trusts.
         """
         for name in names:
             module_name, _, attribute = name.partition(":")
             try:
                 module = importlib.import_module(module_name)
-                found = {attribute: getattr(module, attribute)} if attribute else {**_named(module, wanted), **_defined(module)}
+                found = {attribute: getattr(module, attribute)} if attribute else {**_named(module, [*wanted, *needed]), **_defined(module)}
             except (ImportError, AttributeError) as error:
                 raise Refused("custom-objects", "--custom-objects {}: {}".format(name, error)) from error
             for key, value in found.items():
                 self.custom.update(value if isinstance(value, dict) else {key: value})
-        for name in wanted:
+        for name in (*wanted, *needed):
             short = name.rpartition(">")[2]
             if name not in self.custom and short in self.custom:
                 self.custom[name] = self.custom[short]
+        registered = getattr(self.keras.utils, "get_registered_object", lambda _: None)  # what a module registers is in none of its own names
+        missing = [name for name in needed if name not in self.custom and registered(name) is None]
+        if missing:
+            text = "the file needs {}, which --custom-objects does not define; name its module too, or --trust the file"
+            raise Refused("custom-objects", text.format(", ".join(missing)))
 
     def scope(self) -> Any:
         """Return a context in which the custom classes are known."""

@@ -38,7 +38,7 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
     """
     step("importing TensorFlow")
     library = Library(job["family"])
-    library.register(job["custom_objects"], job["registered"])
+    library.register(job["custom_objects"], job["registered"], job["needed"])
     if job["trust"]:
         library.trust()
     step("predicting with " + job["which"])

@@ -20,7 +20,7 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
     """Write the model of ``job["source"]`` with the policies of ``job["config"]`` to ``job["draft"]``, and return what was done."""
     step("importing TensorFlow")
     library = Library(KERAS2)
-    library.register(job["custom_objects"], job["registered"])
+    library.register(job["custom_objects"], job["registered"], job["needed"])
     if job["trust"]:
         library.trust()
     step("loading the original")

@@ -364,7 +364,7 @@ def _ops(directory: Path) -> Path:
         if number:
             node.inputs.extend([b"a/b%d" % (number - 1)] * 2)
     saved: Any = protobuf_messages.parse("SavedModel", b"")
-    graph = saved.meta_graphs.add(graph_def=definition.SerializeToString())
+    graph = saved.meta_graphs.add(graph_def=[definition.SerializeToString()])
     graph.object_graph.nodes.add()
     graph.signatures.add(key=b"serve").value.outputs.add(key=b"y").value.name = b"a/b99999:0"
     return _pb(directory, saved.SerializeToString())

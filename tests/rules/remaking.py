@@ -59,11 +59,11 @@ def with_op(folder: Path, name: str, op: str) -> Path:
     """Write a SavedModel fixture with one more op, in a function that nobody calls."""
 
     def change(message: Any) -> None:
-        graph = protobuf_messages.parse("GraphDef", message.meta_graphs[0].graph_def)
+        graph = protobuf_messages.parse("GraphDef", b"".join(message.meta_graphs[0].graph_def))
         function = graph.library.functions.add()
         function.signature.name = b"__inference_nobody_calls_this_1"
         function.nodes.add(name=b"x", op=op.encode())
-        message.meta_graphs[0].graph_def = graph.SerializeToString()
+        message.meta_graphs[0].graph_def[:] = [graph.SerializeToString()]
 
     return saved_model(folder, name, change)
 

@@ -15,6 +15,7 @@ from policytool.rules.safety import (
     loads_another_file,
     names_foreign_code,
     path_in_name,
+    unknown_symbol,
     unread_limits,
 )
 
@@ -33,4 +34,5 @@ RULES: Final[tuple[Rule, ...]] = (
     unread_limits.RULE,
     claims_more_than_it_stores.RULE,
     endless_graph.RULE,
+    unknown_symbol.RULE,
 )

@@ -2,8 +2,8 @@
 Classes and functions of someone's own, whose code has to be at hand.
 
 The file holds their configs, not their code: loading needs the package that defines them, or ``custom_objects``, and runs what these do. What a custom layer
-computes in is its own business, so its policy proves little. One note for each class or function with the number of its layers; functions that a
-config of Keras 2 names by a bare word, such as a loss, cannot be told from Keras' own and are left out. A SavedModel with traces loads without the code, in
+computes in is its own business, so its policy proves little. One note for each class or function with the number of its layers; losses and metrics
+that a config of Keras 2 names by a bare word are left out. A SavedModel with traces loads without the code, in
 Keras 2 at least: its graph stands in for it.
 
 Sources: keras/src/saving/serialization_lib.py of Keras 3.15.1, ``_retrieve_class_or_fn``; the layer classes of all releases as they list them.

@@ -1,9 +1,9 @@
 """
-Weights that lie outside the file: HDF5 links and external storage, and shards elsewhere.
+Weights and assets that lie outside the model: HDF5 links and external storage, and shards and vocabularies elsewhere.
 
 HDF5 can keep a dataset's values in any file of the machine, and a link can stand for an object of another file. A loader that follows them reads that file
-into the weights, from which whoever gets the model can read it. Keras writes none of this. A soft link stays within the file and is a warning. policytool
-follows none.
+into the weights, from which whoever gets the model can read it. Keras writes none of this. A soft link stays within the file and is a warning. An
+asset of a SavedModel is a name that loaders put behind the directory's: ``../../secret`` leads out of it. policytool follows none.
 
 Sources: CVE-2026-1669 (GHSA-3m4q); ``safe_get_h5_dataset`` in keras/src/saving/saving_lib.py of Keras 3.15.1. The advisory has it mended in 3.12.1 and
 3.13.2; Keras 3.14.0 refused external storage in ``.keras``, and in HDF5 read another file through external storage, an external link and a virtual dataset,

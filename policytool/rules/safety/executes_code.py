@@ -6,6 +6,8 @@ activation, an initialiser, a loss, a metric or a schedule of the optimizer. Loa
 do whatever Python can, and it runs only under the Python version that wrote it. Keras 3 refuses it unless ``safe_mode=False`` or code loaded earlier says so,
 but from 3.0 to 3.11.2 not in HDF5; Keras 2 and TensorFlow run it, tf_keras 2.21 even with ``safe_mode=True`` in HDF5. Nothing is said of what the code does.
 
+Weights in a ``.keras`` archive can be a pickle (``model.weights.npz``), which runs code when it is loaded.
+
 A note tells of YAML that calls Python classes, as TF 1.15 to 2.2 wrote it: the classes hold one value and do no harm, other tags are refused by the reader.
 PyYAML 5.2 and later do not read them.
 
@@ -35,6 +37,8 @@ _ADVICE: Final = "put the computation into a layer class, or load it only where 
 def check(case: Case, _question: Question) -> Iterator[Finding]:
     """Yield what holds byte code."""
     yield from findings(RULE, case, Harm.CODE, advice=_ADVICE)
+    for observation in _told.observed(case, "pickled-weights"):
+        yield _told.finding(RULE, case, observation, advice="do not load the file; save the model anew with its weights in HDF5")
     for observation in _told.observed(case, "python-objects"):
         yield _told.finding(RULE, case, observation, severity=Severity.NOTE)
 

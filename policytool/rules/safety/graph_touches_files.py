@@ -1,9 +1,10 @@
 """
 Ops in a SavedModel's graph that open files, connect somewhere, or call Python.
 
-A graph is a program: whoever runs a function of it, or loads it where the op stands in an initialiser, does what its ops say. All functions of all graphs in
-the file count, called or not. Passed over are the ops that TensorFlow's own saver puts into every SavedModel (SaveV2, RestoreV2, MergeV2Checkpoints),
-initialisers of tables from assets, and caches of data sets. ``tf.print`` is a note, because it can print to a file. Ops of other libraries are not known.
+A graph is a program: TensorFlow does what its ops say when a function is called, or when the model is loaded if the op is in an initialiser. All functions
+of all graphs in the file count, called or not. The ops of TensorFlow's own savers and tables (SaveV2, RestoreV2, MergeV2Checkpoints,
+InitializeTableFromTextFile) are findings unless their paths come from the saver's placeholder or from an asset. ``tf.print`` is a note, and an error if it
+prints to a file. Ops that are on no list are PT612.
 
 Sources: TensorFlow's SECURITY.md, on untrusted models; the op registry of TensorFlow 2.21.0, by the names of arguments; ``saved_model_cli scan``
 of the same release looks for PrintV2, ReadFile and WriteFile.
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool import hazards
 from policytool.finding import Severity
+from policytool.rules import _told
 from policytool.rules._base import Rule
 
 if TYPE_CHECKING:
@@ -23,16 +25,18 @@ if TYPE_CHECKING:
     from policytool.finding import Finding
     from policytool.rules._base import Case, Question
 
+_ADVICE: Final = "run the model in a sandbox, or not at all"
+
 
 def check(case: Case, _question: Question) -> Iterator[Finding]:
     """Yield each kind of op."""
+    for observation in _told.observed(case, "op-path"):
+        yield _told.finding(RULE, case, observation, advice=_ADVICE)
     for name in sorted(case.document.ops):
         op = hazards.op(name)
         if op is not None:
             severity = Severity.NOTE if name == hazards.PRINTING else None
-            yield RULE.finding(
-                f"its graph has the op {name}, which {op.what}", detail=name, severity=severity, advice="run the model in a sandbox, or not at all"
-            )
+            yield RULE.finding(f"its graph has the op {name}, which {op.what}", detail=name, severity=severity, advice=_ADVICE)
 
 
 RULE: Final = Rule(

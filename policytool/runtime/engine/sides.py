@@ -27,7 +27,7 @@ class Sides:
         """Return the library of one family, with the user's classes known to it."""
         if family not in self.libraries:
             library = Library(family)
-            library.register(self.job["custom_objects"], self.job["registered"])
+            library.register(self.job["custom_objects"], self.job["registered"], self.job["needed"])
             if self.job["trust"]:
                 library.trust()
             self.libraries[family] = library

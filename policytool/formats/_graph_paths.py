@@ -1,0 +1,226 @@
+"""
+Where the paths come from that a SavedModel's graph reads and writes.
+
+TensorFlow's own savers and tables are ops that open files. In the graphs that it writes, a saver's path comes from the placeholder that ``saver_def`` names,
+and a table's path from the tensor of an asset; the loader fills in both. An op of either kind whose path comes from anywhere else opens the file that the
+model names. Paths are followed through calls, by the arguments of functions.
+
+Sources: tensorflow/core/protobuf/{meta_graph,saver,saved_object_graph}.proto; tensorflow/python/training/saver.py,
+tensorflow/python/checkpoint/functional_saver.py and tensorflow/python/saved_model/{load,loader_impl}.py of TensorFlow 2.21.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import cached_property
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final
+
+from policytool import hazards, protobuf_messages
+from policytool.document import Observation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+OP_PATH: Final = "op-path"
+"""The code of the observation that an op opens another file than the saver's or an asset."""
+
+_TABLES: Final = frozenset({"InitializeTableFromTextFile", "InitializeTableFromTextFileV2"})
+_TEXT: Final = re.compile(rb"(model|\.part|_temp/part|_temp_[0-9a-f]{32}/part)?", re.ASCII)
+"""Texts in the paths of savers: what stands for the path until the loader fills it in, and what is joined to it."""
+
+_FIRST: Final = frozenset({"Identity", "PlaceholderWithDefault", "ExpandDims", "Reshape", "ShardedFilename", "ShardedFilespec"})
+"""Ops whose result is a path if their first input is one."""
+
+_ALL: Final = frozenset({"StringJoin", "Pack"})
+"""Ops whose result is a path if all of their inputs are paths, or texts that savers join to one."""
+
+_CHOICES: Final = frozenset({"Select", "SelectV2"})
+"""Ops whose result is one of their inputs, all but the first."""
+
+_CALLS: Final = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
+_OP: Final = attrgetter("op")
+_MAIN: Final = ""
+"""The graph itself, among the functions by their names."""
+
+_Need = tuple[str, str, bool]
+"""A function, the name of a value in it, and whether it has to be an asset (or else a saver's path)."""
+
+
+def observed(graph: Any, definition: Any) -> Iterator[Observation]:
+    """
+    Yield each kind of op once that opens a file of the model's choice.
+
+    :param graph: a ``MetaGraph`` of :mod:`policytool.protobuf_messages`, and ``definition`` its ``GraphDef``
+    """
+    paths = _Paths(graph, definition)
+    for name in dict.fromkeys(paths.misplaced()):
+        yield Observation(
+            code=OP_PATH, message=f"its graph has the op {name} with a path of the model's own, not the saver's or an asset's", where="saved_model.pb"
+        )
+
+
+@dataclass(frozen=True)
+class _Body:
+    """The nodes of the graph itself, or of a function."""
+
+    arguments: tuple[str, ...]
+    messages: Sequence[Any]
+
+    @cached_property
+    def nodes(self) -> Mapping[str, Any]:
+        """The nodes by their names."""
+        return {_text(node.name): node for node in self.messages}
+
+
+@dataclass
+class _Paths:
+    """One graph."""
+
+    graph: Any
+    definition: Any
+    bodies: dict[str, _Body] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.bodies = {_MAIN: _Body((), self.definition.nodes)}
+        for function in self.definition.library.functions:
+            arguments = tuple(_text(argument.name) for argument in function.signature.arguments)
+            self.bodies[_text(function.signature.name)] = _Body(arguments, function.nodes)
+
+    def misplaced(self) -> Iterator[str]:
+        """Yield the ops whose paths, or whose attributes that name files, are the model's own."""
+        watched = hazards.placed_ops()
+        for within, body in self.bodies.items():
+            for node in (node for node, raw in zip(body.messages, map(_OP, body.messages), strict=True) if raw in watched):
+                op = _text(node.op)
+                positions, allowed = hazards.path_inputs(op), hazards.attribute_values(op)
+                if positions:
+                    inputs = _inputs(node)
+                    needs = [(within, inputs[position], op in _TABLES) for position in positions if position < len(inputs)]
+                    if len(needs) < len(positions) or not self._hold(needs):
+                        yield op
+                elif allowed and not all(_attribute(node, key) in (None, *values) for key, values in allowed.items()):
+                    yield op
+
+    def _hold(self, needs: list[_Need]) -> bool:
+        """Return whether all of these values are paths that a loader fills in, or texts that savers join to them."""
+        met: set[_Need] = set()
+        while needs:
+            need = needs.pop()
+            if need not in met:
+                met.add(need)
+                further = self._behind(*need)
+                if further is None:
+                    return False
+                needs += further
+        return True
+
+    def _behind(self, within: str, name: str, asset: bool) -> Sequence[_Need] | None:  # noqa: FBT001  # a need's own items
+        """Return what has to be a path for this value to be one; None if it is none."""
+        body = self.bodies[within]
+        node = body.nodes.get(name)
+        if node is None:
+            return self._given(within, body.arguments.index(name), asset=asset) if name in body.arguments else None
+        op, inputs = _text(node.op), _inputs(node)
+        if within == _MAIN and name in (self._assets if asset else self._savers) and (op == "Placeholder" or (op == "Const" and asset)):
+            return () if op == "Placeholder" or name not in self._needed else None
+        if op == "Const" and not asset:
+            return () if _TEXT.fullmatch(_constant(node)) else None
+        if op == "ReadVariableOp":
+            return self._assigned(within, inputs, asset=asset)
+        taken = inputs[:1] if op in _FIRST else inputs if op in _ALL else inputs[1:] if op in _CHOICES else []
+        return [(within, source, asset) for source in taken] or None
+
+    def _assigned(self, within: str, inputs: Sequence[str], *, asset: bool) -> Sequence[_Need] | None:
+        """Return the values that a variable is given, by whatever node of the same function."""
+        nodes = (_inputs(node) for node in self.bodies[within].messages if node.op == b"AssignVariableOp")
+        return [(within, given[1], asset) for given in nodes if given[:1] == list(inputs[:1]) and len(given) > 1] or None
+
+    def _given(self, function: str, position: int, *, asset: bool) -> Sequence[_Need] | None:
+        """Return what an argument of a function is wherever it is called; None where it may be anything."""
+        entry = self._entries.get(function)
+        if entry is not None:
+            bound = position - (len(self.bodies[function].arguments) - len(entry))
+            if not asset or bound < 0 or not self._is_asset(entry[bound]):
+                return None
+        found: list[_Need] = []
+        for within, node in self._calls.get(function, ()):
+            inputs = _inputs(node)
+            if (_text(node.op) not in _CALLS and _text(node.op) != function) or position >= len(inputs):
+                return None
+            found.append((within, inputs[position], asset))
+        return found
+
+    @cached_property
+    def _savers(self) -> frozenset[str]:
+        return frozenset({_text(self.graph.saver.filename_tensor).partition(":")[0]})
+
+    @cached_property
+    def _assets(self) -> frozenset[str]:
+        return frozenset(_text(asset.tensor.name).partition(":")[0] for asset in self.graph.assets)
+
+    @cached_property
+    def _entries(self) -> Mapping[str, Sequence[int]]:
+        """The functions that a loader calls by itself, or whoever has the model, with the objects that stand for their last arguments."""
+        return {_text(entry.key): tuple(entry.value.bound_inputs) for entry in self.graph.object_graph.concrete_functions}
+
+    def _is_asset(self, number: int) -> bool:
+        """Return whether an object is an asset, and, as far as the file says, nothing else at once: of several kinds loaders take the last."""
+        objects = self.graph.object_graph.nodes
+        if not 0 <= number < len(objects):
+            return False
+        others = ("user_object", "function", "variable", "bare_function", "constant", "resource", "captured")
+        return objects[number].HasField("asset") and not any(objects[number].HasField(kind) for kind in others)
+
+    @cached_property
+    def _calls(self) -> Mapping[str, list[tuple[str, Any]]]:
+        """By function, the nodes that name it, and where they stand."""
+        found: dict[str, list[tuple[str, Any]]] = {}
+        for within, body in self.bodies.items():
+            for node in body.messages:
+                for called in {*_functions(node), _text(node.op)} & self.bodies.keys():
+                    found.setdefault(called, []).append((within, node))
+        return found
+
+    @cached_property
+    def _needed(self) -> frozenset[str]:
+        """The nodes of the graph that a signature is computed from, or has to wait for: when it is called, nobody fills in assets."""
+        nodes = self.bodies[_MAIN].nodes
+        pending = [_text(tensor.value.name) for entry in self.graph.signatures if not entry.key.startswith(b"__") for tensor in entry.value.outputs]
+        seen: set[str] = set()
+        while pending:
+            name = pending.pop().removeprefix("^").partition(":")[0]
+            if name in nodes and name not in seen:
+                seen.add(name)
+                pending += map(_text, nodes[name].inputs)
+        return frozenset(seen)
+
+
+def _inputs(node: Any) -> list[str]:
+    """Return where the node's data comes from: names of nodes and arguments."""
+    return [_text(source).partition(":")[0] for source in node.inputs if not source.startswith(b"^")]
+
+
+def _functions(node: Any) -> Iterator[str]:
+    """Yield the functions that a node names."""
+    for entry in node.attributes:
+        if entry.value.HasField("function"):
+            yield _text(entry.value.function.name)
+        yield from (_text(function.name) for function in entry.value.list.functions)
+
+
+def _attribute(node: Any, key: str) -> str | None:
+    """Return the text of an attribute; None if the node has none."""
+    return next((_text(entry.value.text) for entry in reversed(node.attributes) if _text(entry.key) == key), None)
+
+
+def _constant(node: Any) -> bytes:
+    """Return the one text of a constant; a NUL for anything else, which no path has."""
+    tensor = next((entry.value.tensor for entry in reversed(node.attributes) if entry.key == b"value"), None)
+    texts: Sequence[bytes] = protobuf_messages.parse("TextTensor", b"".join(tensor)).texts if tensor is not None else []
+    return texts[0] if len(texts) == 1 else b"\0"
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")
