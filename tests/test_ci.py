@@ -76,7 +76,22 @@ def test_nothing_is_put_into_the_scripts_of_the_action() -> None:
     for step in ACTION["runs"]["steps"]:
         assert "${{" not in step.get("run", "")
         assert ("run" in step) == ("shell" in step)
-        assert "run" in step or re.fullmatch(r"[\w./-]+@v\d+", step["uses"])
+
+
+def test_actions_of_others_are_pinned_by_commit() -> None:
+    """With the version beside it, for people and for tools that update it; a tag can be moved to other code."""
+    used = re.findall(r"uses: *(.*)", (ROOT / "action.yml").read_text(encoding="utf-8"))
+    assert len(used) == sum("uses" in step for step in ACTION["runs"]["steps"])
+    for one in used:
+        assert re.fullmatch(r"[\w-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", one)
+
+
+def test_the_action_imports_nothing_from_the_checkout() -> None:
+    """Python would import ``pip`` and ``venv`` from the working directory first."""
+    scripts = "\n".join(step.get("run", "") for step in ACTION["runs"]["steps"])
+    modules = re.findall(r"python\"(.*?)-m \w+|PYTHON\"(.*?)-m \w+", scripts, re.IGNORECASE)
+    assert len(modules) == 3
+    assert all("".join(flags).strip() in {"-I", "-P"} for flags in modules)
 
 
 @pytest.fixture
@@ -170,6 +185,30 @@ def test_inputs_of_the_action_are_words_and_no_code(runner: Runner) -> None:
     for name in ("paths", "target", "fail_on", "args", "sarif"):
         runner.run("Audit", **{name: evil})
     assert not (runner.work / "ran").exists()
+
+
+@pytest.mark.parametrize("sarif", ["a.sarif\nexit-code=0", "a.sarif\n", "\nsarif=b", "a\rb", "a\r\nexit-code<<E\n0\nE"])
+def test_an_input_of_the_action_makes_no_further_output(runner: Runner, sarif: str) -> None:
+    """A path of several lines ends the step before anything runs."""
+    done = runner.run("Audit", paths="models/model.h5", sarif=sarif)
+    assert done.returncode == 2
+    assert done.stderr == "policytool: the input sarif has a line break; name a path of one line\n"
+    assert not (runner.files / "output").exists()
+
+
+@pytest.mark.parametrize("name", ["paths", "target", "fail_on", "args"])
+def test_other_inputs_of_the_action_make_no_further_output(runner: Runner, name: str) -> None:
+    """Whatever their lines are."""
+    runner.run("Audit", **{name: "models\nexit-code=0\nevil=1"})
+    assert set(runner.outputs()) <= {"exit-code", "sarif"}
+    assert runner.outputs()["exit-code"] != "0"
+
+
+def test_a_report_whose_name_looks_like_an_option_is_a_file(runner: Runner) -> None:
+    """Of an earlier run it is removed, too."""
+    (runner.work / "-rf").write_text("{}", encoding="utf-8")
+    assert runner.run("Audit", paths="models/model.keras", sarif="-rf").returncode == 0
+    assert "runs" in json.loads((runner.work / "-rf").read_text(encoding="utf-8"))
 
 
 def commands() -> Iterator[str]:
