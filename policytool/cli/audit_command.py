@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from policytool import rules
-from policytool.cli import completing, options, report_option, selection_options
+from policytool.cli import completing, messages, options, report_option, selection_options
 from policytool.cli.exit_codes import Exit
 from policytool.cli.progress import counted, left_out
 from policytool.cli.selection_options import NEVER
@@ -176,4 +176,4 @@ def _told(audit: Audit, passing: Passing, *, verbose: bool) -> Iterator[str]:
 
 def _say(sentences: Iterable[str], *, quiet: bool) -> None:
     for sentence in sentences if not quiet else ():
-        click.echo(f"policytool: {clean(sentence)}", err=True)
+        messages.say(sentence)

@@ -15,6 +15,7 @@ from typing import Any, Final, NoReturn
 import click
 
 from policytool import guard
+from policytool.cli import messages
 from policytool.cli.exit_codes import Exit
 from policytool.errors import ModelFileError, PolicytoolError, UsageError
 
@@ -119,7 +120,7 @@ def run(arguments: list[str]) -> int:
             click.echo(cli.get_help(context), err=True)
         return Exit.USAGE
     try:
-        result: Any = cli.main(args=arguments, prog_name="policytool", standalone_mode=False)
+        result: Any = cli.main(args=arguments, prog_name="policytool", standalone_mode=False, obj=tuple(arguments))
         sys.stdout.flush()
     except (BrokenPipeError, SystemExit):  # Click itself exits where it meets the closed pipe, and nowhere else in this mode
         _give_up_stdout()
@@ -140,23 +141,24 @@ def _ended_by(error: BaseException, *, debug: bool) -> int:
         case click.exceptions.Exit():
             return error.exit_code
         case click.Abort() | KeyboardInterrupt():
-            click.echo("policytool: interrupted", err=True)
+            messages.say("interrupted")
             return Exit.INTERRUPTED
         case click.ClickException():
+            vars(error)["message"] = messages.escaped(error.message)  # the text that Click adds around it is constant
             error.show()
             return Exit.USAGE
         case ModelFileError():
-            click.echo(f"policytool: {error.path} {error.message} [{error.code}]", err=True)
+            messages.say(f"{error.path} {error.message} [{error.code}]")
             return Exit.FAILURE
         case PolicytoolError():
-            click.echo(f"policytool: {error}", err=True)
+            messages.say(str(error))
             return Exit.USAGE if isinstance(error, UsageError) else Exit.FAILURE
         case OSError() if error.errno in _OF_THE_MACHINE:
             _give_up_stdout()
             where = f" of {os.fsdecode(error.filename)}" if isinstance(error.filename, str | bytes) else ", and the report on stdout may be incomplete"
-            click.echo(f"policytool: reading or writing failed ({error.strerror}){where}", err=True)
+            messages.say(f"reading or writing failed ({error.strerror}){where}")
             return Exit.FAILURE
     if debug:
         raise error
-    click.echo(f"policytool: this is a bug in policytool ({type(error).__name__}: {error}); run with --debug and report what it prints", err=True)
+    messages.say(f"this is a bug in policytool ({type(error).__name__}: {error}); run with --debug and report what it prints")
     return Exit.BUG

@@ -7,6 +7,7 @@ takes a hundredth of that. Text from files is shown with its control characters 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -75,11 +76,18 @@ class Cell:
     """What stands before the text and is not shortened while there is room for some of the text: a tree's guides."""
 
 
+_COMMAND: Final = re.compile(r"(?<!\S):(?=:)|#(?=#\[)")
+"""
+The first character of what may be a command to GitHub's runner, which reads each line that a step prints: ``::error::`` at its beginning, where any word
+may come to stand, and ``##[error]`` anywhere (``ActionCommand.TryParseV2`` and ``TryParse`` in actions/runner).
+"""
+
+
 def clean(text: str) -> str:
-    """Return text from a file with what is not printable escaped: controls, direction overrides, lone surrogates."""
-    if text.isprintable():
-        return text
-    return "".join(character if character.isprintable() else character.encode("unicode_escape").decode("ascii") for character in text)
+    """Return text from a file with what is not printable escaped (controls, direction overrides, lone surrogates), and what a CI runner would obey."""
+    if not text.isprintable():
+        text = "".join(character if character.isprintable() else character.encode("unicode_escape").decode("ascii") for character in text)
+    return _COMMAND.sub(lambda match: f"\\x{ord(match[0]):02x}", text) if "::" in text or "##[" in text else text
 
 
 def width_of(text: str) -> int:

@@ -1,0 +1,123 @@
+"""Nothing that reaches stderr moves the cursor or is a command to a CI runner, whoever chose the names and values in it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.conftest import FIXED_SCALE_H5, Ended, run
+
+EVIL: Final = "a\n::error::x\r\n::set-output name=y::z\x1b[2J\x9b\u202e##[error]\x07"
+TOML: Final = json.dumps(EVIL)
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the working directory, which holds a model, ``a.h5``."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("POLICYTOOL_JOBS")
+    shutil.copy(FIXED_SCALE_H5, tmp_path / "a.h5")
+    return tmp_path
+
+
+def is_harmless(text: str) -> bool:
+    """Return whether a runner and a terminal only show a text."""
+    return "##[" not in text and all(line.isprintable() and not line.lstrip().startswith("::") for line in text.split("\n"))
+
+
+def check(ended: Ended, code: int) -> None:
+    """Make sure that a call failed with a code, and that what it said repeats the hostile name and is harmless."""
+    assert ended.code == code, ended.err
+    assert "error::x" in ended.err
+    assert is_harmless(ended.err), ended.err
+    assert is_harmless(ended.out), ended.out
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(f"{key} = {TOML}" for key in ("select", "ignore", "fail-on", "target", "device", "format", "color", "progress", "jobs")),
+        *(f"{key} = [{TOML}]" for key in ("select", "ignore", "target", "per-file-ignores", "suppress", "format")),
+        f"{TOML} = 1",
+        f"per-file-ignores = {{ {TOML} = [{TOML}] }}",
+        *(f"[[suppress]]\nrules = [{TOML}]\nreason = 'r'\n", f"[[suppress]]\nrules = ['ALL']\nreason = 'r'\nlayer = {json.dumps('(' + EVIL)}\n"),
+        *(f"[[suppress]]\n{TOML} = 1\n", f"[[suppress]]\nrules = ['ALL']\nreason = 'r'\npath = [{TOML}]\n"),
+        f"baseline = [{TOML}]",
+        f"a = 1\n[{TOML}]\n[{TOML}]\n",
+    ],
+)
+def test_settings(text: str) -> None:
+    """Their keys and values, in what Click says of them too."""
+    Path("policytool.toml").write_text(text, encoding="utf-8")
+    ended = run("audit", "a.h5")
+    assert ended.code == 2
+    assert is_harmless(ended.err), ended.err
+    assert ended.out == ""
+
+
+@pytest.mark.parametrize("key", ["to", "loss-scale", "outputs", "target"])
+def test_settings_of_migrate(key: str) -> None:
+    """The same."""
+    Path("policytool.toml").write_text(f"{key} = {TOML}\n", encoding="utf-8")
+    check(run("migrate", "a.h5"), 2)
+
+
+def test_reasons_and_settings_files_that_hide() -> None:
+    """An expired suppression is told with its reason."""
+    Path("policytool.toml").write_text(f"[[suppress]]\nrules = ['ALL']\nreason = {TOML}\nexpires = 2020-01-01\n", encoding="utf-8")
+    ended = run("audit", "a.h5")
+    assert "expired" in ended.err
+    assert is_harmless(ended.err), ended.err
+
+
+@pytest.mark.parametrize("option", ["--baseline", "--plan", "--report", "--config", "--write-baseline", "-o", "--limit", "--layer", "--only", "--target"])
+def test_options(option: str) -> None:
+    """Paths and words on the command line, which a workflow may take from a pull request."""
+    command = {"--plan": "migrate", "-o": "migrate", "--layer": "inspect", "--only": "inspect", "--report": "inspect"}.get(option, "audit")
+    values = {"--report": f"json=gone/{EVIL}/x", "--write-baseline": f"gone/{EVIL}", "-o": f"{EVIL}/", "--layer": f"({EVIL}"}
+    ended = run(command, option, values.get(option, EVIL), "a.h5")
+    assert ended.code in {2, 3}, ended
+    assert is_harmless(ended.err), ended.err
+    assert is_harmless(ended.out), ended.out
+
+
+@pytest.mark.parametrize("arguments", [(EVIL,), ("audit", f"--{EVIL}"), ("inspect", EVIL), ("rules", EVIL), ("policies", EVIL), ("diff", EVIL, "a.h5")])
+def test_arguments(arguments: tuple[str, ...]) -> None:
+    """Commands, options and paths that do not exist."""
+    ended = run(*arguments)
+    assert ended.code in {2, 3}
+    assert is_harmless(ended.err), ended.err
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [("x", 2), ("format = ['table']", 2), ("baseline = 'gone.json'", 3), ("per-file-ignores = 5", 2), ("select = ['PT9']", 2)],
+)
+def test_directories(text: str, code: int, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The directory of a settings file, which an archive named."""
+    directory = project / EVIL.replace("/", "")
+    directory.mkdir()
+    monkeypatch.chdir(directory)
+    shutil.copy(FIXED_SCALE_H5, "a.h5")
+    Path("policytool.toml").write_text(text, encoding="utf-8")
+    ended = run("audit", "a.h5")
+    assert ended.code == code, ended.err
+    assert is_harmless(ended.err), ended.err
+    Path("policytool.toml").write_text("", encoding="utf-8")
+    Path("pyproject.toml").write_text("[tool.policytool]\n", encoding="utf-8")
+    if code == 2:
+        check(run("audit", "a.h5"), 2)
+
+
+def test_models_in_such_directories(project: Path) -> None:
+    """Failures name the file on one line."""
+    directory = project / EVIL
+    directory.mkdir()
+    (directory / "b.h5").write_text("no model", encoding="utf-8")
+    check(run("inspect", str(directory / "b.h5")), 3)
+    check(run("migrate", str(directory / "b.h5"), "--to", "float16"), 3)
+    check(run("diff", "a.h5", str(directory / "b.h5")), 3)
