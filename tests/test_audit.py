@@ -368,7 +368,7 @@ def test_no_models_ok_has_a_variable_and_a_setting(monkeypatch: pytest.MonkeyPat
     assert (ended.code, ended.err) == (0, "policytool: no model found\n")
     monkeypatch.delenv("POLICYTOOL_NO_MODELS_OK")
     settings("no-models-ok = true\n")
-    assert run("audit", "empty").code == 0
+    assert run("audit", "--config", "policytool.toml", "empty").code == 0
 
 
 # In Python

@@ -71,6 +71,6 @@ def test_inputs_are_saved_where_they_can_be(file: str, code: int, told: str) -> 
 def test_a_setting_has_the_option_s_name(place: Path) -> None:
     """``tolerance`` in a settings file is ``--tolerance``."""
     (place / "policytool.toml").write_text('tolerance = ["0.5", "probs=0.1"]\n', encoding="utf-8")
-    found = run("check", "--show-settings")
+    found = run("check", "--config", "policytool.toml", "--show-settings")
     assert found.code == 0, found.err
     assert re.search(r'^tolerance = \["0.5", "probs=0.1"\]  # .*policytool\.toml$', found.out, re.MULTILINE)

@@ -404,7 +404,7 @@ def test_settings_that_were_merely_found_raise_nothing(tmp_path: Path, monkeypat
     settings.write_text('limit = ["json-bytes=100"]\n', encoding="utf-8")
     found = run("inspect", path)
     assert found.code == 2
-    assert "'limit', which decides how much of a file is read; a file that is only found may not" in found.err
+    assert "sets 'limit', which only a settings file named with --config may set" in found.err
     assert run("inspect", path, "--config", settings).code == 3
     shown = run("inspect", "--config", settings, "--show-settings")
     assert 'limit = ["json-bytes=100"]' in shown.out

@@ -66,6 +66,16 @@ def test_settings_of_migrate(key: str) -> None:
     check(run("migrate", "a.h5"), 2)
 
 
+def test_settings_that_are_shown() -> None:
+    """On stdout, where what is printed is a line for each."""
+    Path("policytool.toml").write_text(f"select = [{TOML}]\nset = [{TOML}]\n[[suppress]]\nrules = ['ALL']\nreason = {TOML}\n", encoding="utf-8")
+    for command in ("audit", "migrate"):
+        ended = run(command, "--show-settings")
+        assert ended.code == 0, ended.err
+        assert "error::x" in ended.out
+        assert is_harmless(ended.out), ended.out
+
+
 def test_reasons_and_settings_files_that_hide() -> None:
     """An expired suppression is told with its reason."""
     Path("policytool.toml").write_text(f"[[suppress]]\nrules = ['ALL']\nreason = {TOML}\nexpires = 2020-01-01\n", encoding="utf-8")
@@ -95,7 +105,7 @@ def test_arguments(arguments: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize(
     ("text", "code"),
-    [("x", 2), ("format = ['table']", 2), ("baseline = 'gone.json'", 3), ("per-file-ignores = 5", 2), ("select = ['PT9']", 2)],
+    [("x", 2), ("report = ['json=x.json']", 2), ("format = ['table']", 2), ("baseline = 'gone.json'", 3), ("per-file-ignores = 5", 2), ("select = ['PT9']", 2)],
 )
 def test_directories(text: str, code: int, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The directory of a settings file, which an archive named."""

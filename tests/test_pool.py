@@ -116,7 +116,7 @@ def test_reports_are_the_same_bytes() -> None:
 )
 def test_one_input_needs_no_further_process(monkeypatch: pytest.MonkeyPatch, jobs: int | None, inputs: int, count: int) -> None:
     """Two or more have one per processor, or as many as the user says; none is idle."""
-    monkeypatch.setattr(parallel, "_processors", lambda: 4)
+    monkeypatch.setattr(parallel, "processors", lambda: 4)
     assert parallel.workers(jobs, inputs) == count
 
 
@@ -127,6 +127,7 @@ def test_jobs_are_an_option_a_variable_and_a_setting(models: Path, monkeypatch: 
     assert "jobs = 4  # command line" in run("inspect", "--jobs", "4", "--show-settings").out
     assert "jobs = 2  # $POLICYTOOL_JOBS" in run("inspect", "--show-settings").out
     monkeypatch.delenv("POLICYTOOL_JOBS")
+    monkeypatch.setattr(parallel, "processors", lambda: 4)
     assert "jobs = 3  # " in run("audit", "--show-settings").out
     assert run("audit", "--jobs", "0").code == 2
 

@@ -309,11 +309,12 @@ def test_a_full_disk_leaves_the_old_report_and_the_others(place: str, monkeypatc
 def test_a_settings_file_asks_for_reports(text: str) -> None:
     """As a list, or as one; an option on the command line stands for all of them."""
     Path("policytool.toml").write_text(text + "\n", encoding="utf-8")
-    assert run("inspect", "a.h5").code == 0
+    config = ("--config", "policytool.toml")
+    assert run("inspect", *config, "a.h5").code == 0
     assert Path("out.json").exists()
-    assert '["json=out.json"]' in re.sub(r"(report = )", "", run("inspect", "--show-settings").out)
+    assert '["json=out.json"]' in re.sub(r"(report = )", "", run("inspect", *config, "--show-settings").out)
     Path("out.json").unlink()
-    assert run("inspect", "--report", "csv=out.csv", "a.h5").code == 0
+    assert run("inspect", *config, "--report", "csv=out.csv", "a.h5").code == 0
     assert not Path("out.json").exists()
 
 

@@ -144,8 +144,18 @@ def jobs(verb: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
         type=click.IntRange(min=1),
         metavar="N",
         envvar="POLICYTOOL_JOBS",
+        callback=_bound_jobs,
         help=f"How many processes {verb} the files; 1 {verb}s them in this one.  [default: one per processor, for two files or more]",
     )
+
+
+def _bound_jobs(_context: click.Context, _parameter: click.Parameter, value: int | None) -> int | None:
+    """Return how many processes there may be: as many as processors, if a file that nobody named says how many."""
+    if value is None or settings.found_source("jobs") is None:
+        return value
+    from policytool.operations import parallel  # the formats with it, which --help does not need
+
+    return min(value, parallel.processors())
 
 
 def formatted(names: Sequence[str]) -> Callable[[Callable[..., int]], Callable[..., int]]:

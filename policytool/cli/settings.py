@@ -1,8 +1,8 @@
 """
-Settings files: the nearest ``policytool.toml`` or ``[tool.policytool]``, or the one that ``--config`` names.
+Settings: what a settings file says, as the defaults of a command's options.
 
 An option on the command line comes first, then a ``POLICYTOOL_*`` variable, then the file, then the default. A key is an option's name; a key
-that no command has is an error.
+that no command has is an error. A file that nobody named may be a stranger's, so it sets only the keys of an allow-list.
 """
 
 from __future__ import annotations
@@ -10,26 +10,40 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import click
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from policytool.cli import messages, settings_file
+from policytool.errors import UsageError, short
 
-FILE: Final = "policytool.toml"
-_PYPROJECT: Final = "pyproject.toml"
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from policytool.cli.settings_file import SettingsFile
+
 _SOURCE: Final = "policytool.settings_file"
 STRUCTURED: Final = "policytool.structured."
 """What stands before a structured key in the context's ``meta``, where a command finds its value."""
 
-GUARDED: Final = {**dict.fromkeys(("python", "trust", "custom_objects"), "decides what code runs"), "limit": "decides how much of a file is read"}
+ALLOWED: Final = frozenset(
+    {
+        *("select", "ignore", "per-file-ignores", "suppress", "fail-on", "target", "device", "baseline"),  # which findings count; stderr names the file
+        *("format", "color", "progress", "jobs"),  # how results are shown and computed; jobs counts up to the processors
+        *("to", "set", "outputs", "loss-scale"),  # what a new file holds; migrate leaves the original and overwrites nothing
+    }
+)
 """
-What no file decides that merely lies in a directory above, and why: whoever runs the tool in a checkout of a stranger's would run the stranger's code, or
-read the stranger's models without the bounds that are there for them.
+The keys that a settings file may set if nobody named it. Whoever runs the tool in a stranger's checkout did not choose the others: they name files to
+write, replace models, say which code runs, or raise bounds. A new option is not here unless somebody adds it.
 """
 
 _HIDDEN: Final = frozenset({"config", "show_settings", "help", "debug", "list_targets"})
+_DEEPEST: Final = 8
+"""Levels of lists and tables in a value; ``[[suppress]]`` has three."""
+
+_LONGEST: Final = 1_000
+"""Characters of a command that a sentence repeats."""
 
 FromFile = Callable[[object, Path], object]
 """Makes a value of what a key has in a file, given the file, to whose directory patterns and paths are relative."""
@@ -46,45 +60,72 @@ def load(context: click.Context, _parameter: click.Parameter, value: str | None)
     """
     Make the file's values the defaults of the command's options.
 
-    :raises click.UsageError: for two files in one directory, for what is no TOML, and for unknown keys.
+    :raises UsageError: for two files in one directory, for invalid TOML, for unknown keys, and for keys that a file may not set if nobody named it.
     """
-    found = None if context.resilient_parsing else _named(Path(value)) if value else _nearest(Path.cwd())  # nothing is run for a shell that completes
-    if found is None:
+    if context.resilient_parsing:  # nothing is run for a shell that completes
         return
-    file, values = found
+    file = settings_file.named(Path(value)) if value else settings_file.nearest(Path.cwd())
+    if file is None:
+        return
     structured = _structured(context)
     known = {*_option_names(context), *(key.replace("-", "_") for key in structured)}
     own = {str(parameter.name): parameter for parameter in context.command.params}
     defaults: dict[str, object] = {}
-    for key, item in values.items():
-        name = key.replace("-", "_")
-        if _has_nul([key, item]):
-            raise click.UsageError(f"{file} has a NUL character in the key {key!r} or its value; no option takes one")
+    for key, item in file.values.items():
+        name, plain = key.replace("-", "_"), key.replace("_", "-")
         if name not in known:
-            raise click.UsageError(f"{file} has the unknown key {key!r}; known keys are {', '.join(sorted(name.replace('_', '-') for name in known))}")
-        if (plain := key.replace("_", "-")) in structured:
+            raise UsageError(f"{file.path} has the unknown key {short(key)!r}; known keys are {', '.join(sorted(name.replace('_', '-') for name in known))}")
+        if file.is_found and plain not in ALLOWED:
+            raise UsageError(_refusal(context, file, plain))
+        _check_value(file, key, item)
+        if plain in structured:
             if isinstance(context.command, Command) and plain in context.command.structured:
-                context.meta[STRUCTURED + plain] = defaults[name] = structured[plain](item, file)
+                context.meta[STRUCTURED + plain] = defaults[name] = structured[plain](item, file.path)
             continue
         listed = isinstance(item, list) and name in _repeatable(context) and all(isinstance(one, str) for one in item)
         if not listed and not isinstance(item, str | int | float | bool):
-            raise click.UsageError(f"{file} has the key {key!r} with a value that is no text, number or boolean")
-        if name in GUARDED and item and not value:
-            option = name.replace("_", "-")
-            raise click.UsageError(
-                f"{file} has the key {key!r}, which {GUARDED[name]}; a file that is only found may not: give --{option}, or name the file with --config"
-            )
+            raise UsageError(f"{file.path} has the key {key!r} with a value that is no text, number or boolean")
         if name in own:
             _take(defaults, own[name], item)
     context.default_map = {**(context.default_map or {}), **defaults}
     context.meta[_SOURCE] = file
 
 
-def _has_nul(value: object) -> bool:
-    """Return whether some text in a value has a NUL, on which the system's calls fail that take paths."""
-    if isinstance(value, dict):
-        return any(map(_has_nul, (*value, *value.values())))
-    return any(map(_has_nul, value)) if isinstance(value, list) else isinstance(value, str) and "\0" in value
+def found_source(name: str) -> SettingsFile | None:
+    """Return the settings file that nobody named and that decides this key in the running command, None if something else does."""
+    context = click.get_current_context()
+    file: SettingsFile | None = context.meta.get(_SOURCE)
+    if file is None or not file.is_found:
+        return None
+    structured = STRUCTURED + name.replace("_", "-") in context.meta and name not in context.params
+    return file if structured or context.get_parameter_source(name) is click.core.ParameterSource.DEFAULT_MAP else None
+
+
+def _refusal(context: click.Context, file: SettingsFile, key: str) -> str:
+    """Return why a key has no effect in a file that nobody named, and the command that obeys it."""
+    from policytool.reports import _shell  # only for this sentence
+
+    name = context.info_name or ""
+    words: Sequence[str] = context.find_root().obj or (name,)
+    words = words[words.index(name) + 1 :] if name in words else ()
+    command = _shell.command(("policytool", name, "--config", file.shown, *words))
+    if len(command) > _LONGEST:
+        command = f"{_shell.command(('policytool', name, '--config', file.shown))} ..."
+    return f"{file.path} sets {key!r}, which only a settings file named with --config may set. If you trust the file, run: {command}"
+
+
+def _check_value(file: SettingsFile, key: str, item: object, deep: int = 0) -> None:
+    """
+    Make sure that a value can be looked at and used.
+
+    :raises UsageError: for lists and tables nested too deeply, and for a NUL, on which the system's calls fail that take paths.
+    """
+    if deep > _DEEPEST:
+        raise UsageError(f"{file.path} has the key {short(key)!r} with lists or tables nested deeper than {_DEEPEST} levels")
+    if isinstance(item, str) and "\0" in item:
+        raise UsageError(f"{file.path} has a NUL character in the key {short(key)!r} or its value; no option takes one")
+    for one in (*item, *item.values()) if isinstance(item, dict) else item if isinstance(item, list) else ():
+        _check_value(file, key, one, deep + 1)
 
 
 def _take(defaults: dict[str, object], option: click.Parameter, item: object) -> None:
@@ -103,7 +144,7 @@ def _take(defaults: dict[str, object], option: click.Parameter, item: object) ->
 def print_all(context: click.Context) -> None:
     """Print each setting of the command with its value and where it comes from."""
     sources = {
-        click.core.ParameterSource.DEFAULT_MAP: str(context.meta.get(_SOURCE)),
+        click.core.ParameterSource.DEFAULT_MAP: str(file.path) if (file := context.meta.get(_SOURCE)) else "",
         click.core.ParameterSource.COMMANDLINE: "command line",
         click.core.ParameterSource.DEFAULT: "default",
     }
@@ -111,10 +152,14 @@ def print_all(context: click.Context) -> None:
         if isinstance(parameter, click.Option) and parameter.name and parameter.name not in _HIDDEN:
             source = context.get_parameter_source(parameter.name)
             where = sources.get(source, f"${parameter.envvar}") if source else "default"
-            click.echo(f"{parameter.name.replace('_', '-')} = {_shown(context.params.get(parameter.name))}  # {where}")
+            _print(parameter.name.replace("_", "-"), context.params.get(parameter.name), where)
     for key in getattr(context.command, "structured", {}):
         if key.replace("-", "_") not in {parameter.name for parameter in context.command.params} and STRUCTURED + key in context.meta:
-            click.echo(f"{key} = {_shown(context.meta[STRUCTURED + key])}  # {context.meta.get(_SOURCE)}")
+            _print(key, context.meta[STRUCTURED + key], sources[click.core.ParameterSource.DEFAULT_MAP])
+
+
+def _print(key: str, value: object, source: str) -> None:
+    click.echo(messages.escaped(f"{key} = {_shown(value)}  # {source}"))
 
 
 def _option_names(context: click.Context) -> set[str]:
@@ -154,41 +199,6 @@ def _shown(value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, int | float):
         return str(value)
-    return json.dumps(str(value), ensure_ascii=False) if isinstance(value, str | Path) else '""'  # Click has a value of its own for "not given"
-
-
-def _named(file: Path) -> tuple[Path, Mapping[str, Any]]:
-    return file, (_tool_table(file) or {}) if file.name == _PYPROJECT else _parsed(file)
-
-
-def _nearest(directory: Path) -> tuple[Path, Mapping[str, Any]] | None:
-    for folder in (directory, *directory.parents):
-        own, shared = folder / FILE, folder / _PYPROJECT
-        table = _tool_table(shared) if shared.is_file() else None
-        if own.is_file() and table is not None:
-            raise click.UsageError(f"{own} and [tool.policytool] in {shared} both hold settings; keep one of them")
-        if own.is_file():
-            return own, _parsed(own)
-        if table is not None:
-            return shared, table
-    return None
-
-
-def _tool_table(file: Path) -> Mapping[str, Any] | None:
-    """Return ``[tool.policytool]`` of a pyproject.toml, None where it has none."""
-    tool = _parsed(file).get("tool")
-    table = tool.get("policytool") if isinstance(tool, dict) else None
-    if table is not None and not isinstance(table, dict):
-        raise click.UsageError(f"[tool.policytool] in {file} should be a table")
-    return table
-
-
-def _parsed(file: Path) -> dict[str, Any]:
-    import tomllib
-
-    try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise click.UsageError(f"{file} cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:  # what is no UTF-8 or no TOML, a number of thousands of digits, a list in a list in a list
-        raise click.UsageError(f"{file} is no valid TOML: {error}") from error
+    return (
+        json.dumps(str(value), ensure_ascii=not str(value).isprintable()) if isinstance(value, str | Path) else '""'
+    )  # Click has a value of its own for "not given"

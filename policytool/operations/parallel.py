@@ -41,7 +41,7 @@ def workers(jobs: int | None, inputs: int) -> int:
         return min(jobs, inputs) if jobs > 1 and inputs > 1 else 0
     if inputs < 2 or os.name != "posix":  # noqa: PLR2004  # one; and a pipe of its own cannot be handed to a process on Windows
         return 0
-    return min(_processors(), inputs)
+    return min(processors(), inputs)
 
 
 def each(
@@ -153,6 +153,6 @@ def _ending(answer: bytes) -> UsageError | UnexpectedError:
     return error
 
 
-def _processors() -> int:
+def processors() -> int:
     """Return how many processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
