@@ -211,6 +211,59 @@ def test_processes_are_as_many_as_processors(monkeypatch: pytest.MonkeyPatch) ->
     assert "jobs = 5000  # " in run("audit", "--jobs", "5000", "--show-settings").out
 
 
+# What such a file hides
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[[suppress]]\nrules = ['ALL']\nreason = 'r'", "2 by 'suppress'"),
+        ("[per-file-ignores]\n'*.h5' = 'PT101'", "1 by 'per-file-ignores'"),
+        ("baseline = 'known.json'", "2 by 'baseline'"),
+        ("select = ['PT3']", " not checked because of 'select'"),
+        ("ignore = ['PT101']", "1 rule not checked because of 'ignore'"),
+        ("fail-on = 'never'", "'fail-on' is 'never', so these do not fail"),
+        ("fail-on = 'error'", "'fail-on' is 'error', so these do not fail"),
+    ],
+)
+def test_a_file_that_hides_findings_is_named(text: str, words: str) -> None:
+    """On stderr, in one line, for each key; not if somebody named the file, nor with -q."""
+    assert run("audit", "a.h5", "--write-baseline", "known.json").code == 0
+    assert run("audit", "a.h5").err == ""
+    found(text)
+    ended = run("audit", "a.h5")
+    assert ended.err.startswith(f"policytool: {FILE} hides findings: ")
+    assert words in ended.err
+    assert len(ended.err.splitlines()) == 1
+    assert run("audit", "a.h5", "-q").err == ""
+    assert run("audit", "a.h5", "--config", FILE).err == ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "fail-on = 'note'",
+        "fail-on = 'warning'",
+        "select = ['ALL']",
+        "[[suppress]]\nrules = ['PT5']\nreason = 'r'",
+        "[per-file-ignores]\n'b.h5' = 'ALL'",
+        "ignore = ['PT501']",
+        "format = 'markdown'",
+    ],
+)
+def test_a_file_that_hides_nothing_is_not_named(text: str) -> None:
+    """It may say what counts, as long as nothing that was found is left out."""
+    found(text)
+    assert run("audit", "a.h5").err == ""
+
+
+def test_an_option_on_the_command_line_hides_on_its_own_account() -> None:
+    """What the file says has no effect then."""
+    found("select = ['PT3']\nignore = ['PT101']\nfail-on = 'never'\n[per-file-ignores]\n'*' = 'PT1'")
+    ended = run("audit", "a.h5", "--select", "PT1", "--ignore", "PT2", "--fail-on", "error", "--per-file-ignores", "*:PT101")
+    assert ended.err == ""
+
+
 # How such a file is read
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from policytool import rules
-from policytool.cli import completing, messages, options, report_option, selection_options
+from policytool.cli import completing, hiding, messages, options, report_option, selection_options
 from policytool.cli.exit_codes import Exit
 from policytool.cli.progress import counted, left_out
 from policytool.cli.selection_options import NEVER
@@ -122,7 +122,7 @@ def command(
     click.echo(text, nl=False, color=color != "never")
     _troubles(audit, unwritten)
     _say(_left(audit) if diff else (), quiet=quiet)
-    _say(_told(audit, passing, verbose=verbose), quiet=quiet)
+    _say((*_told(audit, passing, verbose=verbose), *hiding.sentences(audit, question)), quiet=quiet)
     options.about_hdf5(verbose=verbose, quiet=quiet)
     return _code(audit, fail_on, unwritten, no_models_ok=no_models_ok)
 
