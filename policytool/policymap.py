@@ -18,6 +18,9 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from policytool.policy import Policy, PolicyMap
 
+INVALID: Final = (re.error, OverflowError, RecursionError)
+"""What ``re.compile`` raises for text that is not a regular expression; the second is for numbers, the third for brackets in brackets."""
+
 _REPEATS: Final = re.compile(r"[*+?{]")
 _NESTED: Final = re.compile(r"[)*+?}][*+?{]|\\[1-9]|\(\?")
 _MAX_REPEATS: Final = 4
@@ -49,10 +52,15 @@ def resolve(policy_map: PolicyMap, path: str, *, full_match: bool, until: float 
 def _matches(key: str, path: str, *, full_match: bool, until: float) -> bool:
     if time.process_time() > until:
         raise UnclearPolicyError("the keys of policy maps take too long to try")
-    if len(_REPEATS.findall(key)) > _MAX_REPEATS or _NESTED.search(key) or len(path) > _MAX_LENGTH or _steps(key, path, full_match=full_match) > _MAX_STEPS:
+    if not is_simple(key) or len(path) > _MAX_LENGTH or _steps(key, path, full_match=full_match) > _MAX_STEPS:
         raise UnclearPolicyError("its policy map has a key that is too complex to try")
     expression = _compiled(key)
     return bool(expression.fullmatch(path) if full_match else expression.search(path))
+
+
+def is_simple(pattern: str) -> bool:
+    """Return whether a regular expression has few repeats, none in another and no reference to a group, so that no text takes it exponential time."""
+    return len(_REPEATS.findall(pattern)) <= _MAX_REPEATS and _NESTED.search(pattern) is None
 
 
 def _steps(key: str, path: str, *, full_match: bool) -> int:
@@ -67,5 +75,5 @@ def _compiled(key: str) -> re.Pattern[str]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of sets that a later Python reads otherwise: nothing of that is this file's reader's affair
             return re.compile(key)
-    except (re.error, OverflowError, RecursionError) as error:  # of which the second is for numbers, the third for brackets in brackets
+    except INVALID as error:
         raise UnclearPolicyError(f"its policy map has the key {key!r}, which is no regular expression ({error})") from error

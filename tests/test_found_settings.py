@@ -211,6 +211,55 @@ def test_processes_are_as_many_as_processors(monkeypatch: pytest.MonkeyPatch) ->
     assert "jobs = 5000  # " in run("audit", "--jobs", "5000", "--show-settings").out
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("set = ['(a+)+!=float32']", "'(a+)+!'"),
+        ("set = ['a=float32', '(.)\\1=float32']", "'(.)\\\\1'"),
+        ("[[suppress]]\nrules = ['PT1']\nreason = 'r'\nlayer = '.*a.*a.*a.*a.*'", "'.*a.*a.*a.*a.*'"),
+        (f"[[suppress]]\nrules = ['PT1']\nreason = 'r'\npath = '{'**/' * 30}x'", "'**/**/"),
+        (f"[per-file-ignores]\n'{'*a' * 30}' = 'PT1'", "'*a*a"),
+        (f"per-file-ignores = ['{'*a' * 30}:PT1']", "'*a*a"),
+    ],
+)
+def test_patterns_that_take_exponential_time_are_refused(text: str, words: str) -> None:
+    """A layer's name and a path of the same stranger's would be what they take it for; a file that somebody names has them all the same."""
+    found(text)
+    ended = run("audit", "a.h5", "--show-settings")
+    assert (ended.code, ended.out) == (2, "")
+    assert f"has the pattern {words}" in ended.err
+    assert run("audit", "a.h5", "--show-settings", "--config", FILE).code == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "text", "code"),
+    [
+        ("audit", "[per-file-ignores]\n'[z-a]' = 'PT1'", 1),
+        ("audit", "[[suppress]]\nrules = ['PT1']\nreason = 'r'\npath = 'a[9-0]*'", 1),
+        ("audit", "[[suppress]]\nrules = ['PT1']\nreason = 'r'\nlayer = 'a{99999999999}'", 2),
+        ("audit", f"[[suppress]]\nrules = ['PT1']\nreason = 'r'\nlayer = '{'(' * 2000}{')' * 2000}'", 2),
+        ("migrate", "set = ['a{99999999999}=float32']", 2),
+        ("migrate", f"set = ['{'(' * 2000}{')' * 2000}=float32']", 2),
+    ],
+)
+def test_patterns_that_are_none_are_no_bug_of_ours(command: str, text: str, code: int) -> None:
+    """A bracket stands for itself, and an expression that cannot be compiled is wrong usage."""
+    found(text)
+    ended = run(command, "a.h5")
+    assert ended.code == code, ended.err
+    assert len(ended.err.splitlines()) == code - 1
+
+
+def test_a_long_word_is_not_compared_whole() -> None:
+    """A megabyte, for which the nearest rule is looked for, took minutes."""
+    found(f'select = ["{"a" * 10**6}"]\n')
+    before = os.times().user
+    ended = run("audit", "a.h5")
+    assert ended.code == 2
+    assert len(ended.err) < 1000
+    assert os.times().user - before < 5
+
+
 # What such a file hides
 
 

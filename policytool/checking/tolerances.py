@@ -15,6 +15,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from policytool import policymap
 from policytool.errors import UsageError
 from policytool.verification import UNIT_ROUNDOFF
 
@@ -97,7 +98,7 @@ class Tolerances:
                 continue
             try:
                 found = any(re.fullmatch(one.pattern, name) for name in listed)
-            except re.error as error:
+            except policymap.INVALID as error:
                 raise UsageError(f"--tolerance {one.pattern!r} is neither a name nor a regular expression: {error}") from error
             if not found:
                 raise UsageError(f"--tolerance {one.pattern!r} matches no output and no layer; `policytool inspect` lists the layers' paths")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import click
 
+from policytool import policymap
 from policytool.cli import completing, settings
 from policytool.errors import UsageError
 from policytool.finding import Severity
@@ -111,7 +112,7 @@ def _layer(layer: object, what: str) -> str | None:
         raise UsageError(f"{what} has a layer that is no layer path and no regular expression: {layer!r}")
     try:
         re.compile(layer or "")
-    except re.error as error:
+    except policymap.INVALID as error:
         raise UsageError(f"{what} has the layer {layer!r}, which is neither a layer path nor a regular expression: {error}") from error
     return layer
 

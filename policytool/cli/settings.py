@@ -75,9 +75,7 @@ def load(context: click.Context, _parameter: click.Parameter, value: str | None)
         name, plain = key.replace("-", "_"), key.replace("_", "-")
         if name not in known:
             raise UsageError(f"{file.path} has the unknown key {short(key)!r}; known keys are {', '.join(sorted(name.replace('_', '-') for name in known))}")
-        if file.is_found and plain not in ALLOWED:
-            raise UsageError(_refusal(context, file, plain))
-        _check_value(file, key, item)
+        _check(context, file, plain, item)
         if plain in structured:
             if isinstance(context.command, Command) and plain in context.command.structured:
                 context.meta[STRUCTURED + plain] = defaults[name] = structured[plain](item, file.path)
@@ -89,6 +87,21 @@ def load(context: click.Context, _parameter: click.Parameter, value: str | None)
             _take(defaults, own[name], item)
     context.default_map = {**(context.default_map or {}), **defaults}
     context.meta[_SOURCE] = file
+
+
+def _check(context: click.Context, file: SettingsFile, key: str, item: object) -> None:
+    """
+    Make sure that a file may set a key, and to this value.
+
+    :raises UsageError: for one that it may not.
+    """
+    if file.is_found and key not in ALLOWED:
+        raise UsageError(_refusal(context, file, key))
+    _check_value(file, key, item)
+    if file.is_found:
+        from policytool.cli import found_patterns  # policies with it, only for a file that was found
+
+        found_patterns.check(file, key, item)
 
 
 def found_source(name: str) -> SettingsFile | None:

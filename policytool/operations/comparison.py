@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from policytool import comparing, discovery, guard, recognition
+from policytool import comparing, discovery, guard, policymap, recognition
 from policytool.comparing.variables import Opened
 from policytool.errors import ModelFileError, UsageError
 from policytool.operations.inspection import Failure
@@ -110,7 +110,7 @@ def _pattern(pattern: str, subjects: list[comparing.Subject]) -> Callable[[froze
         return lambda found: pattern in found
     try:
         expression = re.compile(pattern)
-    except re.error as error:
+    except policymap.INVALID as error:
         raise UsageError(f"--layer {pattern!r} is neither a layer path nor a regular expression: {error}") from error
     if not any(expression.fullmatch(path) for path in paths):
         raise UsageError(f"--layer {pattern!r} matches no layer of either model; `policytool inspect` lists their paths")

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from policytool import discovery, reading
+from policytool import discovery, policymap, reading
 from policytool.errors import ModelFileError, UsageError
 from policytool.model import Layer, Model
 
@@ -155,7 +155,7 @@ def _path_test(pattern: str, model: Model) -> Callable[[Layer], bool]:
         return lambda layer: pattern in {layer.path, *layer.also_at}
     try:
         expression = re.compile(pattern)
-    except re.error as error:
+    except policymap.INVALID as error:
         raise UsageError(f"--layer {pattern!r} is neither a layer path nor a regular expression: {error}") from error
     return lambda layer: any(expression.fullmatch(path) for path in (layer.path, *layer.also_at))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from policytool import policymap
 from policytool.errors import UsageError
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def _fully_matching(subject: Subject, pattern: str) -> list[int]:
     """Return the layers whose path a pattern matches in full: of many, those that compute in floats and say so; inputs and ids are only set by name."""
     try:
         expression = re.compile(pattern)
-    except re.error as error:
+    except policymap.INVALID as error:
         raise UsageError(f"--set {pattern!r} is neither a layer path nor a regular expression: {error}") from error
     found = [index for index, layer in enumerate(subject.layers) if any(expression.fullmatch(path) for path in (layer.path, *layer.also_at))]
     meant = [index for index in found if subject.can_say(index) and subject.is_floating(index) and not subject.is_input(index)]

@@ -55,7 +55,12 @@ def _translated(glob: str) -> str:
 
 def _class(match: re.Match[str]) -> str:
     held = match[2].replace("\\", r"\\").replace("[", r"\[")
-    return f"(?!/)[{'^' if match[1] else ''}{held}]"
+    characters = f"[{'^' if match[1] else ''}{held}]"
+    try:
+        re.compile(characters)
+    except re.error:  # a range that ends before it begins
+        return re.escape(match[0])
+    return f"(?!/){characters}"
 
 
 _TOKENS: Final = (
@@ -66,4 +71,4 @@ _TOKENS: Final = (
     (re.compile(r"\[([!^]?)([^\]/][^\]/]*)\]"), _class),
     (re.compile(r"(?s)."), lambda match: re.escape(match[0])),
 )
-"""The longer ones first; a bracket that is never closed stands for itself."""
+"""The longer ones first; a bracket that is never closed, or has a range that ends before it begins, stands for itself."""

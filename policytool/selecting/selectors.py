@@ -9,7 +9,7 @@ from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Final
 
 from policytool import rules
-from policytool.errors import UsageError
+from policytool.errors import UsageError, short
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -47,7 +47,7 @@ def selector(text: str, option: str) -> Selector:
     if _BEGINNING.fullmatch(text) and (begun or text in rules.FAMILIES):
         return Selector(text=text, rules=begun, weight=len(text))
     known = (ALL, *rules.FAMILIES, *(rule.id for rule in rules.RULES), *(rule.name for rule in rules.RULES))
-    raise UsageError(f"{option} {text!r} is no rule; the nearest is {nearest(text, known)}, and `policytool rules` lists all of them")
+    raise UsageError(f"{option} {short(text)!r} is no rule; the nearest is {nearest(short(text), known)}, and `policytool rules` lists all of them")
 
 
 def selectors(words: Iterable[str], option: str) -> tuple[Selector, ...]:
