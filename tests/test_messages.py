@@ -9,6 +9,7 @@ from typing import Final
 
 import pytest
 
+from policytool.cli.progress import steps
 from tests.conftest import FIXED_SCALE_H5, Ended, run
 
 EVIL: Final = "a\n::error::x\r\n::set-output name=y::z\x1b[2J\x9b\u202e##[error]\x07"
@@ -121,6 +122,12 @@ def test_directories(text: str, code: int, project: Path, monkeypatch: pytest.Mo
     Path("pyproject.toml").write_text("[tool.policytool]\n", encoding="utf-8")
     if code == 2:
         check(run("audit", "a.h5"), 2)
+
+
+def test_steps(capsys: pytest.CaptureFixture[str]) -> None:
+    """What TensorFlow's process is doing, which it says in words of its own."""
+    steps("on")(EVIL)
+    assert is_harmless(capsys.readouterr().err)
 
 
 def test_models_in_such_directories(project: Path) -> None:

@@ -6,6 +6,8 @@ import sys
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from policytool.cli import messages
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
@@ -35,7 +37,7 @@ def steps(progress: str) -> Callable[[str], None]:
     start = "\r\x1b[K" if sys.stderr.isatty() else ""
 
     def show(step: str) -> None:
-        sys.stderr.write(f"{start}policytool: {step}{end}" if step else start)
+        sys.stderr.write(f"{start}policytool: {messages.escaped(step)}{end}" if step else start)
         sys.stderr.flush()
 
     return show
