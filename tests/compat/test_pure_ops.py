@@ -50,7 +50,7 @@ OPS: Final = {
 _CALLS: Final = {"PartitionedCall", "StatefulPartitionedCall"}
 ARGUMENTS: Final[Mapping[str, tuple[set[str], str]]] = {
     "allowed_devices": ({"VarHandleOp"}, "the devices of this process that may hold the variable"),
-    "config": (_CALLS, "says how the function is run; it is not read any more"),
+    "config": (_CALLS, "a RewriterConfig, the older form of config_proto"),
     "config_proto": (_CALLS, "a ConfigProto that says how the function is optimised and run; optimisers in it are those that the process has"),
     "device_names": ({"DeviceIndex"}, "kinds of devices, CPU and GPU"),
     "host_reserved": ({"CudnnRNNBackpropV2", "CudnnRNNBackpropV3"}, "a tensor that the forward op returned"),
