@@ -14,8 +14,8 @@ from policytool.hazards import _ops, _table
 
 DATA: Final[dict[str, Any]] = json.loads((Path(policytool.__file__).parent / "data" / "pure_ops.json").read_text(encoding="utf-8"))
 LISTED: Final = tuple(name for group in DATA["ops"].values() for name in group)
-HARMFUL: Final = tuple(_table.data()["ops"])
-"""Ops of TensorFlow that take a file, a directory or an address, or call Python."""
+HARMFUL: Final = tuple(name for key in ("ops", "readers", "programs") for name in _table.data()[key])
+"""Ops of TensorFlow that take a file, a directory or an address, read files, hold a program, or call Python."""
 
 REFUSED: Final = (
     *("DatasetFromGraph", "WholeFileReaderV2", "ReaderReadV2", "XlaCallModule", "XlaCustomCallV2", "XlaLaunch", "MlirPassthroughOp", "TRTEngineOp"),
@@ -67,8 +67,9 @@ def test_saver_and_table_ops_are_not_pure_but_have_path_inputs() -> None:
     assert _ops.path_inputs("AddV2") == _ops.path_inputs("ReadFile") == ()
 
 
-def test_op_with_an_attribute_that_has_to_be_empty_is_not_pure_by_its_name() -> None:
+def test_op_with_an_attribute_that_can_name_a_file_is_not_pure_by_its_name() -> None:
     """The attribute decides."""
-    assert {name for name in DATA["empty_attributes"] if _ops.is_pure_op(name)} == set()
-    assert _ops.empty_attributes("FixedUnigramCandidateSampler") == ("vocab_file",)
-    assert _ops.empty_attributes("AddV2") == _ops.empty_attributes("ReadFile") == ()
+    assert {name for name in DATA["attributes"] if _ops.is_pure_op(name)} == set()
+    assert _ops.attribute_values("FixedUnigramCandidateSampler") == {"vocab_file": ("",)}
+    assert "stderr" in _ops.attribute_values("PrintV2")["output_stream"]
+    assert _ops.attribute_values("AddV2") == _ops.attribute_values("ReadFile") == {}

@@ -41,7 +41,11 @@ SUSPECT_ARGUMENT: Final = re.compile(
     r"|basename|region|(^|_)(logdir|dirs?|directory|hosts?|ports?|servers?|sources?|targets?|devices?|stream|engine|message_type)(_|$)"
 )
 
+_SUMMARIES: Final = (
+    *("AudioSummary", "AudioSummaryV2", "HistogramSummary", "ImageSummary", "MergeSummary", "ScalarSummary", "TensorSummary", "TensorSummaryV2"),
+)
 OPS: Final = {
+    **dict.fromkeys(_SUMMARIES, "returns the summary as bytes; other ops write it"),
     "Print": "prints to standard error, and nowhere else",
     "XlaOptimizationBarrier": "returns its tensors, and keeps XLA from moving ops across it",
 }
@@ -66,6 +70,8 @@ ARGUMENTS: Final[Mapping[str, tuple[set[str], str]]] = {
         "tensors, or tf.train.Example messages, as bytes in memory",
     ),
     "serialized_sparse": ({"DeserializeManySparse", "DeserializeSparse"}, "sparse tensors, each as three tensors"),
+    "description": ({"TensorSummary"}, "text that becomes part of the summary"),
+    "serialized_summary_metadata": ({"TensorSummaryV2"}, "a message that becomes part of the summary"),
     "source": (
         {"TensorArrayGrad", "TensorArrayGradV2", "TensorArrayGradV3", "TensorArrayGradWithShape", "XlaSelectAndScatter"},
         "the name of a gradient, or a tensor of numbers",
@@ -88,6 +94,8 @@ TEXT: Final = frozenset(
         # how strings are split, joined and written
         *("delimiter", "encoding", "field_delim", "fill", "input_encoding", "left_pad", "na_value", "placeholder", "rewrite", "right_pad", "sep", "separator"),
         "template",
+        # names in summaries
+        *("display_name", "labels", "tag", "tags"),
         # names of a variant of the computation
         *("bad_indices_policy", "compression_type", "dct_method", "dimension_numbers", "dst_format", "equation", "executor_type", "fill_mode", "input_order"),
         *("interpolation", "kernel_type", "method", "mode", "noise", "padding", "row_partition_types", "set_operation", "src_format"),
@@ -114,7 +122,7 @@ PLANTED: Final = (
         "DecodeProtoV2",
         "FileSystemSetConfiguration",
     ),
-    *("ShardedFilename", "FixedUnigramCandidateSampler", "RpcClient", "CopyHost", "TensorSummaryV2", "BoostedTreesCreateEnsemble", "Abort", "RemoteCall"),
+    *("ShardedFilename", "FixedUnigramCandidateSampler", "RpcClient", "CopyHost", "WriteRawProtoSummary", "BoostedTreesCreateEnsemble", "Abort", "RemoteCall"),
     *("PrintV2", "DumpTensor", "CalibrationStatisticsSaver", "LoadAndRemapMatrix", "IteratorFromStringHandle", "MlirPassthroughOp", "XlaCustomCallV2"),
 )
 
@@ -145,7 +153,7 @@ def complaints(registry: Registry, names: Sequence[str]) -> Iterator[str]:
 
 def test_every_listed_op_is_registered(registry: Registry) -> None:
     """A misspelled name would list nothing."""
-    listed = {*LISTED, *DATA["placed"], *DATA["empty_attributes"]}
+    listed = {*LISTED, *DATA["placed"], *DATA["attributes"]}
     assert sorted(listed - set(registry)) == []
 
 
@@ -192,7 +200,7 @@ def test_positions_are_those_of_the_named_inputs(registry: Registry) -> None:
         assert [registry[name][index][0] for index in _ops.path_inputs(name)] == inputs, name
 
 
-def test_attributes_that_have_to_be_empty_exist(registry: Registry) -> None:
+def test_attributes_that_decide_exist(registry: Registry) -> None:
     """They are attributes that take any string."""
-    for name, attributes in DATA["empty_attributes"].items():
+    for name, attributes in DATA["attributes"].items():
         assert {(attribute, "text") for attribute in attributes} <= {(argument, kind) for argument, kind in registry[name]}, name
