@@ -304,6 +304,46 @@ class TestGraphTouchesFiles(MadeRuleContract):
         """The list of its own scanner is part of ours."""
         assert all(hazards.op(name) is not None for name in _table.data()["scanned"])
 
+    def test_ops_that_open_files_by_other_means_count(self, tmp_path: Path) -> None:
+        """Readers get their names from queues, and a data set can hold a graph as text."""
+        for number, op in enumerate(("WholeFileReaderV2", "DatasetFromGraph")):
+            (tmp_path / str(number)).mkdir()
+            (finding,) = found(self.id, remaking.with_op(tmp_path / str(number), SAVED, op))
+            assert (finding.detail, finding.severity) == (op, Severity.ERROR)
+
+    def test_a_saver_with_a_path_of_its_own_counts(self, tmp_path: Path) -> None:
+        """In the place where TensorFlow puts it, it is none; ``tests/test_allow_list.py`` has more of them."""
+        (finding,) = found(self.id, remaking.with_op(tmp_path, SAVED, "SaveV2"))
+        assert finding.severity is Severity.ERROR
+        assert told(tmp_path / "saved") == [finding.message]
+
+
+class TestUnknownSymbol(MadeRuleContract):
+    id = "PT612"
+    paths = ("model/cast_op",)
+    silent = (KERAS3, COMPILED, OPS, SAVED, WORDS, "keras3.15/keras_ops.keras", "keras3.15/loops.export", "tf2.15/custom_layer.h5")
+
+    def make(self, folder: Path) -> Path:
+        def rename(config: Config) -> None:
+            entry = next(entry for entry in config["config"]["layers"] if entry["class_name"] == "TFOpLambda")
+            entry["config"]["function"] = "map_fn"
+            type(self).paths = (f"{config['config']['name']}/{entry['config']['name'].replace('/', '~1')}",)
+
+        return remaking.h5(folder, OPS, rename)
+
+    def test_it_is_a_warning_and_no_error(self, tmp_path: Path) -> None:
+        """It may be harmless: nobody reviewed it."""
+        (finding,) = found(self.id, self.make(tmp_path))
+        assert finding.severity is Severity.WARNING
+        assert "calls tensorflow.map_fn" in finding.message
+        assert not found("PT602", tmp_path / "model.h5")
+
+    def test_ops_on_no_list_count(self, tmp_path: Path) -> None:
+        """What is known to do harm is PT605 alone."""
+        (tmp_path / "other").mkdir()
+        assert [finding.detail for finding in found(self.id, remaking.with_op(tmp_path, SAVED, "XlaCallModule"))] == ["XlaCallModule"]
+        assert not found(self.id, remaking.with_op(tmp_path / "other", SAVED, "ReadFile"))
+
 
 class TestDataOutside(MadeRuleContract):
     id = "PT606"
