@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from policytool.jsontext import Json
+    from policytool.opening import Identity
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -196,6 +197,9 @@ class Document:
     signatures: tuple[Signature, ...] = ()
     traces: tuple[Trace, ...] = ()
     """What the graph does (SavedModel); nothing for a file that holds no functions."""
+
+    files: tuple[Identity, ...] = field(default=(), compare=False)
+    """What it was read from; another process that loads a file checks that it is still the same."""
 
     ops: frozenset[str] = frozenset()
     """The kinds of ops in all graphs that the file holds, functions that nobody calls included (SavedModel)."""

@@ -190,6 +190,16 @@ CHECKPOINT_GRAPH_BYTES: Final = Limit(
     BYTES,
     "The object graph, which grows some thirtyfold when parsed; that of a model with 20,000 objects has about 2 MB.",
 )
+SETTINGS_BYTES: Final = Limit(
+    "settings-bytes", 2**20, BYTES, "A settings file with an option on every line has 3 kB.", fixed="checked before `--limit` is read"
+)
+LIST_BYTES: Final = Limit("list-bytes", 64 * 2**20, BYTES, "Paths on stdin: a million of them have about as much.")
+PIPE_SECONDS: Final = Limit(
+    "pipe-seconds",
+    10,
+    "seconds",
+    "Until a pipe ends that a baseline, a plan, settings or paths come through, and until the reader of a report takes a part of it.",
+)
 READ_SECONDS: Final = Limit(
     "read-seconds",
     3600,

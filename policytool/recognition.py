@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
-from policytool import mistaken
+from policytool import mistaken, opening
 from policytool.drafts import ASIDE
 from policytool.errors import ModelFileError
-from policytool.formats import FORMATS, Probe
+from policytool.formats import FORMATS, Probe, keras_directory, savedmodel
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from policytool.document import Document
     from policytool.formats import Format
+
+_DECIDING: Final = savedmodel.OWN_FILES | keras_directory.OWN_FILES
+"""Files of a directory that say what runs."""
 
 
 def document(path: Path, shown: str) -> Document:
@@ -26,7 +31,8 @@ def document(path: Path, shown: str) -> Document:
     probe = Probe(path, shown)
     try:
         if found := format_of(probe):
-            return found.read(probe)
+            files = tuple(_identities(probe))  # before they are read: one that is replaced later is noticed
+            return replace(found.read(probe), files=files)
         if probe.is_directory:
             raise probe.failure("no-model", f"is a directory without a model in it; {mistaken.EXPECTED}")
         raise probe.failure(*mistaken.foreign(probe.head))
@@ -34,10 +40,23 @@ def document(path: Path, shown: str) -> Document:
         raise ModelFileError(shown, "not-found", _missing(path)) from error
     except PermissionError as error:
         raise ModelFileError(shown, "no-permission", "may not be read by this user; check its permissions") from error
+    except opening.NotRegularError as error:
+        if error.filename == str(path):
+            raise ModelFileError(shown, "foreign", f"is {error.kind}, not a regular file; {mistaken.EXPECTED}") from error
+        name = os.path.relpath(error.filename, path if probe.is_directory else path.parent)
+        raise ModelFileError(shown, "not-regular", f"has {error.kind} in the place of {name}; put a regular file there") from error
     except IsADirectoryError as error:
         raise ModelFileError(shown, "foreign", f"is a directory where a file should be; {mistaken.EXPECTED}") from error
     except OSError as error:
         raise ModelFileError(shown, "unreadable", f"cannot be read: {error.strerror or error}") from error
+
+
+def _identities(probe: Probe) -> Iterator[opening.Identity]:
+    """Yield the identities of the files whose content decides whether a model may run: the file itself, or those of a directory that hold its config."""
+    if not probe.is_directory:
+        yield opening.identity(probe.path)
+    for name in sorted(probe.names & _DECIDING):
+        yield opening.identity(probe.path / name)
 
 
 def _missing(path: Path) -> str:

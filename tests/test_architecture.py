@@ -35,7 +35,7 @@ LEVELS: Final = (
     # L0 mechanisms, which know nothing of models
     {
         *("errors", "limits", "jsontext", "yamltext", "dtypes", "mistaken", "version", "naming", "examples", "classes", "casting", "drafts"),
-        *("graphops", "protobuf_messages", "checkpoints", "wire", "child", "codec", "guard", "pool", "workers", "runtime"),
+        *("graphops", "protobuf_messages", "checkpoints", "wire", "child", "codec", "guard", "opening", "pool", "workers", "runtime"),
     },
     # L1 values: a policy; a file as named JSON parts
     {"policy", "policymap", "document"},

@@ -278,6 +278,9 @@ OF_VALUES: Final = frozenset({"h5-ratio"})
 OF_PROCESSES: Final = frozenset({"read-seconds", "write-seconds", "answer-bytes", "event-bytes", "call-seconds", "library-bytes"})
 """Limits that hold for another process, each with a test of its own below; of the last two in test_guard.py."""
 
+OF_OTHER_FILES: Final = frozenset({"settings-bytes", "list-bytes", "pipe-seconds"})
+"""Limits on what is read beside models, each with a test in test_given_files.py."""
+
 
 def _inspected(case: Beyond, path: Path, bound: str) -> Ended:
     return run("inspect", path, *case.arguments, "--format", "json", "--limit", bound)
@@ -296,7 +299,7 @@ def _bound(case: Beyond) -> str:
 
 def test_every_limit_has_a_case() -> None:
     """A new one cannot be forgotten."""
-    assert {case.limit for case in (*CASES, *OBSERVED)} | OF_VALUES | OF_PROCESSES == set(LIMITS)
+    assert {case.limit for case in (*CASES, *OBSERVED)} | OF_VALUES | OF_PROCESSES | OF_OTHER_FILES == set(LIMITS)
 
 
 @pytest.mark.parametrize("case", [*CASES, *OBSERVED], ids=lambda case: f"{case.limit}-{case.build.__name__.strip('_')}")

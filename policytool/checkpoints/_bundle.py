@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import stat
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool import limits, mistaken, protobuf_messages
+from policytool import limits, mistaken, opening, protobuf_messages
 from policytool.checkpoints import _entries, _objects, _ordered_code, _table, _values
 from policytool.errors import BundleError
 
@@ -127,14 +126,13 @@ def open_bundle(prefix: Path) -> Bundle:
 
 def _content(path: Path) -> bytes:
     try:
-        status = path.stat()
+        data = opening.read_bounded(path, limits.CHECKPOINT_INDEX_BYTES)
     except FileNotFoundError as error:
         raise BundleError("not-found", f"{path.name} does not exist; check the path") from error
-    if not stat.S_ISREG(status.st_mode):
-        raise BundleError("foreign", f"{path.name} is no file; expected a checkpoint's index")
-    if beyond := limits.CHECKPOINT_INDEX_BYTES.beyond(status.st_size):
-        raise BundleError("checkpoint-limit", f"{path.name} has {beyond}")
-    data = path.read_bytes()
+    except (opening.NotRegularError, IsADirectoryError) as error:
+        raise BundleError("foreign", f"{path.name} is no file; expected a checkpoint's index") from error
+    except opening.TooLargeError as error:
+        raise BundleError("checkpoint-limit", f"{path.name} has {error.beyond}") from error
     if found := mistaken.download(data[:4096]):
         raise BundleError(found[0], f"{path.name} {found[1]}")
     return data

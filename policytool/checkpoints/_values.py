@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 import os
-import stat
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from policytool import limits, mistaken
+from policytool import limits, mistaken, opening
 from policytool.checkpoints import _crc32c, _entries, _varint
 from policytool.errors import BundleError
 
@@ -37,9 +36,10 @@ class Shards:
         """Return the path of a shard (``DataFilename`` in naming.cc)."""
         return self.prefix.with_name(f"{self.prefix.name}.data-{number:05d}-of-{self.count:05d}")
 
-    def size(self, number: int) -> int:
+    @contextmanager
+    def opened(self, number: int) -> Iterator[_Shard]:
         """
-        Return the size of a shard.
+        Open a shard for reading.
 
         :raises BundleError: where it is missing, no file, or a link that leads out of the directory.
         """
@@ -47,24 +47,13 @@ class Shards:
         if os.path.dirname(os.path.realpath(path)) != os.path.realpath(path.parent):  # noqa: PTH120  # Path.resolve raises for links in a circle
             raise BundleError("escaping-link", f"{path.name} is a link out of its directory; it was not followed: put the file itself there")
         try:
-            status = path.stat()
+            descriptor = opening.open_regular(path)
         except FileNotFoundError as error:
             raise BundleError("checkpoint-incomplete", f"{path.name} is missing: the index says that it holds values; copy it here too") from error
-        if not stat.S_ISREG(status.st_mode):
-            raise BundleError("checkpoint-incomplete", f"{path.name} should be a file with values and is none")
-        return status.st_size
-
-    @contextmanager
-    def opened(self, number: int) -> Iterator[_Shard]:
-        """
-        Open a shard for reading.
-
-        :raises BundleError: as :meth:`size` does.
-        """
-        size = self.size(number)
-        descriptor = os.open(self.path(number), os.O_RDONLY)
+        except (opening.NotRegularError, IsADirectoryError) as error:
+            raise BundleError("checkpoint-incomplete", f"{path.name} should be a file with values and is none") from error
         try:
-            yield _Shard(name=self.path(number).name, descriptor=descriptor, size=size)
+            yield _Shard(name=path.name, descriptor=descriptor, size=os.fstat(descriptor).st_size)
         finally:
             os.close(descriptor)
 

@@ -8,6 +8,8 @@ import os
 import stat
 from typing import TYPE_CHECKING, Final
 
+from policytool.opening import regular_file
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -26,7 +28,7 @@ def copy_file(source: Path, draft: Path) -> None:
 
     :raises OSError: where reading or writing fails.
     """
-    with opened(source, os.O_RDONLY) as one, opened(draft, os.O_WRONLY) as other:
+    with regular_file(source) as one, opened(draft, os.O_WRONLY) as other:
         copy_bytes(one, other, os.fstat(one).st_size)
 
 
@@ -61,7 +63,7 @@ def same_file(one: Path, other: Path) -> bool:
         return True
     if not (stat.S_ISREG(first.st_mode) and stat.S_ISREG(second.st_mode)) or first.st_size != second.st_size:
         return False
-    with opened(one, os.O_RDONLY) as left, opened(other, os.O_RDONLY) as right:
+    with regular_file(one) as left, regular_file(other) as right:
         return all(os.pread(left, _BLOCK, start) == os.pread(right, _BLOCK, start) for start in range(0, first.st_size, _BLOCK))
 
 
@@ -123,7 +125,7 @@ def sync_names(directory: int) -> None:
 @contextlib.contextmanager
 def opened(path: Path, flags: int) -> Iterator[int]:
     """
-    Open a file for the length of a block.
+    Open a draft, or a directory, for the length of a block.
 
     :raises OSError: where it cannot be opened.
     """

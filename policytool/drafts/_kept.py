@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.drafts import _names
 from policytool.drafts._copying import copy_attributes, copy_bytes, opened, same_file
+from policytool.opening import regular_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -159,7 +160,7 @@ class Kept:
     def _copy(self, name: Path) -> None:
         hidden = _names.hidden(name)
         try:
-            with opened(self._target, os.O_RDONLY) as source, opened(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as copy:
+            with regular_file(self._target) as source, opened(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as copy:
                 copy_bytes(source, copy, os.fstat(source).st_size)
                 copy_attributes(self._target, copy)
                 os.fsync(copy)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, TypeGuard
 
-from policytool import jsontext
+from policytool import jsontext, opening
 from policytool.document import Observation, Writer
 from policytool.errors import ModelFileError
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from policytool.document import Document
     from policytool.jsontext import Json
+    from policytool.limits import Limit
 
 TAIL_BYTES: Final = 8
 """Enough for the one signature that stands at the end, that of a checkpoint's index."""
@@ -43,15 +44,14 @@ class Probe:
         """The first :data:`HEAD_BYTES` bytes; none of a directory."""
         if self.is_directory:
             return b""
-        with self.path.open("rb") as stream:
-            return stream.read(HEAD_BYTES)
+        return opening.read_head(self.path, HEAD_BYTES)
 
     @cached_property
     def tail(self) -> bytes:
         """The last :data:`TAIL_BYTES` bytes; none of a directory, or of a file that has not so many."""
         if self.is_directory:
             return b""
-        with self.path.open("rb") as stream:
+        with opening.regular_stream(self.path) as stream:
             size = stream.seek(0, os.SEEK_END)
             if size < TAIL_BYTES:
                 return b""
@@ -62,6 +62,19 @@ class Probe:
     def names(self) -> frozenset[str]:
         """The names directly in the directory; none for a file."""
         return frozenset(entry.name for entry in self.path.iterdir()) if self.is_directory else frozenset()
+
+    def content(self, limit: Limit, code: str, claim: str, name: str = "") -> bytes:
+        """
+        Return the bytes of the file, or of a file in the directory.
+
+        :param claim: how a sentence about more bytes than the limit begins, such as ``is JSON of``
+        :raises ModelFileError: with this code, beyond the limit.
+        :raises OSError: where it cannot be read.
+        """
+        try:
+            return opening.read_bounded(self.path / name if name else self.path, limit)
+        except opening.TooLargeError as error:
+            raise self.failure(code, f"{claim} {error.beyond}") from error
 
     def failure(self, code: str, message: str) -> ModelFileError:
         """Return the error for this path."""

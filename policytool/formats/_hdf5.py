@@ -6,17 +6,19 @@ Soft, external and user-defined links, external storage and virtual datasets are
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import h5py
 import numpy as np
 from h5py import h5a, h5d, h5g, h5i, h5l, h5o, h5t
 
-from policytool import dtypes, guard, limits
+from policytool import dtypes, guard, limits, opening
 from policytool.document import Observation, Tensor
 
 if TYPE_CHECKING:
@@ -92,12 +94,28 @@ def open_file(probe: Probe, source: str | Window, what: str = "") -> h5py.File:
     :raises ModelFileError: where it is truncated, or damaged where it begins.
     """
     try:
-        return h5py.File(source, "r", locking=False) if isinstance(source, str) else h5py.File(source, "r")
+        return _open_path(Path(source)) if isinstance(source, str) else h5py.File(source, "r")
+    except opening.NotRegularError:
+        raise
     except (OSError, RuntimeError, SystemError) as error:
         if match := _TRUNCATED.search(str(error)):
             message = f"{_subject(what)}is truncated: it has {match[1]} bytes, and its header says {match[2]}; copy or download it again"
             raise probe.failure("truncated", message) from error
         raise probe.failure("damaged-h5", f"{_subject(what)}cannot be opened as HDF5 ({reason(error)}); copy or download it again") from error
+
+
+def _open_path(path: Path) -> h5py.File:
+    """
+    Open the file that a path leads to.
+
+    The library takes no descriptor, only a path, which may lead to another file by the time that it opens it: the two are compared.
+    """
+    with opening.regular_file(path) as descriptor:
+        file = h5py.File(path, "r", locking=False)
+        if not os.path.samestat(os.fstat(descriptor), os.fstat(file.id.get_vfd_handle())):
+            close(file)
+            raise OSError(errno.ESTALE, "it was replaced while it was opened")
+        return file
 
 
 def _subject(what: str) -> str:

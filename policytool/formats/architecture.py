@@ -21,10 +21,9 @@ def recognise(probe: Probe) -> bool:
 
 def read(probe: Probe) -> Document:
     """Return the document of an architecture."""
-    if beyond := limits.JSON_BYTES.beyond(probe.path.stat().st_size):
-        raise probe.failure("json-limit", f"is JSON of {beyond}")
     observations: list[Observation] = []
-    config = parse_json(probe, probe.path.read_bytes().removeprefix(_BYTE_ORDER_MARK), "the file", observations)
+    data = probe.content(limits.JSON_BYTES, "json-limit", "is JSON of")
+    config = parse_json(probe, data.removeprefix(_BYTE_ORDER_MARK), "the file", observations)
     if not is_serialised(config):
         raise probe.failure("json-not-keras", "is JSON, but no Keras architecture: it has no class_name and config; expected what model.to_json() returns")
     return Document(

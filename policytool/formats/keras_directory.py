@@ -24,12 +24,7 @@ def read(probe: Probe) -> Document:
     """Return the document of the directory."""
     from policytool.formats import _hdf5  # h5py costs 80 ms at start
 
-    texts = {}
-    for name in (_keras.CONFIG, _keras.METADATA):
-        file = probe.path / name
-        if beyond := limits.JSON_BYTES.beyond(file.stat().st_size):
-            raise probe.failure("json-limit", f"has a {name} of {beyond}")
-        texts[name] = file.read_bytes()
+    texts = {name: probe.content(limits.JSON_BYTES, "json-limit", f"has a {name} of", name) for name in (_keras.CONFIG, _keras.METADATA)}
     weights = []
     for name in sorted(name for name in probe.names if name.endswith(_keras.WEIGHTS_SUFFIX)):
         with _hdf5.opened(probe, str(probe.path / name), name) as file:

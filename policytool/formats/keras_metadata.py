@@ -72,9 +72,7 @@ def read(probe: Probe) -> Document:
 
 def _nodes(probe: Probe) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield each object's number with its path, identifier and metadata."""
-    if beyond := limits.PROTO_BYTES.beyond(probe.path.stat().st_size):
-        raise probe.failure("proto-limit", f"has {beyond}")
-    data = probe.path.read_bytes()
+    data = probe.content(limits.PROTO_BYTES, "proto-limit", "has")
     try:
         for count, span in enumerate(wire.spans(data, _NODES), 1):
             if beyond := limits.OBJECT_NODES.beyond(count, counting=True):

@@ -16,7 +16,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, BinaryIO, Final
 
-from policytool import limits
+from policytool import limits, opening
 from policytool.document import Document, Observation
 from policytool.formats import _keras
 from policytool.formats._base import Format, Probe
@@ -62,7 +62,7 @@ def read(probe: Probe) -> Document:
     import zipfile  # 6 ms at start, for this format alone
 
     observations: list[Observation] = []
-    with probe.path.open("rb") as stream, told(probe), zipfile.ZipFile(stream) as archive:
+    with opening.regular_stream(probe.path) as stream, told(probe), zipfile.ZipFile(stream) as archive:
         members = _members(probe, archive, observations)
         texts: dict[str, bytes] = {name: _content(archive, members[name]) for name in (_keras.CONFIG, _keras.METADATA) if name in members}
         vocabularies = _vocabularies(probe, archive, members)

@@ -127,12 +127,10 @@ def _missing(probe: Probe) -> Iterator[Observation]:
 
 def _architecture(probe: Probe, observations: list[Observation]) -> Json:
     """Return the architecture that TF 1 exports beside the graph; None where there is none, or something else of that name."""
-    file = probe.path / ARCHITECTURE
-    if not file.is_file():
+    if not (probe.path / ARCHITECTURE).is_file():
         return None
-    if beyond := limits.JSON_BYTES.beyond(file.stat().st_size):
-        raise probe.failure("json-limit", f"has an {ARCHITECTURE} of {beyond}")
-    config = parse_json(probe, file.read_bytes(), ARCHITECTURE, observations)
+    data = probe.content(limits.JSON_BYTES, "json-limit", f"has an {ARCHITECTURE} of", ARCHITECTURE)
+    config = parse_json(probe, data, ARCHITECTURE, observations)
     return config if is_serialised(config) else None
 
 
@@ -152,10 +150,7 @@ def edges(probe: Probe) -> Mapping[int, tuple[tuple[str, int], ...]]:
 def _message(probe: Probe, file: str, kind: str) -> Any:  # message classes made at run time have no static type
     from policytool import protobuf_messages  # protobuf is only for SavedModels
 
-    path = probe.path / file
-    if beyond := limits.PROTO_BYTES.beyond(path.stat().st_size):
-        raise probe.failure("proto-limit", f"has a {file} of {beyond}")
-    data = path.read_bytes()
+    data = probe.content(limits.PROTO_BYTES, "proto-limit", f"has a {file} of", file)
     if found := mistaken.download(data[:4096]):
         raise probe.failure(found[0], f"{file} {found[1]}")
     try:

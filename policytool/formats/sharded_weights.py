@@ -64,9 +64,8 @@ def shards(probe: Probe, observations: list[Observation]) -> Iterator[Path]:
 
     :raises ModelFileError: for a map that is none, and for a shard that is missing or lies elsewhere.
     """
-    if beyond := limits.JSON_BYTES.beyond(probe.path.stat().st_size):
-        raise probe.failure("json-limit", f"is JSON of {beyond}")
-    for name in _names(probe, parse_json(probe, probe.path.read_bytes(), "the file", observations)):
+    data = probe.content(limits.JSON_BYTES, "json-limit", "is JSON of")
+    for name in _names(probe, parse_json(probe, data, "the file", observations)):
         yield _beside(probe, name)
 
 

@@ -135,9 +135,8 @@ def escapes(path: str) -> bool:
 
 
 def _object(probe: Probe, observations: list[Observation]) -> dict[str, Json]:
-    if beyond := limits.JSON_BYTES.beyond(probe.path.stat().st_size):
-        raise probe.failure("json-limit", f"is JSON of {beyond}")
-    model = parse_json(probe, probe.path.read_bytes().removeprefix(_BYTE_ORDER_MARK), "the file", observations)
+    data = probe.content(limits.JSON_BYTES, "json-limit", "is JSON of")
+    model = parse_json(probe, data.removeprefix(_BYTE_ORDER_MARK), "the file", observations)
     if not isinstance(model, dict):
         raise probe.failure("tfjs-not-keras", "is JSON, but no TensorFlow.js model; expected an object with modelTopology and weightsManifest")
     return model

@@ -35,10 +35,9 @@ def recognise(probe: Probe) -> bool:
 
 def read(probe: Probe) -> Document:
     """Return the document of an architecture."""
-    if beyond := limits.YAML_BYTES.beyond(probe.path.stat().st_size):
-        raise probe.failure("yaml-limit", f"is YAML of {beyond}")
+    data = probe.content(limits.YAML_BYTES, "yaml-limit", "is YAML of")
     try:
-        found = yamltext.parse(probe.path.read_bytes().removeprefix(_BYTE_ORDER_MARK).decode("utf-8"))
+        found = yamltext.parse(data.removeprefix(_BYTE_ORDER_MARK).decode("utf-8"))
     except UnicodeDecodeError as error:
         raise probe.failure("invalid-yaml", f"the file is not UTF-8 text (byte {error.start})") from error
     except yamltext.YamlError as error:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from policytool import jsontext, limits, recognition
+from policytool import jsontext, limits, opening, recognition
 from policytool.discovery import shown
 from policytool.drafts import ASIDE
 from policytool.errors import UsageError
@@ -149,11 +149,9 @@ def _real(path: Path) -> Path:
 def _shards(source: Path) -> tuple[str, ...]:
     """Return the files that a TensorFlow.js model has beside it, which a copy elsewhere takes along."""
     try:
-        if not source.is_file() or limits.JSON_BYTES.beyond(source.stat().st_size):
+        if opening.read_head(source, 64).removeprefix(BOM_UTF8).lstrip()[:1] != b"{":
             return ()
-        with source.open("rb") as stream:
-            start = stream.read(64)
-            return tfjs.shards(jsontext.parse(start + stream.read())[0]) if start.removeprefix(BOM_UTF8).lstrip()[:1] == b"{" else ()
+        return tfjs.shards(jsontext.parse(opening.read_bounded(source, limits.JSON_BYTES))[0])
     except (OSError, jsontext.JsonError):  # whoever reads it as a model says what is wrong
         return ()
 

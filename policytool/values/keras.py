@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from policytool import guard
-from policytool.formats import _hdf5 as opening
+from policytool import guard, opening
+from policytool.formats import _hdf5 as storage
 from policytool.formats import _keras, keras_zip, sharded_weights
 from policytool.values import _hdf5
 from policytool.values._base import ValuesError, by_number
@@ -40,30 +40,30 @@ def opened_shards(probe: Probe) -> Iterator[KerasValues]:
     :raises ModelFileError: where a shard is missing, lies elsewhere, or is damaged where it begins.
     """
     with ExitStack() as stack, guard.lean():
-        yield KerasValues([_closed_with(stack, opening.open_file(probe, str(path), path.name)) for path in sharded_weights.shards(probe, [])])
+        yield KerasValues([_closed_with(stack, storage.open_file(probe, str(path), path.name)) for path in sharded_weights.shards(probe, [])])
 
 
 def _in_directory(probe: Probe, stack: ExitStack) -> list[h5py.File]:
     names = sorted(name for name in probe.names if name.endswith(_keras.WEIGHTS_SUFFIX))
-    return [_closed_with(stack, opening.open_file(probe, str(probe.path / name), name)) for name in names]
+    return [_closed_with(stack, storage.open_file(probe, str(probe.path / name), name)) for name in names]
 
 
 def _in_archive(probe: Probe, stack: ExitStack) -> list[h5py.File]:
     import zipfile  # 6 ms at start, for this format alone
 
-    stream = probe.path.open("rb")
-    stack.callback(opening.close, stream)
+    stream = opening.regular_stream(probe.path)
+    stack.callback(storage.close, stream)
     files = []
     with keras_zip.told(probe):
         archive = stack.enter_context(zipfile.ZipFile(stream))
         for info in keras_zip.weights_members(archive):
             source = stack.enter_context(keras_zip.weights_source(probe, archive, info, stream))
-            files.append(_closed_with(stack, opening.open_file(probe, source, info.filename)))
+            files.append(_closed_with(stack, storage.open_file(probe, source, info.filename)))
     return files
 
 
 def _closed_with(stack: ExitStack, file: h5py.File) -> h5py.File:
-    stack.callback(opening.close, file)
+    stack.callback(storage.close, file)
     return file
 
 

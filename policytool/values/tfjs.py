@@ -7,6 +7,7 @@ import os
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
+from policytool import opening
 from policytool.errors import ModelFileError
 from policytool.formats import tfjs
 from policytool.values._base import BLOCK, ValuesError, by_number
@@ -65,7 +66,7 @@ class TfjsValues:
         for path in paths:
             if not count:
                 return
-            with self._shard(path).open("rb") as stream:
+            with opening.regular_stream(self._shard(path)) as stream:
                 size = stream.seek(0, os.SEEK_END)
                 stream.seek(min(start, size))
                 start -= min(start, size)

@@ -10,7 +10,7 @@ import zlib
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, BinaryIO, Final
 
-from policytool import drafts
+from policytool import drafts, opening
 from policytool.writers._base import WriteError
 from policytool.writers._blocks import Range
 from policytool.writers._hdf5 import storage
@@ -30,16 +30,16 @@ _BLOCK: Final = 2**20
 
 
 @contextmanager
-def opened(path: Path, mode: str = "rb") -> Iterator[tuple[BinaryIO, zipfile.ZipFile]]:
+def opened(path: Path) -> Iterator[tuple[BinaryIO, zipfile.ZipFile]]:
     """
     Open an archive for reading.
 
     :raises WriteError: where it is damaged.
     """
-    with path.open(mode) as stream:
+    with opening.regular_stream(path) as stream:
         try:
             with zipfile.ZipFile(stream) as archive:
-                yield stream, archive  # type: ignore[misc]  # a binary mode makes a binary stream
+                yield stream, archive
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
             raise WriteError("write-failed", f"is a zip archive that cannot be read ({error})") from error
 
@@ -104,7 +104,7 @@ def add_file(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> Non
     :raises OSError: where reading or writing fails.
     """
     made = like(info)
-    with path.open("rb") as source:
+    with opening.regular_stream(path) as source:
         made.file_size = os.fstat(source.fileno()).st_size
         with archive.open(made, "w") as member:
             while block := source.read(_BLOCK):
@@ -132,7 +132,7 @@ def weights(archive: zipfile.ZipFile, path: Path, info: zipfile.ZipInfo, scratch
 
 def _data_offset(path: Path, info: zipfile.ZipInfo) -> int:
     """Return where a member's bytes begin; only its local header knows."""
-    with drafts.opened(path, os.O_RDONLY) as descriptor:
+    with opening.regular_file(path) as descriptor:
         header = os.pread(descriptor, _LOCAL_HEADER.size, info.header_offset)
     if len(header) < _LOCAL_HEADER.size:
         raise WriteError("write-failed", f"is a damaged zip archive: {info.filename} has no header of its own")

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from policytool import drafts
+from policytool import opening
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,6 +43,6 @@ def same_bytes(one: Path, other: Path) -> bool:
 
     :raises OSError: where one cannot be read.
     """
-    with drafts.opened(one, os.O_RDONLY) as first, drafts.opened(other, os.O_RDONLY) as second:
+    with opening.regular_file(one) as first, opening.regular_file(other) as second:
         ranges = [Range(descriptor=descriptor, start=0, size=os.fstat(descriptor).st_size) for descriptor in (first, second)]
         return equal(ranges[0], ranges[1])

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from policytool import drafts, limits, wire
+from policytool import drafts, limits, opening, wire
 from policytool.formats.savedmodel import GRAPH, KERAS
 from policytool.writers._base import WriteError, differs, edited
 from policytool.writers._blocks import Range, equal
@@ -54,7 +54,7 @@ def write(source: Path, draft: Path, file: str, edits: Sequence[Edit]) -> None:
     with _mapped(source) as data:
         changes = _splices(data, file, edits)
         size = len(data)
-    with drafts.opened(source, os.O_RDONLY) as one, drafts.opened(draft, os.O_WRONLY) as other:
+    with opening.regular_file(source) as one, drafts.opened(draft, os.O_WRONLY) as other:
         position = to = 0
         for splice in changes:
             drafts.copy_bytes(one, other, splice.start - position, start=position, to=to)
@@ -81,7 +81,7 @@ def compare(source: Path, draft: Path, file: str, edits: Sequence[Edit]) -> None
     for part in expected.keys() | found.keys():
         if expected.get(part) != found.get(part):
             raise differs(part)
-    with drafts.opened(source, os.O_RDONLY) as one, drafts.opened(draft, os.O_RDONLY) as other:
+    with opening.regular_file(source) as one, opening.regular_file(draft) as other:
         grown = 0
         around = [(0, 0, b""), *((splice.start, splice.end, splice.new) for splice in changes), (size, size, b"")]
         for (_, start, _), (end, after, new) in pairwise(around):
@@ -98,7 +98,7 @@ def compare(source: Path, draft: Path, file: str, edits: Sequence[Edit]) -> None
 @contextmanager
 def _mapped(path: Path) -> Iterator[memoryview]:
     """Map a file, which may be hundreds of megabytes of graph around the little that is read of it."""
-    with drafts.opened(path, os.O_RDONLY) as descriptor:
+    with opening.regular_file(path) as descriptor:
         size = os.fstat(descriptor).st_size
         if beyond := limits.PROTO_BYTES.beyond(size):
             raise WriteError("not-rewritable", f"{path.name} has {beyond}")

@@ -6,7 +6,7 @@ import codecs
 import os
 from typing import TYPE_CHECKING, Final
 
-from policytool import drafts, jsonedit
+from policytool import drafts, jsonedit, limits, opening
 from policytool.writers._base import WriteError, Writer, differs, edited
 
 if TYPE_CHECKING:
@@ -43,6 +43,20 @@ def new_bytes(data: bytes, part: str, edits: Sequence[Edit], apply: Apply = json
     return mark + edited({part: text}, edits, apply).get(part, text).encode("utf-8", "surrogatepass")
 
 
+def member(path: Path) -> str:
+    """
+    Return the text of a file of a model's directory.
+
+    :raises WriteError: where it is not UTF-8.
+    :raises OSError: where it cannot be read.
+    """
+    return decoded(_content(path), path.name)
+
+
+def _content(path: Path) -> bytes:
+    return opening.read_bounded(path, limits.JSON_BYTES)
+
+
 def write(source: Path, draft: Path, part: str, edits: Sequence[Edit], apply: Apply = jsonedit.apply) -> None:
     """
     Write an edited text file into an empty draft.
@@ -51,7 +65,7 @@ def write(source: Path, draft: Path, part: str, edits: Sequence[Edit], apply: Ap
     :raises OSError: where reading or writing fails.
     """
     with drafts.opened(draft, os.O_WRONLY) as descriptor:
-        drafts.write_all(descriptor, new_bytes(source.read_bytes(), part, edits, apply), 0)
+        drafts.write_all(descriptor, new_bytes(_content(source), part, edits, apply), 0)
 
 
 def compare(source: Path, draft: Path, part: str, edits: Sequence[Edit], apply: Apply = jsonedit.apply) -> None:
@@ -60,7 +74,7 @@ def compare(source: Path, draft: Path, part: str, edits: Sequence[Edit], apply: 
 
     :raises WriteError: where it is not the edited source.
     """
-    if draft.read_bytes() != new_bytes(source.read_bytes(), part, edits, apply):
+    if _content(draft) != new_bytes(_content(source), part, edits, apply):
         raise differs(part)
 
 
@@ -70,7 +84,7 @@ def text(path: Path) -> str:
 
     :raises WriteError: where it is not UTF-8.
     """
-    return decoded(path.read_bytes(), _THE_FILE)
+    return decoded(_content(path), _THE_FILE)
 
 
 def writer(

@@ -26,7 +26,7 @@ _PARTS: Final = (layout.CONFIG, layout.METADATA)
 
 def texts(path: Path) -> Mapping[str, str]:
     """Return the JSON files."""
-    return {part: _texts.decoded((path / part).read_bytes(), part) for part in _PARTS if (path / part).is_file()}
+    return {part: _texts.member(path / part) for part in _PARTS if (path / part).is_file()}
 
 
 def measure(path: Path, casts: Sequence[Cast]) -> Counted:

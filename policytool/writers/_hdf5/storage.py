@@ -11,6 +11,7 @@ import h5py
 from h5py import h5f, h5fd, h5g, h5p
 
 from policytool.drafts import opened, write_all
+from policytool.opening import regular_file
 from policytool.writers._base import WriteError
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ def reading(path: Path, *, start: int = 0, size: int | None = None) -> Iterator[
     :raises WriteError: where HDF5 fails.
     :raises OSError: where the system fails.
     """
-    with opened(path, os.O_RDONLY) as descriptor:
+    with regular_file(path) as descriptor:
         storage = Storage(descriptor, start=start, size=size)
         with _told(storage), h5py.File(storage, "r") as file:
             yield Opened(file=file, storage=storage)
