@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
-from policytool import limits
+from policytool import limits, opening
 from policytool.cli import completing, settings
 from policytool.cli.exit_codes import Exit
+from policytool.errors import UsageError
 from policytool.reports._layout import View, clean
 
 if TYPE_CHECKING:
@@ -234,7 +235,21 @@ def listed(paths: tuple[str, ...], *, null: bool) -> Iterator[str]:
     """Yield the paths, with ``-`` replaced by the list on stdin."""
     for path in paths:
         if path == "-":
-            text = sys.stdin.buffer.read().decode("utf-8", "surrogateescape")
+            text = _listed_text().decode("utf-8", "surrogateescape")
             yield from (item for item in (text.split("\0") if null else text.splitlines()) if item)
         else:
             yield path
+
+
+def _listed_text() -> bytes:
+    """
+    Return the list of paths on stdin.
+
+    :raises UsageError: for one that is too long, or does not end in time.
+    """
+    if sys.stdin is None:
+        raise UsageError("- reads paths from stdin, which is closed")
+    try:
+        return opening.read_stream(sys.stdin.buffer, limits.LIST_BYTES)
+    except OSError as error:
+        raise UsageError(f"the list of paths on stdin cannot be read: {error.strerror or error}") from error

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import click
 
-from policytool import discovery, recognition
+from policytool import discovery, opening, recognition
 from policytool.cli.options import PIPE_WIDTH
 from policytool.discovery import Input, shown
 from policytool.errors import ModelFileError, ReportError, UsageError
@@ -182,10 +182,10 @@ def _write(path: Path, data: bytes) -> None:
 
     :raises OSError: where the system fails; the file then is what it was.
     """
-    target = Path(os.path.realpath(path))
-    if target.exists() and not target.is_file():
-        target.write_bytes(data)
+    if path.exists() and not path.is_file():  # by this name, because that of a pipe leads nowhere
+        opening.write_stream(path, data)
         return
+    target = Path(os.path.realpath(path))
     from policytool.drafts import Draft, remove_stale  # hashlib, random and socket, only where a file is written
 
     remove_stale(target.parent)

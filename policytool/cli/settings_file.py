@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from policytool import limits, opening
 from policytool.errors import UsageError
 
 if TYPE_CHECKING:
@@ -16,9 +15,6 @@ if TYPE_CHECKING:
 
 FILE: Final = "policytool.toml"
 _PYPROJECT: Final = "pyproject.toml"
-
-_LARGEST: Final = 2**20
-"""Bytes of a file that nobody named; a large project's pyproject.toml has some 50 kB. It is read before ``--limit``, so it is none of those limits."""
 
 _NAMES: Final = 16
 """Names in one key; keys of other tools in a pyproject.toml have seven at most."""
@@ -52,7 +48,7 @@ def named(path: Path) -> SettingsFile:
     :raises UsageError: for a file that cannot be read, and for invalid TOML.
     """
     try:
-        data = path.read_bytes()
+        data = opening.read_given(path, limits.SETTINGS_BYTES)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     values = (_tool_table(path, data) or {}) if path.name == _PYPROJECT else _parsed(path, data)
@@ -85,21 +81,13 @@ def _found_bytes(path: Path) -> bytes | None:
     :raises UsageError: for one that is not regular, too large, or cannot be read.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0))
+        return opening.read_bounded(path, limits.SETTINGS_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except (IsADirectoryError, opening.NotRegularError) as error:
+        raise UsageError(f"{path} is not a regular file; remove it, or name another settings file with --config") from error
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise UsageError(f"{path} is not a regular file; remove it, or name another settings file with --config")
-        with open(descriptor, "rb", closefd=False) as file:
-            data = file.read(_LARGEST + 1)
-    finally:
-        os.close(descriptor)
-    if len(data) > _LARGEST:
-        raise UsageError(f"{path} is larger than 1 MiB, which no settings file needs; remove it, or name another one with --config")
-    return data
 
 
 def _tool_table(path: Path, data: bytes) -> Mapping[str, Any] | None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from policytool import limits, opening
 from policytool.discovery import shown
 from policytool.errors import BaselineError
 from policytool.selecting import baselines
@@ -26,7 +27,8 @@ def read(file: Path) -> Baseline:
     :raises BaselineError: for what cannot be read, and for what is no baseline.
     """
     try:
-        return baselines.parsed(file.read_text(encoding="utf-8")).at(lambda path: shown(file.parent / path))
+        text = opening.read_given(file, limits.JSON_BYTES).decode("utf-8")
+        return baselines.parsed(text).at(lambda path: shown(file.parent / path))
     except OSError as error:
         raise BaselineError(f"--baseline {file} cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from policytool import jsontext, limits, reading, recognition
+from policytool import jsontext, limits, opening, reading, recognition
 from policytool.errors import ModelFileError, UsageError, WorkerError
 from policytool.model import Address, Source
 from policytool.operations import parallel, tasks, turns
@@ -120,9 +120,9 @@ def plans(file: Path) -> tuple[Plan, ...]:
     :raises UsageError: for anything else.
     """
     try:
-        if beyond := limits.JSON_BYTES.beyond(file.stat().st_size):
-            raise UsageError(f"--plan {file} has {beyond}")
-        value, _ = jsontext.parse(file.read_bytes())
+        value, _ = jsontext.parse(opening.read_given(file, limits.JSON_BYTES))
+    except opening.TooLargeError as error:
+        raise UsageError(f"--plan {file} has {error.beyond}") from error
     except OSError as error:
         raise UsageError(f"--plan {file} cannot be read: {error.strerror}") from error
     except jsontext.JsonError as error:
