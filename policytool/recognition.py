@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from policytool import mistaken, opening
 from policytool.drafts import ASIDE
 from policytool.errors import ModelFileError
-from policytool.formats import FORMATS, Probe, keras_directory, savedmodel
+from policytool.formats import FORMATS, Probe, keras_directory, savedmodel, sharded_weights
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from policytool.formats import Format
 
 _DECIDING: Final = savedmodel.OWN_FILES | keras_directory.OWN_FILES
-"""Files of a directory that say what runs."""
+"""Files of a directory that say what runs, beside its weights."""
 
 
 def document(path: Path, shown: str) -> Document:
@@ -52,11 +52,12 @@ def document(path: Path, shown: str) -> Document:
 
 
 def _identities(probe: Probe) -> Iterator[opening.Identity]:
-    """Yield the identities of the files whose content decides whether a model may run: the file itself, or those of a directory that hold its config."""
+    """Yield the identities of the files whose content decides whether a model may run: the file itself, or those of a directory that hold config or weights."""
     if not probe.is_directory:
         yield opening.identity(probe.path)
-    for name in sorted(probe.names & _DECIDING):
-        yield opening.identity(probe.path / name)
+    for name in sorted(probe.names):
+        if name in _DECIDING or name.endswith(sharded_weights.SHARD_SUFFIX):
+            yield opening.identity(probe.path / name)
 
 
 def _missing(path: Path) -> str:

@@ -198,6 +198,7 @@ class Run:
                 "registered": opaque.names(self.analysis.placed.sites),
                 "needed": [] if self.tools.trust else executable.names_needed(self.analysis),
                 "trust": self.tools.trust,
+                "files": [list(one) for one in self.analysis.document.files],
             },
             side=side,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from collections import Counter
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool import discovery, dtypes, executable, guard, opaque
+from policytool import discovery, dtypes, executable, guard, opaque, opening
 from policytool.checking import answers, recorded
 from policytool.checking.tolerances import Tolerances
 from policytool.errors import ModelFileError, UsageError, WorkerError
@@ -78,7 +79,7 @@ def check(model: Input, other: Input | None, wanted: Wanted, tools: Tools) -> Ch
     first = prepared.read(model, trust=tools.trust, custom_objects=bool(tools.custom_objects))
     guard.about((other or model).shown, _LOST)
     second = prepared.read(other, trust=tools.trust, custom_objects=bool(tools.custom_objects)) if other is not None else first
-    prepared.check_weights(wanted.weights, first, second, trust=tools.trust)
+    weights = prepared.check_weights(wanted.weights, first, second, trust=tools.trust)
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="policytool-", ignore_cleanup_errors=True)))
         reference = _reference(first, wanted, two=other is not None)
@@ -88,6 +89,7 @@ def check(model: Input, other: Input | None, wanted: Wanted, tools: Tools) -> Ch
         ]
         if other is None:
             _check_differ(model, sides, wanted)
+        sides[1] = replace(sides[1], files=(*sides[1].files, *weights))
         found = _run((model, other or model), (sides[0], sides[1]), second, wanted, tools)
         return replace(found, is_alike=other is None and not any(run.rewrite for run in found.runs) and _same_policies(*sides))
 
@@ -109,10 +111,20 @@ def devices(worker: Worker) -> tuple[Device, ...]:
 
 
 def _check_there(wanted: Wanted) -> None:
-    """Make sure that the files that the child reads are there, before it takes its seconds to start; of a checkpoint the name without its suffix is enough."""
+    """
+    Make sure that the child can read the files that it reads, before it takes its seconds to start; of a checkpoint the name without its suffix is enough.
+
+    :raises ModelFileError: for what is not there, and for what is no regular file, which the child would wait for.
+    """
     for option, path in (("--inputs", wanted.inputs), ("--weights", wanted.weights)):
-        if path is not None and not path.exists() and not path.with_name(f"{path.name}.index").exists():
-            raise ModelFileError(str(path), "not-found", f"does not exist; check what {option} names")
+        if path is None or path.is_dir() or path.with_name(f"{path.name}.index").is_file():
+            continue
+        try:
+            os.close(opening.open_regular(path))
+        except FileNotFoundError as error:
+            raise ModelFileError(str(path), "not-found", f"does not exist; check what {option} names") from error
+        except OSError as error:
+            raise ModelFileError(str(path), "unreadable", f"cannot be read by {option}: {error.strerror or error}") from error
 
 
 def _reference(source: Source, wanted: Wanted, *, two: bool) -> Options:
@@ -234,6 +246,7 @@ def _job(sides: tuple[Prepared, Prepared], original: Source, wanted: Wanted, too
         "registered": opaque.names(sites),
         "needed": [] if tools.trust else sorted({name for side in sides if side.analysis is not None for name in executable.names_needed(side.analysis)}),
         "trust": tools.trust,
+        "files": [list(one) for one in dict.fromkeys(file for side in sides for file in side.files)],
     }
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from policytool.discovery import Input
     from policytool.document import Document
+    from policytool.opening import Identity
     from policytool.plan import Plan
     from policytool.planning.options import Options
     from policytool.reading import Analysis
@@ -66,6 +67,9 @@ class Prepared:
     policy: str | None
     """The policy that its layers were given; None where they have those of the file."""
 
+    files: tuple[Identity, ...] = ()
+    """What the model was read from, which the child compares with what it loads."""
+
     @property
     def is_graph(self) -> bool:
         """Whether the model runs as the graph that the file holds."""
@@ -90,22 +94,25 @@ def read(found: Input, *, trust: bool, custom_objects: bool = False) -> Source:
     return Source(input=found, document=document, analysis=analysis)
 
 
-def check_weights(weights: Path | None, *sources: Source, trust: bool) -> None:
+def check_weights(weights: Path | None, *sources: Source, trust: bool) -> tuple[Identity, ...]:
     """
-    Make sure that something takes the weights that are named, and that they lie in their file.
+    Make sure that something takes the weights that are named, and that they lie in their file, and return the identity of what was checked.
 
     :raises UsageError: where each model has its own.
     :raises ModelFileError: where they lead out of their file, and nobody trusts them.
     """
     if weights is None:
-        return
+        return ()
     if not any(source.document.format in ARCHITECTURES for source in sources):
         raise UsageError(f"--weights names the weights of an architecture (JSON, YAML), and {sources[-1].input.shown} has its own")
     path = weights if weights.exists() else weights.with_name(f"{weights.name}.index")  # TensorFlow calls a checkpoint by the name without its suffix
-    if not trust and recognition.is_model(path):
-        message = executable.refusal(executable.of_file(recognition.document(path, str(weights))))
-        if message is not None:
-            raise ModelFileError(str(weights), "runs-code", message)
+    if trust or not recognition.is_model(path):
+        return ()
+    document = recognition.document(path, str(weights))
+    message = executable.refusal(executable.of_file(document))
+    if message is not None:
+        raise ModelFileError(str(weights), "runs-code", message)
+    return document.files
 
 
 def prepared(source: Source, options: Options, scratch: Path, weights: Path | None = None) -> Prepared:
@@ -119,7 +126,7 @@ def prepared(source: Source, options: Options, scratch: Path, weights: Path | No
     """
     found, analysis = source.input, source.analysis
     if analysis is None:
-        return Prepared(job={"how": GRAPH}, analysis=None, plan=None, policy=options.to)
+        return Prepared(job={"how": GRAPH}, analysis=None, plan=None, policy=options.to, files=source.document.files)
     plan = planning.plan(analysis, replace(options, retrace=analysis.document.format == "savedmodel"))
     if plan.refusals:
         raise ModelFileError(found.shown, plan.refusals[0].code, "; ".join(refusal.message for refusal in plan.refusals[:3]))
@@ -132,7 +139,7 @@ def prepared(source: Source, options: Options, scratch: Path, weights: Path | No
             job |= {"how": "config", "config": wanted.document.config, "weights": str(weights.resolve()) if weights is not None else None}
         case _:
             job |= {"how": "saved", "path": str(_copy(found, plan, scratch))}
-    return Prepared(job=job, analysis=wanted, plan=plan, policy=options.to)
+    return Prepared(job=job, analysis=wanted, plan=plan, policy=options.to, files=source.document.files)
 
 
 def _rebuilt(path: Path, before: Analysis, wanted: Analysis) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from . import unchanged
 from .devices import aside, present
 from .engine.running import Running
 from .engine.sides import Sides
@@ -22,6 +23,7 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
     step("importing TensorFlow")
     sides = Sides(job)
     tf = sides.tf
+    unchanged.check(job)  # after TensorFlow's import, which takes seconds
     present.configured(tf, job)
     there = {device["name"]: device for device in present.listed(tf)}
     chosen = present.chosen(tf, job["device"])

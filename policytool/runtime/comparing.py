@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from . import serving
+from . import serving, unchanged
 from .feeding import seeded
 from .library import KERAS2, Library, Refused
 from .sentences import sentence
@@ -25,6 +25,7 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
     library.register(job["custom_objects"], job["registered"], job["needed"])
     if job["trust"]:
         library.trust()
+    unchanged.check(job)  # after TensorFlow's import, which takes seconds
     step("predicting with the original")
     before = _Predictions(library, job, job["before"], None)
     gc.collect()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from . import serving
+from . import serving, unchanged
 from .feeding import given
 from .feeding.fed import fed
 from .library import Library, Refused
@@ -41,6 +41,7 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
     library.register(job["custom_objects"], job["registered"], job["needed"])
     if job["trust"]:
         library.trust()
+    unchanged.check(job)  # after TensorFlow's import, which takes seconds
     step("predicting with " + job["which"])
     with library.loading(job["which"], job["registered"]), library.under(job["policy"]):
         model = library.load(job["model"], compiled=False, trust=job["trust"], as_is=True)

@@ -6,7 +6,7 @@ import gc
 import os
 from typing import TYPE_CHECKING
 
-from . import rebuilding, serving
+from . import rebuilding, serving, unchanged
 from .library import KERAS2, Library, Refused, paths
 from .sentences import sentence
 
@@ -23,6 +23,7 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
     library.register(job["custom_objects"], job["registered"], job["needed"])
     if job["trust"]:
         library.trust()
+    unchanged.check(job)  # after TensorFlow's import, which takes seconds
     step("loading the original")
     original = _original(library, job)
     rebuilding.check_code(library, original)
