@@ -298,7 +298,7 @@ def test_a_renamed_file_is_known_and_what_is_gone_is_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"), [(b"{", "is no JSON"), (b"\xff", "is no text in UTF-8"), (b'{"version": 9, "findings": []}', "is a baseline of version 9")]
+    ("text", "words"), [(b"{", "is not valid JSON"), (b"\xff", "is no text in UTF-8"), (b'{"version": 9, "findings": []}', "is a baseline of version 9")]
 )
 def test_a_baseline_that_cannot_be_read_ends_the_run(text: bytes, words: str) -> None:
     """With one sentence, exit code 3 and no report: a gate without its baseline would say anything."""

@@ -29,6 +29,8 @@ def read(file: Path) -> Baseline:
     try:
         text = opening.read_given(file, limits.JSON_BYTES).decode("utf-8")
         return baselines.parsed(text).at(lambda path: shown(file.parent / path))
+    except opening.TooLargeError as error:
+        raise BaselineError(f"--baseline {file} has {error.beyond}") from error
     except OSError as error:
         raise BaselineError(f"--baseline {file} cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:

@@ -15,6 +15,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from policytool import jsontext
 from policytool.document import Signature
 from policytool.errors import BaselineError
 from policytool.finding import fingerprints
@@ -128,9 +129,9 @@ def parsed(text: str) -> Baseline:
     :raises BaselineError: with a sentence part that follows the file's name.
     """
     try:
-        held = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise BaselineError(f"is no JSON ({error}); write it anew with --write-baseline") from error
+        held, _ = jsontext.parse(text)
+    except jsontext.JsonError as error:
+        raise BaselineError(f"{error}; write it anew with --write-baseline") from error
     if not isinstance(held, dict) or not {"version", "findings"} <= held.keys():
         raise BaselineError("is no baseline; expected what --write-baseline writes")
     if held["version"] != VERSION:

@@ -139,8 +139,8 @@ def test_what_no_longer_occurs_is_counted() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "is no JSON"),
-        ("[" * 100_000, "is no JSON"),
+        ("", "is not valid JSON"),
+        ("[" * 100_000, "nests JSON"),
         ("[]", "is no baseline; expected what --write-baseline writes"),
         ('{"version": 1}', "is no baseline"),
         ('{"version": 2, "findings": []}', "version 2, and this policytool reads version 1"),
