@@ -191,7 +191,7 @@ CHECKPOINT_GRAPH_BYTES: Final = Limit(
     "The object graph, which grows some thirtyfold when parsed; that of a model with 20,000 objects has about 2 MB.",
 )
 SETTINGS_BYTES: Final = Limit(
-    "settings-bytes", 2**20, BYTES, "A settings file with an option on every line has 3 kB.", fixed="checked before `--limit` is read"
+    "settings-bytes", 2**20, BYTES, "A settings file with an option on every line has 3 kB.", fixed="checked before any option is read"
 )
 LIST_BYTES: Final = Limit("list-bytes", 64 * 2**20, BYTES, "Paths on stdin: a million of them have about as much.")
 PIPE_SECONDS: Final = Limit(

@@ -43,6 +43,10 @@ KINDS: Final[Mapping[str, Callable[[Path], None]]] = {"character device": make_e
 """What each is called, and what makes one."""
 
 
+WAITING: Final = "import policytool.opening as opening\nopening._check_regular = lambda path, status: None\nopening._AT_ONCE = 0\n"
+"""A ``sitecustomize.py`` that makes a process wait for FIFOs, as it waits for a file on a disk that does not answer."""
+
+
 def run_bounded(*arguments: str | Path, cwd: Path | None = None, stdin: int | IO[bytes] = subprocess.DEVNULL, pass_fds: Iterable[int] = ()) -> Ended:
     """Run the command line in a process of its own, which fails where it waits forever or reads without end."""
     done = subprocess.run(

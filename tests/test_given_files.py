@@ -69,7 +69,7 @@ def test_settings_are_read_up_to_the_limit(tmp_path: Path) -> None:
     for path, amount in ((large, "3 GiB"), ("/dev/zero", "at least 1025 KiB")):
         ended = run_bounded("inspect", MIXED_H5, "--config", path)
         assert ended.code == 2
-        assert f"cannot be read: it has {amount}, more than the 1 MiB of settings-bytes, which is checked before `--limit` is read" in ended.err
+        assert f"cannot be read: it has {amount}, more than the 1 MiB of settings-bytes, which is checked before any option is read" in ended.err
 
 
 @pytest.mark.parametrize(("command", "option", "code"), OPTIONS)

@@ -21,7 +21,8 @@ from policytool.operations.stored_values import counted
 from policytool.workers import Interpreter, Worker
 from tests.building import Object, dense, h5_model, keras_members, keras_object, keras_zip, saved_model, sequential, small_saved_model, weights_bytes
 from tests.checkpoints import bundles
-from tests.conftest import MIXED_JSON, MIXED_YAML, Ended, run, run_process
+from tests.conftest import MIXED_JSON, MIXED_YAML, ROOT, Ended, run, run_process
+from tests.special_files import WAITING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -485,9 +486,11 @@ def test_time_of_processes_is_bounded(command: str, limit: str, tmp_path: Path) 
     """A file that is never done is given up."""
     h5_model(tmp_path / "a.h5", sequential())
     os.mkfifo(tmp_path / "b.h5")
+    (tmp_path / "sitecustomize.py").write_text(WAITING, encoding="utf-8")
+    waiting = {"PYTHONPATH": os.pathsep.join(map(str, (tmp_path, ROOT)))}
     writer = os.open(tmp_path / "b.h5", os.O_RDWR)
     try:
-        ended = run_process(command, tmp_path / "a.h5", tmp_path / "b.h5", "--jobs", "2", "--format", "json", "--limit", f"{limit}=2")
+        ended = run_process(command, tmp_path / "a.h5", tmp_path / "b.h5", "--jobs", "2", "--format", "json", "--limit", f"{limit}=2", environment=waiting)
     finally:
         os.close(writer)
     assert ended.code == 3

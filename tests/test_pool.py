@@ -21,7 +21,8 @@ from policytool.operations import parallel, tasks
 from policytool.operations.inspection import Failure
 from policytool.reports import REPORTERS
 from policytool.reports.findings import FINDING_REPORTERS
-from tests.conftest import MIXED_H5, MIXED_JSON, MIXED_KERAS, MIXED_SAVEDMODEL, MIXED_YAML, run, run_process
+from tests.conftest import MIXED_H5, MIXED_JSON, MIXED_KERAS, MIXED_SAVEDMODEL, MIXED_YAML, ROOT, run, run_process
+from tests.special_files import WAITING
 from tests.test_workers import is_gone
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def meddling(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monke
     def meddle(text: str) -> None:
         folder = tmp_path_factory.mktemp("site")
         (folder / "sitecustomize.py").write_text(text, encoding="utf-8")
-        monkeypatch.setenv("PYTHONPATH", str(folder))
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (folder, ROOT))))
 
     return meddle
 
@@ -213,8 +214,9 @@ def test_processes_that_cannot_start_are_told(models: Path, monkeypatch: pytest.
 
 
 @pytest.fixture
-def pipe(models: Path) -> Path:
-    """Return a named pipe beside the models, which is read until something is written to it."""
+def pipe(models: Path, meddling: Any) -> Path:
+    """Return a named pipe beside the models, which further processes read until something is written to it, as a file on a disk that does not answer."""
+    meddling(WAITING)
     path = models / "m00a.h5"
     os.mkfifo(path)
     return path

@@ -33,7 +33,7 @@ class Recorder(Worker):
         super().__init__(Interpreter(python="none"))
         self.job: Mapping[str, Any] = {}
 
-    def run(self, job: Mapping[str, Any], *, side: str = "") -> NoReturn:
+    def run(self, job: Mapping[str, Any], *, side: str = "") -> NoReturn:  # noqa: ARG002  # as the interface has it
         """Keep the job."""
         self.job = job
         raise WorkerError("recorded", "not done")
