@@ -19,6 +19,7 @@ from policytool import executable, protobuf_messages, reading, recognition
 from policytool.document import Document
 from policytool.formats import savedmodel
 from policytool.hazards import _functions, _judging, _names, _ops, _table
+from policytool.hazards._data import data
 from policytool.hazards._harm import Harm
 from policytool.planning.subject import Subject
 from tests.conftest import FIXTURES, run
@@ -153,7 +154,7 @@ def test_an_op_on_no_list_is_refused(name: str) -> None:
 
 def test_known_harm_is_on_no_list() -> None:
     """Ops that take files, readers, and ops that hold programs are not pure."""
-    known = _table.data()
+    known = data("hazards")
     harmful = {*known["ops"], *known["readers"], *known["programs"]}
     assert not [name for name in harmful if _ops.is_pure_op(name)]
     assert all(_table.op(name) or _ops.is_placed_op(name) or name.startswith("CacheDataset") for name in harmful)

@@ -61,7 +61,7 @@ ALLOWED: Final[Mapping[str, tuple[frozenset[str], str]]] = {
     "conversion.variables._slots": (frozenset({"(Path(__file__).parents[2] / 'data' / 'layer_variables.json').read_text"}), TABLE),
     "formats._hdf5_defects": (frozenset({"resources.files('policytool.data').joinpath('hdf5_defects.json').read_text"}), TABLE),
     "graphops": (frozenset({"resources.files('policytool.data').joinpath('graph_ops.json').read_text"}), TABLE),
-    "hazards._table": (frozenset({"Path(__file__).parent.parent.joinpath('data', 'hazards.json').read_text"}), TABLE),
+    "hazards._data": (frozenset({"Path(__file__).parent.parent.joinpath('data', f'{name}.json').read_text"}), TABLE),
     "kernels": (frozenset({"Path(__file__).with_name('data').joinpath('kernels.json').read_text"}), TABLE),
     "loaders.accepted": (frozenset({"Path(__file__).parents[1].joinpath('data', 'layer_arguments.json').read_text"}), TABLE),
     "loaders.operations": (frozenset({"path.read_text"}), TABLE),

@@ -10,11 +10,12 @@ from typing import Any, Final
 import pytest
 
 import policytool
-from policytool.hazards import _ops, _table
+from policytool.hazards import _ops
+from policytool.hazards._data import data
 
 DATA: Final[dict[str, Any]] = json.loads((Path(policytool.__file__).parent / "data" / "pure_ops.json").read_text(encoding="utf-8"))
 LISTED: Final = tuple(name for group in DATA["ops"].values() for name in group)
-HARMFUL: Final = tuple(name for key in ("ops", "readers", "programs") for name in _table.data()[key])
+HARMFUL: Final = tuple(name for key in ("ops", "readers", "programs") for name in data("hazards")[key])
 """Ops of TensorFlow that take a file, a directory or an address, read files, hold a program, or call Python."""
 
 REFUSED: Final = (

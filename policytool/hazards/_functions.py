@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from policytool.hazards._data import data
 
 
 def is_pure_function(name: str) -> bool:
@@ -18,21 +14,14 @@ def is_pure_function(name: str) -> bool:
 
 @cache
 def _pure() -> frozenset[str]:
-    return frozenset(name for names in _data()["functions"].values() for name in names)
+    return frozenset(name for names in data("pure_functions")["functions"].values() for name in names)
 
 
 def is_class_method(owner: str, name: str) -> bool:
     """Return whether a release of Keras 2 wraps a class' method as a layer."""
-    return name in _data()["class_methods"].get(owner, ())
+    return name in data("pure_functions")["class_methods"].get(owner, ())
 
 
 def is_tensor_attribute(class_name: str, name: str) -> bool:
     """Return whether a release of Keras 2 wraps a property or method of ragged or sparse tensors as a layer of this class."""
-    return name in _data()["instance_attributes"].get(class_name, ())
-
-
-@cache
-def _data() -> Mapping[str, Any]:
-    text = Path(__file__).parent.parent.joinpath("data", "pure_functions.json").read_text(encoding="utf-8")
-    found: Mapping[str, Any] = json.loads(text)
-    return found
+    return name in data("pure_functions")["instance_attributes"].get(class_name, ())

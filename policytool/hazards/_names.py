@@ -7,13 +7,10 @@ that the releases have, so that a new one is reviewed before it is on the list.
 
 from __future__ import annotations
 
-import json
 from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from policytool.hazards._data import data
 
 _ROOTS: Final = frozenset({"keras", "tf_keras"})
 _BETWEEN: Final = frozenset({"api", "src", "_tf_keras", "keras", "v2", "_v2", "legacy"})
@@ -38,7 +35,7 @@ def is_pure_class(name: str) -> bool:
 
 def left_out(name: str) -> str | None:
     """Return why a class that Keras resolves is not on the list; None for all others."""
-    found: str | None = _data()["left_out"].get(name)
+    found: str | None = data("pure_classes")["left_out"].get(name)
     return found
 
 
@@ -51,12 +48,12 @@ def is_pure_function_of(module: str | None, name: str) -> bool:
     """Return whether a function that a config names with its module is on the list."""
     if module is None or module == _BUILTINS or is_modelling(module):
         return name in _plain_functions()
-    return name in _data()["functions_by_module"].get(module, ())
+    return name in data("pure_classes")["functions_by_module"].get(module, ())
 
 
 def is_pure_spec(name: str) -> bool:
     """Return whether a type of tensors is on the list."""
-    return name in _data()["specs"]
+    return name in data("pure_classes")["specs"]
 
 
 def is_modelling(module: str) -> bool:
@@ -70,25 +67,18 @@ def is_modelling(module: str) -> bool:
 
 
 @cache
-def _data() -> Mapping[str, Any]:
-    text = Path(__file__).parent.parent.joinpath("data", "pure_classes.json").read_text(encoding="utf-8")
-    found: Mapping[str, Any] = json.loads(text)
-    return found
-
-
-@cache
 def _classes() -> frozenset[str]:
-    return frozenset(name for group in _data()["classes"].values() for name in group)
+    return frozenset(name for group in data("pure_classes")["classes"].values() for name in group)
 
 
 @cache
 def _plain_functions() -> frozenset[str]:
-    return frozenset(name for group in _data()["functions"].values() for name in group)
+    return frozenset(name for group in data("pure_classes")["functions"].values() for name in group)
 
 
 @cache
 def _lowered() -> frozenset[str]:
     """Return the classes as bare names spell them without underscores, and the short names that no class has."""
-    groups = _data()["classes"]
+    groups = data("pure_classes")["classes"]
     named = (name for group in ("initializers", "regularizers", "constraints") for name in groups[group])
-    return frozenset({*(name.lower() for name in named), *_data()["short_names"]})
+    return frozenset({*(name.lower() for name in named), *data("pure_classes")["short_names"]})

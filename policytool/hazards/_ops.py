@@ -6,25 +6,18 @@ Which ops a graph may hold to run without ``--trust``.
 
 from __future__ import annotations
 
-import json
 from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from policytool.hazards._data import data
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
 @cache
-def _data() -> Mapping[str, Any]:
-    text = Path(__file__).parent.parent.joinpath("data", "pure_ops.json").read_text(encoding="utf-8")
-    found: Mapping[str, Any] = json.loads(text)
-    return found
-
-
-@cache
 def _pure() -> frozenset[str]:
-    return frozenset(name for group in _data()["ops"].values() for name in group)
+    return frozenset(name for group in data("pure_ops")["ops"].values() for name in group)
 
 
 def is_pure_op(name: str) -> bool:
@@ -34,18 +27,18 @@ def is_pure_op(name: str) -> bool:
 
 def path_inputs(name: str) -> tuple[int, ...]:
     """Return which inputs of an op of TensorFlow's savers and tables hold paths; none for all other ops."""
-    return tuple(_data()["positions"].get(name, ()))
+    return tuple(data("pure_ops")["positions"].get(name, ()))
 
 
 def attribute_values(name: str) -> Mapping[str, tuple[str, ...]]:
     """Return which attributes of an op decide whether it is pure, with the values that they may have; nothing for ops whose attributes do not matter."""
-    return {key: tuple(values) for key, values in _data()["attributes"].get(name, {}).items()}
+    return {key: tuple(values) for key, values in data("pure_ops")["attributes"].get(name, {}).items()}
 
 
 @cache
 def placed_ops() -> frozenset[bytes]:
     """Return the ops that are pure by where they stand, or by their attributes, as graphs have their names."""
-    return frozenset(name.encode() for name in (*_data()["positions"], *_data()["attributes"]))
+    return frozenset(name.encode() for name in (*data("pure_ops")["positions"], *data("pure_ops")["attributes"]))
 
 
 def is_placed_op(name: str) -> bool:

@@ -7,16 +7,12 @@ Python's standard library, and the ops of TensorFlow that take a file, a directo
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 from policytool.hazards import _ops
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from policytool.hazards._data import data
 
 _KERAS: Final = frozenset({"keras", "tf_keras"})
 _TENSORFLOW: Final = "tensorflow"
@@ -96,14 +92,6 @@ class HarmfulOp:
     """What it does, as a part of a sentence."""
 
 
-@cache
-def data() -> Mapping[str, Any]:
-    """Return what the libraries said."""
-    text = Path(__file__).parent.parent.joinpath("data", "hazards.json").read_text(encoding="utf-8")
-    found: Mapping[str, Any] = json.loads(text)
-    return found
-
-
 def is_harmful(module: str, name: str) -> bool:
     """Return whether a config that names this of a module reaches files, the network or Python itself."""
     root = module.partition(".")[0]
@@ -138,16 +126,16 @@ def is_foreign(module: str) -> bool:
 
 def is_own(registered: str) -> bool:
     """Return whether a name that stands for a registered class is Keras 2's own, which it has of optimizers: ``Custom>Adam``."""
-    return registered in data()["registered"]
+    return registered in data("hazards")["registered"]
 
 
 def op(name: str) -> HarmfulOp | None:
     """Return what an op does to files, the network or Python wherever it stands in a graph; None for all others."""
-    if name in data()["readers"]:
+    if name in data("hazards")["readers"]:
         return HarmfulOp(name=name, what="reads files by names that the graph makes")
-    if held := data()["programs"].get(name):
+    if held := data("hazards")["programs"].get(name):
         return HarmfulOp(name=name, what=f"runs what its {' and '.join(held)} holds")
-    arguments = data()["ops"].get(name)
+    arguments = data("hazards")["ops"].get(name)
     if arguments is None or name in _CACHES or (_ops.is_placed_op(name) and name != PRINTING):
         return None
     if not arguments:
@@ -160,9 +148,9 @@ def op(name: str) -> HarmfulOp | None:
 @cache
 def _refused() -> frozenset[str]:
     """Return the names of Keras' functions that it refuses to look up, wherever in Keras they are found."""
-    return frozenset(name.rpartition(".")[2] for name in data()["refused"])
+    return frozenset(name.rpartition(".")[2] for name in data("hazards")["refused"])
 
 
 @cache
 def _standard() -> frozenset[str]:
-    return frozenset(data()["standard"])
+    return frozenset(data("hazards")["standard"])

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 import policytool
-from policytool.hazards import _ops, _table
+from policytool.hazards import _ops
+from policytool.hazards._data import data
 from tests.compat.asking import ENVIRONMENT, SECONDS
 
 if TYPE_CHECKING:
@@ -170,7 +171,7 @@ def test_planted_op_is_found(registry: Registry, name: str) -> None:
 
 def test_every_op_that_takes_files_or_addresses_is_found(registry: Registry) -> None:
     """The patterns match every op that hazards.json has."""
-    missed = [name for name in _table.data()["ops"] if not list(complaints(registry, [name]))]
+    missed = [name for name in data("hazards")["ops"] if not list(complaints(registry, [name]))]
     assert missed == []
 
 

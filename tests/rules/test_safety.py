@@ -12,6 +12,7 @@ import pytest
 from policytool import executable, hazards, jsontext, protobuf_messages, reading, recognition
 from policytool.finding import Severity
 from policytool.hazards import _table
+from policytool.hazards._data import data
 from tests.conftest import FIXTURES
 from tests.contracts.made_rule_contract import MadeRuleContract
 from tests.contracts.rule_contract import RuleContract, found
@@ -168,8 +169,8 @@ class TestNamesForeignCode(MadeRuleContract):
 
     def test_all_that_keras_refuses_is_known(self) -> None:
         """Keras' own list, in any of its modules."""
-        assert len(_table.data()["refused"]) > 20
-        for full in _table.data()["refused"]:
+        assert len(data("hazards")["refused"]) > 20
+        for full in data("hazards")["refused"]:
             module, _, name = full.rpartition(".")
             assert _table.is_harmful(module, name)
             assert _table.is_harmful("tf_keras.src.somewhere", name)
@@ -302,7 +303,7 @@ class TestGraphTouchesFiles(MadeRuleContract):
 
     def test_what_tensorflow_scans_for_is_known(self) -> None:
         """The list of its own scanner is part of ours."""
-        assert all(hazards.op(name) is not None for name in _table.data()["scanned"])
+        assert all(hazards.op(name) is not None for name in data("hazards")["scanned"])
 
     def test_ops_that_open_files_by_other_means_count(self, tmp_path: Path) -> None:
         """Readers get their names from queues, and a data set can hold a graph as text."""
