@@ -14,6 +14,7 @@ import subprocess
 import sys
 import sysconfig
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -23,7 +24,6 @@ from tests.conftest import FIXTURES, ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 RECORD: Final = json.loads((FIXTURES / "attacks.json").read_text(encoding="utf-8"))
 MODELS: Final = FIXTURES / "attacks" / "models"
@@ -33,6 +33,9 @@ CANARIES: Final = ("CANARYcanaryCANA", "67657082")
 
 TEMPORARY: Final = "temporary"
 """Where the process has its temporary files, beside its working directory."""
+
+BEGIN: Final = "/policytool-begin"
+"""A driver that tries to open this after its imports is not asked what its process did until then."""
 
 MAX_MEMORY: Final = 2**30
 MAX_SECONDS: Final = 30
@@ -94,7 +97,7 @@ class Traced:
     network: tuple[str, ...]
 
 
-def traced(calls: Sequence[Sequence[str | Path]], folder: Path, *, driver: str = _DRIVER) -> Traced:
+def traced(calls: Sequence[Sequence[str | Path]], folder: Path, *, driver: str = _DRIVER, python: Path = Path(sys.executable)) -> Traced:
     """Run the command line with each of these arguments, in one process whose working directory is ``folder``."""
     if shutil.which("strace") is None:
         pytest.skip("there is no strace here")
@@ -107,21 +110,22 @@ def traced(calls: Sequence[Sequence[str | Path]], folder: Path, *, driver: str =
     watched = ",".join(sorted(_OPENING | _WRITING | _NETWORK | _STARTING))
     command = ["strace", "-f", "--seccomp-bpf", "-s", "4096", "-e", f"trace=?{watched.replace(',', ',?')}", "-e", "signal=none", "-o", str(log)]
     variables = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", "POLICYTOOL_JOBS": "1", "TMPDIR": str(temporary)}
-    arguments = [sys.executable, str(script), str(folder.parent / "calls.json"), str(answer)]
+    arguments = [str(python), str(script), str(folder.parent / "calls.json"), str(answer)]
     done = subprocess.run([*command, *arguments], cwd=folder, env=variables, capture_output=True, text=True, check=False, timeout=300)
     if "PTRACE" in done.stderr or "Operation not permitted" in done.stderr:
         pytest.skip("strace may not trace here")
     assert done.returncode == 0, done.stderr[-2000:]
     said = json.loads(answer.read_text(encoding="utf-8"))
     ended = [Ended(arguments=tuple(map(str, call)), **one) for call, one in zip(calls, said["ended"], strict=True)]
-    return _read(log, folder, tuple(ended), said["memory"])
+    text = log.read_text(encoding="utf-8", errors="replace")
+    return _read(text.partition(BEGIN)[2] if BEGIN in driver else text, folder, tuple(ended), said["memory"])
 
 
-def _read(log: Path, folder: Path, ended: tuple[Ended, ...], memory: int) -> Traced:
+def _read(text: str, folder: Path, ended: tuple[Ended, ...], memory: int) -> Traced:
     found: dict[str, list[str]] = {"opened": [], "changed": [], "started": [], "network": []}
     own = {str(folder.parent / name) for name in ("calls.json", "answer.json", "driver.py")}
     own |= {*sys.path, str(ROOT), str(ROOT / "policytool")}  # directories in which modules are looked for
-    for line in log.read_text(encoding="utf-8", errors="replace").splitlines()[1:]:  # the first starts the interpreter itself
+    for line in text.splitlines()[1:]:  # the first starts the interpreter itself, or marks the begin
         if (match := _CALL.match(line)) is None:
             continue
         name, rest = match.groups()
