@@ -281,3 +281,18 @@ _CALLS: Final[tuple[tuple[str, Callable[[Callable[..., Any]], Any]], ...]] = (
 )
 
 RECIPES: Final = {name: call for names, call in _CALLS for name in names.split()}
+
+PARAMETERS: Final[dict[str, Any]] = {
+    **dict.fromkeys(("axis", "axes", "batch_dims", "dim"), 0),
+    **dict.fromkeys(("k", "num", "depth", "n", "rank", "diagonals", "num_segments", "block_size"), 2),
+    **dict.fromkeys(("dtype", "out_type"), tf.float32),
+    "crops": [[0, 0], [0, 0]],
+    "paddings": [[0, 0], [0, 0]],
+    "clip_norm": 1.0,
+    "padding": "SAME",
+    "num_or_size_splits": 1,
+    "seed": [1, 2],
+    "size": [2, 2],
+    "shape": [2, 3],
+}
+"""What stands for required arguments of these names, whatever the function."""

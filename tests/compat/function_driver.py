@@ -30,21 +30,7 @@ KINDS: Final = (
     *(made.FLOAT, made.INT, tf.cast(made.INT, tf.bool), made.TEXT, made.SQUARE, made.IMAGE, made.COMPLEX, made.VECTOR, made.INDEX),
     *(tf.cast(made.INDEX, tf.int64), made.VOLUME, [made.FLOAT, made.FLOAT], made.RAGGED, made.SPARSE, tf.constant(0.5), tf.constant(b"ab")),
 )
-"""What stands for every required argument that PARAMETERS does not name, one after the other until the function accepts it."""
-
-PARAMETERS: Final[dict[str, Any]] = {
-    **dict.fromkeys(("axis", "axes", "batch_dims", "dim"), 0),
-    **dict.fromkeys(("k", "num", "depth", "n", "rank", "diagonals", "num_segments", "block_size"), 2),
-    **dict.fromkeys(("dtype", "out_type"), tf.float32),
-    "crops": [[0, 0], [0, 0]],
-    "paddings": [[0, 0], [0, 0]],
-    "clip_norm": 1.0,
-    "padding": "SAME",
-    "num_or_size_splits": 1,
-    "seed": [1, 2],
-    "size": [2, 2],
-    "shape": [2, 3],
-}
+"""What stands for every required argument that ``made.PARAMETERS`` does not name, one after the other until the function accepts it."""
 
 
 def attempts(name: str, function: Callable[..., Any]) -> Iterator[Callable[[], Any]]:
@@ -56,7 +42,7 @@ def attempts(name: str, function: Callable[..., Any]) -> Iterator[Callable[[], A
     parameters = inspect.signature(function).parameters.values()
     needed = [one.name for one in parameters if one.default is one.empty and one.kind in positional]
     for tensor in KINDS:
-        yield partial(function, *(PARAMETERS.get(one, tensor) for one in needed))
+        yield partial(function, *(made.PARAMETERS.get(one, tensor) for one in needed))
 
 
 def answer(name: str, *texts: str) -> tuple[int, str]:
