@@ -66,6 +66,19 @@ def test_a_class_on_the_list_is_refused_from_a_module_of_no_layers(module: str) 
         assert harms({"class_name": "Dense", "module": module, "registered_name": None, "config": {}})
 
 
+@pytest.mark.parametrize("name", ["Dense", "__slice__", "__tensor__", "__ellipsis__"])
+def test_a_foreign_module_counts_whatever_the_class_is_called(name: str) -> None:
+    """A release that does not know Keras' word for a value imports the module that stands beside it."""
+    assert harms({"class_name": name, "module": "somepackage.somewhere", "registered_name": None, "config": {}}) == {Harm.CUSTOM}
+
+
+def test_initializers_of_tensorflow_need_no_trust() -> None:
+    """Those that EfficientNetV2 of keras.applications has; other classes of these modules are on no list."""
+    entry = {"class_name": "Constant", "module": "tensorflow.python.ops.init_ops_v2", "registered_name": None, "config": {"value": 0}}
+    assert not harms(entry)
+    assert harms({**entry, "class_name": "Initializer"}) == {Harm.CUSTOM}
+
+
 @UNTESTED
 @given(NAMES)
 def test_a_function_on_no_list_is_refused(name: str) -> None:

@@ -138,7 +138,7 @@ def _of_class(value: dict[str, Json], class_name: str) -> Iterator[Found]:
     own = registered if isinstance(registered, str) else class_name
     if isinstance(module, str) and is_harmful(module, name):
         yield Harm.NAMED, f"{module}.{name}", f"names {short(f'{module}.{name}')}, which is no part of a model"
-    elif isinstance(module, str) and not class_name.startswith("__") and is_foreign(module):
+    elif isinstance(module, str) and is_foreign(module) and not _names.is_pure_class_of(module, name):
         yield Harm.CUSTOM, own, f"needs {name} of {module}"
     elif ">" in name or (_PUBLIC.get(own, own) != _PUBLIC.get(class_name, class_name) and not is_own(own)):
         yield Harm.CUSTOM, own, f"needs {own}, which someone registered"
@@ -148,7 +148,7 @@ def _of_class(value: dict[str, Json], class_name: str) -> Iterator[Found]:
         yield Harm.UNKNOWN, name, f"is of the class {name}, which {reason}"
     elif not _names.is_pure_class(name):
         yield Harm.CUSTOM, own, f"needs {own}, which is no class of Keras'"
-    elif isinstance(module, str) and not class_name.startswith("__") and not _names.is_modelling(module):
+    elif isinstance(module, str) and not _names.is_modelling(module) and not is_foreign(module):
         yield Harm.UNKNOWN, f"{module}.{name}", f"names {short(f'{module}.{name}')}, and that module holds no layers"
 
 

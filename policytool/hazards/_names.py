@@ -33,6 +33,11 @@ def is_pure_class(name: str) -> bool:
     return name in _classes()
 
 
+def is_pure_class_of(module: str, name: str) -> bool:
+    """Return whether a class of a module outside Keras is on the list: TensorFlow's initializers, which models of keras.applications have."""
+    return name in data("pure_classes")["classes_by_module"].get(module, ())
+
+
 def left_out(name: str) -> str | None:
     """Return why a class that Keras resolves is not on the list; None for all others."""
     found: str | None = data("pure_classes")["left_out"].get(name)
