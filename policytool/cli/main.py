@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import gc
 import importlib
-import io
 import os
 import platform
 import signal
@@ -15,7 +14,7 @@ from typing import Any, Final, NoReturn
 import click
 
 from policytool import guard
-from policytool.cli import messages
+from policytool.cli import messages, standard_streams
 from policytool.cli.exit_codes import Exit
 from policytool.errors import ModelFileError, PolicytoolError, UsageError
 
@@ -38,9 +37,11 @@ _COMPLETE: Final = "_POLICYTOOL_COMPLETE"
 
 
 _OF_THE_MACHINE: Final = frozenset(
-    getattr(errno, name) for name in ("ENOSPC", "EDQUOT", "EFBIG", "EIO", "EROFS", "ESTALE", "ENOMEM", "EMFILE", "ENFILE") if hasattr(errno, name)
+    getattr(errno, name)
+    for name in ("ENOSPC", "EDQUOT", "EFBIG", "EIO", "EROFS", "ESTALE", "ENOMEM", "EMFILE", "ENFILE", "EBADF", "EAGAIN")
+    if hasattr(errno, name)
 )
-"""A full or a failing disk below stdout, a directory that cannot be searched: no bugs of ours."""
+"""A full or a failing disk below stdout, a stdout that takes no output, a directory that cannot be searched: no bugs of ours."""
 
 
 class Commands(click.Group):
@@ -75,6 +76,7 @@ def _print_version(context: click.Context, _parameter: click.Parameter, value: b
 @click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_print_version, help="Show the version and exit.")
 def cli() -> None:
     """Audit and convert the dtype policies of saved Keras and TensorFlow models, without importing TensorFlow."""
+    standard_streams.require_working_directory()
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
@@ -108,9 +110,24 @@ def _end_orderly() -> None:
 
 def run(arguments: list[str]) -> int:
     """Run the command line and return its exit code; no traceback reaches a user."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a name that the terminal's encoding lacks must not end the report
+    try:
+        standard_streams.prepare()
+        return _answer(arguments)
+    except (BrokenPipeError, SystemExit):  # Click itself exits where it meets the closed pipe, and nowhere else in this mode
+        standard_streams.give_up(sys.stdout)
+        return Exit.CLEAN
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # the last line of defence
+        try:
+            return _ended_by(error, debug="--debug" in arguments)
+        except OSError as failure:
+            if failure is error:
+                raise
+            standard_streams.give_up(sys.stderr)  # nothing can be said: the exit code is left
+            return Exit.FAILURE
+
+
+def _answer(arguments: list[str]) -> int:
+    """Run the command, or print completions or help, and return the exit code."""
     if os.environ.get(_COMPLETE):  # a shell asks; Click would answer too, and then end the process as if a pipe had closed
         from policytool.cli import completing
 
@@ -119,20 +136,9 @@ def run(arguments: list[str]) -> int:
         with cli.make_context("policytool", [], resilient_parsing=True) as context:
             click.echo(cli.get_help(context), err=True)
         return Exit.USAGE
-    try:
-        result: Any = cli.main(args=arguments, prog_name="policytool", standalone_mode=False, obj=tuple(arguments))
-        sys.stdout.flush()
-    except (BrokenPipeError, SystemExit):  # Click itself exits where it meets the closed pipe, and nowhere else in this mode
-        _give_up_stdout()
-        return Exit.CLEAN
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # the last line of defence
-        return _ended_by(error, debug="--debug" in arguments)
+    result: Any = cli.main(args=arguments, prog_name="policytool", standalone_mode=False, obj=tuple(arguments))
+    sys.stdout.flush()
     return int(result) if isinstance(result, int) else Exit.CLEAN
-
-
-def _give_up_stdout() -> None:
-    """Let nothing more be written: the interpreter's own flush at exit must not fail again."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _ended_by(error: BaseException, *, debug: bool) -> int:
@@ -154,7 +160,7 @@ def _ended_by(error: BaseException, *, debug: bool) -> int:
             messages.say(str(error))
             return Exit.USAGE if isinstance(error, UsageError) else Exit.FAILURE
         case OSError() if error.errno in _OF_THE_MACHINE:
-            _give_up_stdout()
+            standard_streams.give_up(sys.stdout)
             where = f" of {os.fsdecode(error.filename)}" if isinstance(error.filename, str | bytes) else ", and the report on stdout may be incomplete"
             messages.say(f"reading or writing failed ({error.strerror}){where}")
             return Exit.FAILURE
