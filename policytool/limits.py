@@ -125,6 +125,12 @@ LAYER_DEPTH: Final = Limit(
 )
 H5_OBJECTS: Final = Limit("h5-objects", 1_000_000, "objects", "Groups, datasets and links together; EfficientNetV2-L's file has 4,000.")
 H5_DEPTH: Final = Limit("h5-depth", 64, "levels", "Groups within groups; nested models in wrappers reach about 15.")
+H5_ATTRIBUTES: Final = Limit(
+    "h5-attributes",
+    10_000,
+    "attributes",
+    "Of one group or dataset that is rewritten, or of one text in parts: HDF5's time for each grows with their number. Keras writes one per 64 kB of names.",
+)
 H5_RATIO: Final = Limit(
     "h5-ratio",
     50,

@@ -7,6 +7,7 @@ Soft, external and user-defined links, external storage and virtual datasets are
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import re
 from contextlib import contextmanager, suppress
@@ -233,10 +234,12 @@ def _chunks(group: h5g.GroupID, name: str) -> Iterator[bytes]:
     if h5a.exists(group, name.encode()):
         yield name.encode()
         return
-    index = 0
-    while h5a.exists(group, f"{name}{index}".encode()):
+    for index in itertools.count():
+        if not h5a.exists(group, f"{name}{index}".encode()):
+            return
+        if beyond := limits.H5_ATTRIBUTES.beyond(index + 1, counting=True):
+            raise TextsError(f"has an attribute {name} in parts, {beyond}")
         yield f"{name}{index}".encode()
-        index += 1
 
 
 def _remember_attributes(group: h5g.GroupID, path: tuple[str, ...], contents: Contents) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 from h5py import h5a, h5s, h5t
 
+from policytool import limits
 from policytool.writers._base import WriteError
 
 if TYPE_CHECKING:
@@ -45,8 +46,16 @@ def refuse_references(kind: h5t.TypeID, where: str) -> None:
 
 
 def names(item: Object) -> list[bytes]:
-    """Return the names of an object's attributes."""
-    return [h5a.open(item, index=index).name for index in range(h5a.get_num_attrs(item))]
+    """
+    Return the names of an object's attributes, listed in one pass: HDF5 reads all of them again to open one by its index.
+
+    :raises WriteError: for more than can be copied one by one.
+    """
+    if beyond := limits.H5_ATTRIBUTES.beyond(h5a.get_num_attrs(item)):
+        raise WriteError("not-rewritable", f"an HDF5 object has {beyond}")
+    found: list[bytes] = []
+    h5a.iterate(item, lambda name, *_: found.append(name))
+    return found
 
 
 def raw(attribute: h5a.AttrID) -> np.ndarray[Any, Any] | None:
