@@ -118,9 +118,11 @@ def _unwatch() -> None:
 
 
 @contextmanager
-def lean() -> Iterator[None]:
+def lean(most: int | None = None) -> Iterator[None]:
     """
     Give this process no more than :data:`limits.LIBRARY_BYTES` beside what it has, so that a library that takes ever more is told that there is none.
+
+    :param most: fewer bytes, if a call is known to need no more
 
     Only where :func:`watch` was called, because the process belongs to us, and on Linux, which says what it has and keeps to the bound.
     """
@@ -131,7 +133,7 @@ def lean() -> Iterator[None]:
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    wanted = taken + limits.LIBRARY_BYTES.value
+    wanted = taken + min(limits.LIBRARY_BYTES.value, limits.LIBRARY_BYTES.value if most is None else most)
     wanted = min(limit for limit in (wanted, soft, hard) if limit != resource.RLIM_INFINITY)
     resource.setrlimit(resource.RLIMIT_DATA, (wanted, hard))
     try:

@@ -193,6 +193,17 @@ def _graphs(directory: Path) -> Path:
 _FLOAT: Final = ("float32", (1,), bytes(4))
 
 
+def _names_in_parts(directory: Path) -> Path:
+    path = _named_weights(directory)
+    with h5py.File(path, "a") as file:
+        holder = file["dense_a"]
+        names = holder.attrs["weight_names"]
+        del holder.attrs["weight_names"]
+        for number in range(3):
+            holder.attrs[f"weight_names{number}"] = names
+    return path
+
+
 def _checkpoint(directory: Path) -> Path:
     chain = [*(([("n", index + 1)], []) for index in range(9)), ([], [("", "x")])]
     bundles.write(directory / "a", {**dict([bundles.object_graph(chain)]), "x": _FLOAT, "another/key": _FLOAT})
@@ -228,6 +239,7 @@ CASES: Final = (
     Beyond(limit="path-characters", lowered=9, build=_h5, code="h5-limit"),
     Beyond(limit="path-characters", lowered=9, build=_saved, code="layer-limit"),
     Beyond(limit="h5-text-bytes", lowered=9, build=_named_weights, code="h5-limit"),
+    Beyond(limit="h5-attributes", lowered=1, build=_names_in_parts, code="h5-limit"),
     Beyond(limit="graphs", lowered=2, build=_graphs, code="proto-limit"),
     Beyond(limit="proto-messages", lowered=3, build=_saved, code="proto-limit"),
     Beyond(limit="proto-messages", lowered=3, build=_calls, code="proto-limit"),

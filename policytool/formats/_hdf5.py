@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import errno
 import itertools
+import math
 import os
 import re
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import h5py
 import numpy as np
@@ -38,6 +39,17 @@ _LARGE: Final = 4 * 2**20
 
 _CLAIMED: Final = 2**30
 """Bytes that a dataset may claim without storing them: a loader that makes room for them hurts nobody's machine."""
+
+MOST_CHUNKS: Final = 2**14
+"""Chunks of one read: HDF5 takes a kilobyte for each, stored or not. Those that h5py makes have 16 KiB and more, and Keras asks for none."""
+
+_UNSTORED_CHUNKS: Final = 2**10
+_UNSTORED_SHARE: Final = 4
+"""Chunks of a dataset for each one that is stored, beyond as many as any dataset may have."""
+
+_SPARE: Final = 64 * 2**20
+_CHUNK_COPIES: Final = 4
+"""A chunk as it is stored, as each of two filters has it, and room that a filter doubles until the values fit."""
 
 _LINKS: Final = {h5l.TYPE_SOFT: "soft", h5l.TYPE_EXTERNAL: "external"}
 _ARTICLES: Final = {"external": "an"}
@@ -174,10 +186,47 @@ def _claimed(dataset: h5d.DatasetID) -> int:
 
 
 def inflation(dataset: h5d.DatasetID) -> str:
-    """Return, as the end of a sentence, by how much too far a dataset's values go beyond what is stored of them; an empty text within the bound."""
-    claimed, stored = _claimed(dataset), dataset.get_storage_size()
+    """
+    Return, as the end of a sentence, by how much too far a dataset's values go beyond what is stored of them; an empty text within the bounds.
+
+    A chunk counts whole, even if the dataset is smaller, and so does each chunk of which nothing is stored.
+    """
+    claimed, stored = max(_claimed(dataset), _chunk_bytes(dataset)), dataset.get_storage_size()
     beyond = limits.H5_RATIO.beyond(-(-claimed // max(stored, 1))) if claimed > _LARGE else ""
-    return f"{stored} stored bytes would become {claimed}, by {beyond}" if beyond else ""
+    return f"{stored} stored bytes would become {claimed}, by {beyond}" if beyond else _scattering(dataset)
+
+
+def chunk_shape(dataset: h5d.DatasetID) -> tuple[int, ...]:
+    """Return the shape of a dataset's chunks; empty if it has none."""
+    properties = dataset.get_create_plist()
+    found: tuple[int, ...] = properties.get_chunk() if properties.get_layout() == h5d.CHUNKED else ()
+    return found
+
+
+def chunks_of(shape: tuple[int, ...], chunk: tuple[int, ...]) -> int:
+    """Return how many chunks a part of a dataset has that begins where one does."""
+    return math.prod(-(-size // width) for size, width in zip(shape, chunk, strict=True))
+
+
+def read(dataset: h5d.DatasetID, memory: object, file: object, array: np.ndarray[Any, Any], mtype: h5t.TypeID | None) -> None:
+    """Read values with as much memory as its chunks need: what filters make of a chunk is known only when they have made it."""
+    with guard.lean(_SPARE + _CHUNK_COPIES * _chunk_bytes(dataset)):
+        dataset.read(memory, file, array, mtype=mtype)
+
+
+def _chunk_bytes(dataset: h5d.DatasetID) -> int:
+    chunk = chunk_shape(dataset)
+    size: int = dataset.get_type().get_size()
+    return math.prod(chunk) * size if chunk else 0
+
+
+def _scattering(dataset: h5d.DatasetID) -> str:
+    """Return, as the end of a sentence, how many chunks a dataset is divided into without storing them; an empty text within the bound."""
+    chunk = chunk_shape(dataset)
+    count = chunks_of(dataset.shape, chunk) if chunk else 0
+    if count <= _UNSTORED_CHUNKS or count <= _UNSTORED_SHARE * (stored := dataset.get_num_chunks()):
+        return ""
+    return f"{count} chunks are more than {_UNSTORED_SHARE} times the {stored} that are stored"
 
 
 def walk(probe: Probe, group: h5py.Group, *, attributes: bool = False) -> Contents:
@@ -304,9 +353,10 @@ def _observe_layout(dataset: h5d.DatasetID, path: tuple[str, ...], contents: Con
 def _unstored(dataset: h5d.DatasetID) -> str | None:
     """Return how much more a dataset claims than it stores; None where that is within bounds, as for all that Keras writes."""
     claimed = _claimed(dataset)
-    if claimed <= _CLAIMED or not inflation(dataset):
-        return None
-    return f"claims {claimed:,} bytes and stores {dataset.get_storage_size():,}"
+    if claimed > _CLAIMED and inflation(dataset):
+        return f"claims {claimed:,} bytes and stores {dataset.get_storage_size():,}"
+    scattering = _scattering(dataset)
+    return f"is divided so far that its {scattering}" if scattering else None
 
 
 def _dtype(dataset: h5d.DatasetID) -> str:

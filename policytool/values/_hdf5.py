@@ -87,14 +87,14 @@ def slabs(dataset: h5d.DatasetID) -> Iterator[Slab]:
             yield (), ()
         return
     largest = max(1, BLOCK // max(1, dataset.get_type().get_size()))
-    properties = dataset.get_create_plist()
-    if properties.get_layout() == h5d.CHUNKED:
-        chunk, size = properties.get_chunk(), dataset.get_type().get_size()
-        row = chunk[0] * math.prod(shape[1:])
-        held = max(math.prod(chunk), min(row, math.prod(shape))) * size
+    if chunk := _hdf5.chunk_shape(dataset):
+        row, count = chunk[0] * math.prod(shape[1:]), _hdf5.chunks_of(shape[1:], chunk[1:])
+        held = max(math.prod(chunk), min(row, math.prod(shape))) * dataset.get_type().get_size()
         if held > _ROW:
             raise ValuesError(f"it is stored in chunks of which {held} bytes have to be held at once; at most {_ROW} are")
-        step = [max(1, largest // max(1, row)) * chunk[0], *shape[1:]]
+        if count > _hdf5.MOST_CHUNKS:
+            raise ValuesError(f"it is stored in chunks of which {count} have to be read at once; at most {_hdf5.MOST_CHUNKS} are")
+        step = [max(1, min(largest // max(1, row), _hdf5.MOST_CHUNKS // max(1, count))) * chunk[0], *shape[1:]]
     else:
         step = [1] * len(shape)
         for axis in reversed(range(len(shape))):
@@ -137,7 +137,7 @@ def _read(dataset: h5d.DatasetID, slab: Slab, dtype: str) -> Array:
     if slab[1]:
         memory, file = h5s.create_simple(slab[1]), dataset.get_space()
         file.select_hyperslab(*slab)
-    dataset.read(memory, file, array, mtype=kind if bits or kind.get_class() == h5t.OPAQUE else None)
+    _hdf5.read(dataset, memory, file, array, kind if bits or kind.get_class() == h5t.OPAQUE else None)
     flat = array.reshape(-1)
     if not bits:
         return flat if flat.dtype.isnative else flat.astype(flat.dtype.newbyteorder("="))

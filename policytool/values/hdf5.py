@@ -42,7 +42,7 @@ class Hdf5Values:
         self._root = file.id
         self._prefix = (WEIGHTS,) if document.format == "h5" else ()
         self._state = frozenset(document.state)
-        self._orders: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self._orders: dict[tuple[str, ...], dict[str, int]] = {}
 
     def blocks(self, tensor: Tensor) -> Iterator[Array]:
         """Yield a tensor's values; see :class:`policytool.values.Values`."""
@@ -55,12 +55,14 @@ class Hdf5Values:
 
     def _rank(self, tensor: Tensor) -> int:
         for end in range(1, len(tensor.path)):
-            names = self._order(tensor.path[:end])
-            if (name := "/".join(tensor.path[end:])) in names:
-                return names.index(name)
+            rank = self._order(tensor.path[:end]).get("/".join(tensor.path[end:]))
+            if rank is not None:
+                return rank
         return 0
 
-    def _order(self, path: tuple[str, ...]) -> tuple[str, ...]:
+    def _order(self, path: tuple[str, ...]) -> dict[str, int]:
+        """Return the place of each name; the first one of a name that occurs twice."""
         if path not in self._orders:
-            self._orders[path] = _hdf5.names(self._root, (*self._prefix, *path), "weight_names")
+            names = _hdf5.names(self._root, (*self._prefix, *path), "weight_names")
+            self._orders[path] = {name: place for place, name in reversed(list(enumerate(names)))}
         return self._orders[path]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from h5py import h5d, h5i, h5s
 
+from policytool.formats import _hdf5
 from policytool.writers._blocks import Range, equal
 from policytool.writers._hdf5 import attributes, tensors
 
@@ -84,7 +85,7 @@ def _frozen(dataset: h5d.DatasetID, block: tensors.Block) -> object:
     if shape:
         memory, file = h5s.create_simple(shape), dataset.get_space()
         file.select_hyperslab(start, shape)
-    dataset.read(memory, file, array, mtype=kind if is_plain else None)
+    _hdf5.read(dataset, memory, file, array, kind if is_plain else None)
     return attributes.frozen(array)
 
 

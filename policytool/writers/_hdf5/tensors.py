@@ -152,9 +152,11 @@ def blocks(dataset: h5d.DatasetID) -> Iterator[Block]:
         if shape is not None:
             yield (), ()
         return
-    properties = dataset.get_create_plist()
-    step = list(properties.get_chunk() if properties.get_layout() == h5d.CHUNKED else (1,) * len(shape))
+    chunk = _hdf5.chunk_shape(dataset)
+    step = list(chunk or (1,) * len(shape))
     largest = BLOCK // 8  # as float64, the widest there is
+    if chunk:
+        largest = min(largest, _hdf5.MOST_CHUNKS * math.prod(chunk))
     for axis in reversed(range(len(shape))):
         fitting = max(1, largest // max(1, math.prod(step)))
         step[axis] = min(step[axis] * fitting, max(shape[axis], 1))
@@ -174,7 +176,7 @@ def _read(dataset: h5d.DatasetID, block: Block, dtype: str) -> np.ndarray[Any, A
     is_bfloat16 = dtype == casting.BFLOAT16
     array = np.zeros(block[1], dtype="V2" if is_bfloat16 else casting.DTYPES[dtype])
     kind = dataset.get_type()
-    dataset.read(*_spaces(dataset, block), array, mtype=kind if is_bfloat16 else None)
+    _hdf5.read(dataset, *_spaces(dataset, block), array, kind if is_bfloat16 else None)
     if not is_bfloat16:
         return array
     bits = array.view(np.uint16)
