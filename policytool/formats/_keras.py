@@ -8,9 +8,10 @@ from policytool.document import Document, Layout, Observation, Tensor, Writer
 from policytool.formats._base import Probe, parse_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from policytool.formats._hdf5 import Contents
+    from policytool.formats._npz import Arrays
     from policytool.jsontext import Json
 
 CONFIG: Final = "config.json"
@@ -18,9 +19,14 @@ METADATA: Final = "metadata.json"
 WEIGHTS_SUFFIX: Final = ".weights.h5"
 """``model.weights.h5``, or the shards ``model_00000.weights.h5``, ... that Keras 3.10 on can write."""
 
+NPZ_SUFFIX: Final = ".weights.npz"
+"""``model.weights.npz``, which Keras reads if there is no ``model.weights.h5``."""
 
-def document(probe: Probe, texts: dict[str, bytes], weights: Iterable[Contents], observations: list[Observation]) -> Document:
-    """Return the document of one model from its JSON members and the walks through its weights files."""
+
+def document(
+    probe: Probe, texts: dict[str, bytes], weights: Sequence[Contents], observations: list[Observation], arrays: Sequence[tuple[str, Arrays]] = ()
+) -> Document:
+    """Return the document of one model from its JSON members, the walks through its weights files, and its weights in NumPy's format by their names."""
     if CONFIG not in texts:
         raise probe.failure("no-config", f"has no {CONFIG}: expected a .keras model, which holds {CONFIG}, {METADATA} and model.weights.h5")
     parts: dict[str, Json] = {name: parse_json(probe, text, name, observations) for name, text in texts.items()}
@@ -30,13 +36,19 @@ def document(probe: Probe, texts: dict[str, bytes], weights: Iterable[Contents],
     for contents in weights:
         tensors += contents.tensors
         observations += contents.observations
+    if arrays:
+        from policytool.formats import _npz  # NumPy costs 60 ms at start
+
+        observations += _npz.observations(arrays, read_by_keras=not weights)
+        tensors += () if weights else [tensor for _, found in arrays for tensor in found.tensors]
+    known = bool(weights) or not any(found.pickles for _, found in arrays)
     return Document(
         path=probe.shown,
         format="keras",
         parts=parts,
         config_part=CONFIG,
         layout=Layout.OBJECT_PATHS,
-        tensors=tuple(tensors),
+        tensors=tuple(tensors) if known else None,
         writer=Writer(keras=version if isinstance(version, str) else None),
         observations=tuple(observations),
     )

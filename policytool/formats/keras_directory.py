@@ -10,6 +10,7 @@ from policytool.formats._base import Format, Probe
 
 if TYPE_CHECKING:
     from policytool.document import Document
+    from policytool.formats._npz import Arrays
 
 OWN_FILES: Final = frozenset({_keras.CONFIG, _keras.METADATA})
 """Files that make a directory an unpacked model; a path to one of them stands for the directory."""
@@ -29,7 +30,14 @@ def read(probe: Probe) -> Document:
     for name in sorted(name for name in probe.names if name.endswith(_keras.WEIGHTS_SUFFIX)):
         with _hdf5.opened(probe, str(probe.path / name), name) as file:
             weights.append(_hdf5.walk(probe, file))
-    return _keras.document(probe, texts, weights, [])
+    return _keras.document(probe, texts, weights, [], [(name, _arrays(probe, name)) for name in sorted(probe.names) if name.endswith(_keras.NPZ_SUFFIX)])
+
+
+def _arrays(probe: Probe, name: str) -> Arrays:
+    from policytool.formats import _npz, keras_zip
+
+    with keras_zip.told(probe), (probe.path / name).open("rb") as stream:
+        return _npz.arrays(probe, stream, name)
 
 
 FORMAT: Final = Format(name="keras-directory", title="unpacked .keras model", recognise=recognise, read=read)

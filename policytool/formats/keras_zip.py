@@ -7,6 +7,7 @@ inflated into a temporary file, within bounds.
 
 from __future__ import annotations
 
+import io
 import struct
 import zlib
 from collections import Counter
@@ -14,6 +15,7 @@ from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from policytool import limits, opening
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from policytool.formats._hdf5 import Contents
+    from policytool.formats._npz import Arrays
     from policytool.limits import Limit
 
 SIGNATURES: Final = (b"PK\x03\x04", b"PK\x05\x06")
@@ -66,8 +69,9 @@ def read(probe: Probe) -> Document:
         members = _members(probe, archive, observations)
         texts: dict[str, bytes] = {name: _content(archive, members[name]) for name in (_keras.CONFIG, _keras.METADATA) if name in members}
         vocabularies = _vocabularies(probe, archive, members)
-        weights = [_walked(probe, archive, info, stream) for info in _weights(probe, archive)]
-    return replace(_keras.document(probe, texts, weights, observations), vocabularies=vocabularies)
+        weights = [_walked(probe, archive, info, stream) for info in _weights(probe, weights_members(archive))]
+        arrays = [(info.filename, _arrays(probe, archive, info, stream)) for info in _weights(probe, npz_members(archive))]
+    return replace(_keras.document(probe, texts, weights, observations, arrays), vocabularies=vocabularies)
 
 
 @contextmanager
@@ -83,9 +87,8 @@ def told(probe: Probe) -> Iterator[None]:
         raise probe.failure("zip-unsupported", f"is a zip archive that cannot be read: {error}") from error
 
 
-def _weights(probe: Probe, archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
-    """Return the members that hold weights, none of which shares bytes with another: a few bytes could then pass for any number of weights."""
-    infos = weights_members(archive)
+def _weights(probe: Probe, infos: list[zipfile.ZipInfo]) -> list[zipfile.ZipInfo]:
+    """Return members that hold weights, none of which shares bytes with another: a few bytes could then pass for any number of weights."""
     if beyond := limits.WEIGHTS_SHARDS.beyond(len(infos)):
         raise probe.failure("zip-limit", f"has its weights in {beyond}")
     placed = sorted((info.header_offset, info.compress_size, info.filename) for info in infos)
@@ -200,6 +203,11 @@ def weights_members(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
     return [members[name] for name in sorted(members) if name.endswith(_keras.WEIGHTS_SUFFIX) and "/" not in name]
 
 
+def npz_members(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
+    """Return the members that hold weights in NumPy's format, all of a name that stands twice: which one is read depends on the loader."""
+    return [info for info in archive.infolist() if info.filename.endswith(_keras.NPZ_SUFFIX) and "/" not in info.filename]
+
+
 @contextmanager
 def weights_source(probe: Probe, archive: zipfile.ZipFile, info: zipfile.ZipInfo, stream: BinaryIO) -> Iterator[Window | str]:
     """
@@ -227,6 +235,13 @@ def _walked(probe: Probe, archive: zipfile.ZipFile, info: zipfile.ZipInfo, strea
 
     with weights_source(probe, archive, info, stream) as source, _hdf5.opened(probe, source, info.filename) as file:
         return _hdf5.walk(probe, file)
+
+
+def _arrays(probe: Probe, archive: zipfile.ZipFile, info: zipfile.ZipInfo, stream: BinaryIO) -> Arrays:
+    from policytool.formats import _npz  # NumPy costs 60 ms at start
+
+    with weights_source(probe, archive, info, stream) as source, Path(source).open("rb") if isinstance(source, str) else io.BufferedReader(source) as file:
+        return _npz.arrays(probe, file, info.filename)
 
 
 def _data_offset(probe: Probe, stream: BinaryIO, info: zipfile.ZipInfo) -> int:

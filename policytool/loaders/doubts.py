@@ -40,6 +40,9 @@ _BEFORE_VOCABULARIES: Final = frozenset({"tf2.3", "tf2.4", "tf2.5"})
 _BEFORE_AXES: Final = frozenset({"keras3.0", "keras3.3", "keras3.6"})
 """The releases of Keras 3 that leave out an axis that is a number, too."""
 
+_UNPICKLING: Final = frozenset({"tf2.12", "tf2.15", "keras3.0", "keras3.3", "keras3.6"})
+"""Those whose ``NpzIOStore`` has ``allow_pickle=True``."""
+
 _LAST: Final = -1
 _INNER: Final = frozenset({1, 2, -2})
 """Axes that are not the last of most tensors; those beyond mostly are, so that to leave them out changes nothing."""
@@ -68,6 +71,7 @@ def of(evidence: Evidence, origins: Sequence[Origin], sites: Sequence[Site], fou
         *_shared(evidence.features, sites),
         *_ordered(evidence, sites),
         *_reshaped(evidence),
+        *_unpickled(evidence),
     )
 
 
@@ -118,6 +122,13 @@ def _reshaped(evidence: Evidence) -> Iterator[Doubt]:
     if evidence.document.format == "h5" and evidence.features.shape_in_layer:
         reason = "the first layer says the shape of its input, which Keras 3 takes for that without the batch: the model is built for a dimension more"
         yield Doubt(cause=Cause(kind=Obstacle.MODEL, reason=reason), loaders=_KERAS3)
+
+
+def _unpickled(evidence: Evidence) -> Iterator[Doubt]:
+    """Tell of weights that releases unpickle, measured with Keras 3.0, 3.3 and 3.6: a dict of arrays loads, and anything else runs and then fails."""
+    if {"npz-weights", "pickled-weights"} <= {observation.code for observation in evidence.document.observations}:
+        reason = "it unpickles model.weights.npz, which may run any code and hold anything"
+        yield Doubt(cause=Cause(kind=Obstacle.STORAGE, reason=reason), loaders=_UNPICKLING)
 
 
 def _axes(document: Document, sites: Sequence[Site]) -> Iterator[Doubt]:

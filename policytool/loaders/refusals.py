@@ -458,6 +458,23 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
     ),
     _row(Obstacle.STORAGE, "savedmodel", "tf1.15 to tf_keras2.21", "a part of its checkpoint is missing", _observed("missing-shard")),
     _row(Obstacle.STORAGE, "h5", "tf1.15 to keras3.15", "bfloat16 variables, which no Keras reads from HDF5", lambda found: found.opaque_storage),
+    _row(
+        Obstacle.STORAGE, "keras", "tf_keras2.21 to tf_keras2.21", "its weights are in model.weights.npz, which it does not unpickle", _observed("npz-weights")
+    ),
+    _row(
+        Obstacle.STORAGE,
+        "keras",
+        "keras3.15 to keras3.15",
+        "its weights are in model.weights.npz, which Keras 3.10 and later do not load",
+        _observed("npz-weights"),
+    ),
+    _row(
+        Obstacle.STORAGE,
+        "keras",
+        "keras3.0 to keras3.6",
+        "its model.weights.npz holds arrays in place of what Keras writes for a layer",
+        lambda found: _observed("npz-weights")(found) and bool(found.document.tensors),
+    ),
     _row(Obstacle.STORAGE, "keras", "tf2.12 to tf_keras2.21", "bfloat16 variables, which Keras 2 does not read", lambda found: found.opaque_storage),
 )
 """The first row that applies gives the reason."""

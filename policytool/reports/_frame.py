@@ -82,9 +82,11 @@ def totals(model: Model) -> tuple[str, str]:
     summary = model.summary
     counts = ", ".join(f"{count} {name}" for name, count in sorted(summary.policies.items(), key=lambda item: (-item[1], item[0])))
     without = summary.layers - sum(summary.policies.values())
+    unknown = not summary.parameters and any(observation.code == "pickled-weights" for observation in model.observations)
+    stored = f"{summary.parameters:,} parameter{'s' if summary.parameters != 1 else ''}, {bytes_words(summary.bytes)} stored"
     return (
         f"{summary.layers} layer{'s' if summary.layers != 1 else ''}: {counts or 'no policy'}{f', {without} without a policy' if counts and without else ''}",
-        f"{summary.parameters:,} parameter{'s' if summary.parameters != 1 else ''}, {bytes_words(summary.bytes)} stored",
+        "number of parameters unknown" if unknown else stored,
     )
 
 
