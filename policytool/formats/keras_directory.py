@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool import limits
+from policytool import limits, opening
 from policytool.formats import _keras
 from policytool.formats._base import Format, Probe
 
@@ -36,7 +36,7 @@ def read(probe: Probe) -> Document:
 def _arrays(probe: Probe, name: str) -> Arrays:
     from policytool.formats import _npz, keras_zip
 
-    with keras_zip.told(probe), (probe.path / name).open("rb") as stream:
+    with keras_zip.told(probe), opening.regular_stream(probe.path / name) as stream:
         return _npz.arrays(probe, stream, name)
 
 

@@ -240,7 +240,10 @@ def _walked(probe: Probe, archive: zipfile.ZipFile, info: zipfile.ZipInfo, strea
 def _arrays(probe: Probe, archive: zipfile.ZipFile, info: zipfile.ZipInfo, stream: BinaryIO) -> Arrays:
     from policytool.formats import _npz  # NumPy costs 60 ms at start
 
-    with weights_source(probe, archive, info, stream) as source, Path(source).open("rb") if isinstance(source, str) else io.BufferedReader(source) as file:
+    with (
+        weights_source(probe, archive, info, stream) as source,
+        opening.regular_stream(Path(source)) if isinstance(source, str) else io.BufferedReader(source) as file,
+    ):
         return _npz.arrays(probe, file, info.filename)
 
 
