@@ -11,6 +11,7 @@ tensorflow/python/checkpoint/functional_saver.py and tensorflow/python/saved_mod
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,14 +20,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from policytool import hazards, protobuf_messages
 from policytool.document import Observation
+from policytool.formats import _graph
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 OP_PATH: Final = "op-path"
 """The code of the observation that an op opens another file than the saver's or an asset."""
 
 _TABLES: Final = frozenset({"InitializeTableFromTextFile", "InitializeTableFromTextFileV2"})
+_WRITING: Final = frozenset({"Save", "SaveV2", "SaveSlices", "MergeV2Checkpoints"})
 _TEXT: Final = re.compile(rb"(model|\.part|_temp/part|_temp_[0-9a-f]{32}/part)?", re.ASCII)
 """Texts in the paths of savers: what stands for the path until the loader fills it in, and what is joined to it."""
 
@@ -40,6 +43,9 @@ _CHOICES: Final = frozenset({"Select", "SelectV2"})
 """Ops whose result is one of their inputs, all but the first."""
 
 _CALLS: Final = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
+_REPLACING: Final = b"api_implements"
+"""The attribute of functions that TensorFlow may call in the place of others."""
+
 _OP: Final = attrgetter("op")
 _MAIN: Final = ""
 """The graph itself, among the functions by their names."""
@@ -67,6 +73,8 @@ class _Body:
 
     arguments: tuple[str, ...]
     messages: Sequence[Any]
+    replaces: bool = False
+    """Whether TensorFlow may call the function in the place of another."""
 
     @cached_property
     def nodes(self) -> Mapping[str, Any]:
@@ -86,7 +94,8 @@ class _Paths:
         self.bodies = {_MAIN: _Body((), self.definition.nodes)}
         for function in self.definition.library.functions:
             arguments = tuple(_text(argument.name) for argument in function.signature.arguments)
-            self.bodies[_text(function.signature.name)] = _Body(arguments, function.nodes)
+            replaces = any(entry.key == _REPLACING for entry in function.attributes)
+            self.bodies[_text(function.signature.name)] = _Body(arguments, function.nodes, replaces)
 
     def misplaced(self) -> Iterator[str]:
         """Yield the ops whose paths, or whose attributes that name files, are the model's own."""
@@ -98,10 +107,26 @@ class _Paths:
                 if positions:
                     inputs = _inputs(node)
                     needs = [(within, inputs[position], op in _TABLES) for position in positions if position < len(inputs)]
-                    if len(needs) < len(positions) or not self._hold(needs):
+                    if len(needs) < len(positions) or not self._hold(needs) or self._untimely(within, node, op):
                         yield op
                 elif allowed and not all(_attribute(node, key) in (None, *values) for key, values in allowed.items()):
                     yield op
+
+    def _untimely(self, within: str, node: Any, op: str) -> bool:
+        """Return whether a saver's op runs when no loader fills in its path, or writes where a loader reads: as a signature does, or while it restores."""
+        if op in _TABLES:
+            return False
+        pending = [(within, _text(node.name))]
+        tops: set[str] = set()
+        met: set[str] = set()
+        while pending:
+            inside, name = pending.pop()
+            if inside == _MAIN:
+                tops.add(name)
+            elif inside not in met:
+                met.add(inside)
+                pending += [(outer, _text(caller.name)) for outer, caller in self._calls.get(inside, ())]
+        return not tops.isdisjoint(self._called | (self._restored if op in _WRITING else frozenset()))
 
     def _hold(self, needs: list[_Need]) -> bool:
         """Return whether all of these values are paths that a loader fills in, or texts that savers join to them."""
@@ -124,21 +149,18 @@ class _Paths:
             return self._given(within, body.arguments.index(name), asset=asset) if name in body.arguments else None
         op, inputs = _text(node.op), _inputs(node)
         if within == _MAIN and name in (self._assets if asset else self._savers) and (op == "Placeholder" or (op == "Const" and asset)):
-            return () if op == "Placeholder" or name not in self._needed else None
+            return () if name not in (self._called | self._restored if asset else self._called) else None
         if op == "Const" and not asset:
             return () if _TEXT.fullmatch(_constant(node)) else None
-        if op == "ReadVariableOp":
-            return self._assigned(within, inputs, asset=asset)
+        if _attribute(node, "separator") not in {None, ""}:
+            return None
         taken = inputs[:1] if op in _FIRST else inputs if op in _ALL else inputs[1:] if op in _CHOICES else []
         return [(within, source, asset) for source in taken] or None
 
-    def _assigned(self, within: str, inputs: Sequence[str], *, asset: bool) -> Sequence[_Need] | None:
-        """Return the values that a variable is given, by whatever node of the same function."""
-        nodes = (_inputs(node) for node in self.bodies[within].messages if node.op == b"AssignVariableOp")
-        return [(within, given[1], asset) for given in nodes if given[:1] == list(inputs[:1]) and len(given) > 1] or None
-
     def _given(self, function: str, position: int, *, asset: bool) -> Sequence[_Need] | None:
         """Return what an argument of a function is wherever it is called; None where it may be anything."""
+        if self.bodies[function].replaces:
+            return None
         entry = self._entries.get(function)
         if entry is not None:
             bound = position - (len(self.bodies[function].arguments) - len(entry))
@@ -150,11 +172,11 @@ class _Paths:
             if (_text(node.op) not in _CALLS and _text(node.op) != function) or position >= len(inputs):
                 return None
             found.append((within, inputs[position], asset))
-        return found
+        return found or (None if entry is None else ())
 
     @cached_property
     def _savers(self) -> frozenset[str]:
-        return frozenset({_text(self.graph.saver.filename_tensor).partition(":")[0]})
+        return frozenset({_text(self.graph.saver.filename_tensor).partition(":")[0]}) - self._assets
 
     @cached_property
     def _assets(self) -> frozenset[str]:
@@ -184,10 +206,19 @@ class _Paths:
         return found
 
     @cached_property
-    def _needed(self) -> frozenset[str]:
-        """The nodes of the graph that a signature is computed from, or has to wait for: when it is called, nobody fills in assets."""
+    def _called(self) -> frozenset[str]:
+        """The nodes of the graph that a signature is computed from, or has to wait for: when it is called, nobody fills in paths."""
+        own = (entry.value.outputs for entry in self.graph.signatures if not _graph.is_internal(entry.key))
+        return self._needed(name for outputs in own for tensor in outputs for name in _names(tensor.value))
+
+    @cached_property
+    def _restored(self) -> frozenset[str]:
+        """The same of the op that restores the variables, for which loaders fill in the saver's path alone."""
+        return self._needed([_text(self.graph.saver.restore_op)])
+
+    def _needed(self, roots: Iterable[str]) -> frozenset[str]:
         nodes = self.bodies[_MAIN].nodes
-        pending = [_text(tensor.value.name) for entry in self.graph.signatures if not entry.key.startswith(b"__") for tensor in entry.value.outputs]
+        pending = list(roots)
         seen: set[str] = set()
         while pending:
             name = pending.pop().removeprefix("^").partition(":")[0]
@@ -195,6 +226,13 @@ class _Paths:
                 seen.add(name)
                 pending += map(_text, nodes[name].inputs)
         return frozenset(seen)
+
+
+def _names(tensor: Any) -> Iterator[str]:
+    """Yield the names of a tensor, or of those that it consists of."""
+    sparse = tensor.sparse
+    yield from map(_text, (tensor.name, sparse.values, sparse.indices, sparse.shape))
+    yield from itertools.chain.from_iterable(map(_names, tensor.composite.components))
 
 
 def _inputs(node: Any) -> list[str]:
@@ -211,15 +249,16 @@ def _functions(node: Any) -> Iterator[str]:
 
 
 def _attribute(node: Any, key: str) -> str | None:
-    """Return the text of an attribute; None if the node has none."""
-    return next((_text(entry.value.text) for entry in reversed(node.attributes) if _text(entry.key) == key), None)
+    """Return the text of an attribute; None if the node has none, and a NUL, which no text has, for one that the call of a function fills in."""
+    found = next((entry.value for entry in reversed(node.attributes) if _text(entry.key) == key), None)
+    return None if found is None else "\0" if found.HasField("placeholder") else _text(found.text)
 
 
 def _constant(node: Any) -> bytes:
-    """Return the one text of a constant; a NUL for anything else, which no path has."""
+    """Return the one text of a constant; a NUL, which no path has, for anything else, such as text as bytes, which TensorFlow takes instead."""
     tensor = next((entry.value.tensor for entry in reversed(node.attributes) if entry.key == b"value"), None)
-    texts: Sequence[bytes] = protobuf_messages.parse("TextTensor", b"".join(tensor)).texts if tensor is not None else []
-    return texts[0] if len(texts) == 1 else b"\0"
+    held = protobuf_messages.parse("TextTensor", b"".join(tensor or []))
+    return held.texts[0] if len(held.texts) == 1 and not held.content else b"\0"
 
 
 def _text(raw: bytes) -> str:
