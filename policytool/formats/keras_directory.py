@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from policytool import limits, opening
+from policytool.document import Observation
 from policytool.formats import _keras
 from policytool.formats._base import Format, Probe
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from policytool.document import Document
     from policytool.formats._npz import Arrays
 
+_ASSETS: Final = "assets"
 OWN_FILES: Final = frozenset({_keras.CONFIG, _keras.METADATA})
 """Files that make a directory an unpacked model; a path to one of them stands for the directory."""
 
@@ -30,7 +36,7 @@ def read(probe: Probe) -> Document:
     for name in sorted(name for name in probe.names if name.endswith(_keras.WEIGHTS_SUFFIX)):
         with _hdf5.opened(probe, str(probe.path / name), name) as file:
             weights.append(_hdf5.walk(probe, file))
-    return _keras.document(probe, texts, weights, [], [(name, _arrays(probe, name)) for name in sorted(probe.names) if name.endswith(_keras.NPZ_SUFFIX)])
+    return _keras.document(probe, texts, weights, list(_assets(probe)), [(name, _arrays(probe, name)) for name in sorted(probe.names) if name.endswith(_keras.NPZ_SUFFIX)])
 
 
 def _arrays(probe: Probe, name: str) -> Arrays:
@@ -38,6 +44,15 @@ def _arrays(probe: Probe, name: str) -> Arrays:
 
     with keras_zip.told(probe), opening.regular_stream(probe.path / name) as stream:
         return _npz.arrays(probe, stream, name)
+
+
+def _assets(probe: Probe) -> Iterator[Observation]:
+    """Yield links among the assets that lead out of the directory: Keras reads vocabularies there."""
+    folder, root = probe.path / _ASSETS, Path(os.path.realpath(probe.path))  # which ends where links go in circles
+    for path in (folder, *sorted(folder.rglob("*"))):
+        if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(root):
+            name = path.relative_to(probe.path).as_posix()
+            yield Observation(code="escaping-asset", message=f"its asset {name!r} is a link out of the model; it was not followed", where=_ASSETS)
 
 
 FORMAT: Final = Format(name="keras-directory", title="unpacked .keras model", recognise=recognise, read=read)

@@ -8,8 +8,10 @@ object holds which, and the variables' shapes and dtypes.
 
 from __future__ import annotations
 
+import os
 import re
 from operator import attrgetter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool import dtypes, hazards, jsontext, limits, mistaken
@@ -177,10 +179,9 @@ def _metadata(probe: Probe, graph: Any, observations: list[Observation]) -> tupl
     if KERAS in probe.names:
         for node in _message(probe, KERAS, "KerasMetadata").nodes:
             inner = texts.get(node.node_id)
-            if 0 <= node.node_id < len(graph.nodes):
-                if inner and inner[0] == GRAPH:
-                    others[node.node_id] = inner[1]
-                texts[node.node_id] = (KERAS, node.metadata)
+            if inner and inner[0] == GRAPH:
+                others[node.node_id] = inner[1]
+            texts[node.node_id] = (KERAS, node.metadata)  # loaders build what it describes before they look for the node, which may not be there
     total = sum(len(text) for _, text in texts.values())
     if beyond := limits.JSON_BYTES.beyond(total):
         raise probe.failure("json-limit", f"has JSON metadata of {beyond}")
@@ -257,11 +258,11 @@ def _ops(probe: Probe, graphs: Any, served: Any, definition: Any, observations: 
 
 def _assets(probe: Probe, graphs: Any) -> Iterator[Observation]:
     """Yield assets that lie outside the model's directory, by their names or by a link; loaders put the names behind the directory's."""
-    folder = probe.path / ASSETS
+    folder, root = probe.path / ASSETS, Path(os.path.realpath(probe.path))  # which ends where links go in circles
     for name in sorted({_text(asset.filename) for graph in graphs for asset in graph.assets}):
         if hazards.leads_out(name):
             yield Observation(code="escaping-asset", message=f"its asset {name!r} lies outside {ASSETS}; it was not followed", where=ASSETS)
-        elif not (folder / name).resolve().is_relative_to(probe.path.resolve()):
+        elif not Path(os.path.realpath(folder / name)).is_relative_to(root):
             yield Observation(code="escaping-asset", message=f"its asset {name!r} is a link out of the model; it was not followed", where=ASSETS)
 
 
