@@ -32,8 +32,6 @@ REFUSED: Final = frozenset(
 
 _TRUST: Final = "TensorFlow would do what the file says; --trust allows it, for files whose origin you know"
 _DEFINE: Final = "--custom-objects MODULE names the module that defines it, and --trust allows everything in the file"
-_COMPILED: Final = ("/training_config", "/compile_config")
-"""Where a model's own training configuration stands in its config, which loaders read if they are asked to compile the model."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,7 +86,8 @@ def needed(analysis: Analysis, found: tuple[Hazard, ...], *, compiles: bool = Fa
     """
     for hazard in found:
         revived = bool(analysis.document.nodes) and hazard.module is None
-        if hazard.harm is Harm.CUSTOM and not revived and not _is_of_lambda(analysis, hazard) and (compiles or not _is_training(analysis, hazard)):
+        asked = compiles or not hazards.trains(analysis.document, hazard.address)
+        if hazard.harm is Harm.CUSTOM and asked and not revived and not _is_of_lambda(analysis, hazard):
             yield hazard
 
 
@@ -110,8 +109,3 @@ def _where(analysis: Analysis, hazard: Hazard) -> str:
 def _is_of_lambda(analysis: Analysis, hazard: Hazard) -> bool:
     """Return whether a function is called by a Lambda, which finds it in whatever module is loaded."""
     return hazard.site is not None and analysis.placed.sites[hazard.site].class_name == LAMBDA
-
-
-def _is_training(analysis: Analysis, hazard: Hazard) -> bool:
-    document, address = analysis.document, hazard.address
-    return (address.part == document.training_part != document.config_part) or address.pointer.startswith(_COMPILED)

@@ -6,7 +6,13 @@ import json
 import shutil
 from typing import TYPE_CHECKING, Any
 
-from policytool import executable, protobuf_messages, reading, recognition
+import pytest
+
+from policytool import executable, hazards, jsontext, protobuf_messages, reading, recognition
+from policytool.discovery import Input
+from policytool.hazards import Harm
+from policytool.operations import prepared
+from policytool.planning.options import Options
 from tests.conftest import FIXTURES
 from tests.rules import remaking
 
@@ -14,14 +20,26 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 KERAS3 = "keras3.15/global_mixed_float16.keras"
+COMPILED = "keras3.15/adam_autowrap_mf16.keras"
 SAVED = "tf2.15/global_mixed_float16"
 METADATA = "keras_metadata.pb"
 LAMBDA = {"class_name": "Lambda", "config": {"name": "hidden", "function": ["4wEAAAA=", None, None], "function_type": "lambda"}}
+OWN = {"module": "someone.layers", "class_name": "Own", "config": {}, "registered_name": "Own"}
 
 
 def reasons(path: Path, *, compiles: bool = False) -> list[executable.Reason]:
     """Return why a file is not given to TensorFlow."""
     return list(executable.reasons(reading.analysed(recognition.document(path, "model")), compiles=compiles))
+
+
+def found(value: dict[str, Any], tmp_path: Path) -> list[executable.Reason]:
+    """Return the same of a model with an object in a layer's config."""
+
+    def put(config: dict[str, Any]) -> None:
+        holder, key = jsontext.place(config, "/config/layers/2/config/activation")
+        holder[key] = value
+
+    return reasons(remaking.keras_zip(tmp_path, KERAS3, put))
 
 
 def test_metadata_of_an_object_that_is_not_there_is_judged(tmp_path: Path) -> None:
@@ -44,6 +62,64 @@ def test_a_graph_beside_the_one_that_is_reported_is_not_run(tmp_path: Path) -> N
 
     path = remaking.saved_model(tmp_path, SAVED, doubled)
     assert any("holds 2 graphs" in reason.what for reason in reasons(path))
+
+
+@pytest.mark.parametrize("word", ["__slice__", "__ellipsis__", "__keras_tensor__", "__tuple__"])
+def test_words_for_values_have_no_module(word: str, tmp_path: Path) -> None:
+    """A release that does not know the word imports the module."""
+    (reason,) = found({"module": "someone.layers", "class_name": word, "config": {}, "registered_name": word}, tmp_path)
+    assert "someone.layers" in reason.what
+    assert not reason.is_custom
+
+
+def test_both_names_of_a_type_are_judged(tmp_path: Path) -> None:
+    """One loader looks for the first, and another for the second."""
+    module = "tensorflow.python.ops.structured.structured_tensor"
+    names = {"type_spec": "TensorSpec", "spec_name": "StructuredTensor"}
+    (reason,) = found({"module": module, "class_name": "__typespec__", "config": [], "registered_name": None, **names}, tmp_path)
+    assert "StructuredTensor" in reason.what
+
+
+def test_what_trains_a_model_hides_nothing(tmp_path: Path) -> None:
+    """The same class may stand in the training configuration, which is left alone, and in the model, which is not."""
+
+    def put(config: dict[str, Any]) -> None:
+        config.pop("build_config", None)
+        config.update(compile_config={"loss": OWN}, build_config=OWN)
+
+    path = remaking.keras_zip(tmp_path, COMPILED, put)
+    assert [reason.is_custom for reason in reasons(path)] == [True]
+    analysis = reading.analysed(recognition.document(path, "model"))
+    custom = [one for one in hazards.of(analysis.document, {}) if one.harm is Harm.CUSTOM]
+    assert [one.address.pointer for one in custom] == ["/compile_config/loss", "/build_config"]
+
+
+def test_a_class_without_the_name_that_it_is_registered_by_is_not_defined_by_others(tmp_path: Path) -> None:
+    """Loaders look up that name among what ``--custom-objects`` defines, and else import the module that the file names."""
+    (reason,) = found({**OWN, "registered_name": None}, tmp_path)
+    assert not reason.is_custom
+
+
+def test_a_function_is_needed_by_the_name_that_loaders_look_up(tmp_path: Path) -> None:
+    """What it is registered by may be the name of another, which ``--custom-objects`` defines."""
+
+    def put(config: dict[str, Any]) -> None:
+        holder, key = jsontext.place(config, "/config/layers/2/config/activation")
+        holder[key] = {"module": "someone.layers", "class_name": "function", "config": "other", "registered_name": "mine"}
+
+    analysis = reading.analysed(recognition.document(remaking.keras_zip(tmp_path, KERAS3, put), "model"))
+    assert executable.names_needed(analysis) == ["other"]
+
+
+def test_an_architecture_is_not_compiled(tmp_path: Path) -> None:
+    """Keras 3 compiles what it builds from JSON, by classes that nobody looked at: it does not get that part."""
+    path = tmp_path / "model.json"
+    layers = [{"class_name": "Dense", "module": "keras.layers", "config": {"name": "d", "units": 1}, "registered_name": None}]
+    config = {"module": "keras", "class_name": "Sequential", "config": {"name": "s", "layers": layers}, "registered_name": None}
+    path.write_text(json.dumps({**config, "compile_config": {"loss": OWN}}), encoding="utf-8")
+    source = prepared.read(Input(path=path, exact=True), trust=False)
+    job = prepared.prepared(source, Options(to="mixed_bfloat16"), tmp_path).job
+    assert sorted(job["config"]) == sorted(config)
 
 
 def test_assets_of_a_directory_that_are_links_out_of_it_are_not_read(tmp_path: Path) -> None:

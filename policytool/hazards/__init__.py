@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 _LEADS_OUT: Final = re.compile(r"(^|[/\\])\.\.([/\\]|$) | ^[/\\] | ^[A-Za-z]:[/\\] | :// | \x00", re.VERBOSE)
 
+_COMPILED: Final = ("/training_config", "/compile_config")
+"""Where a model's own training configuration stands in its config."""
+
 OUTSIDE: Final = ("external-link", "user-defined-link", "external-storage", "virtual-dataset", "escaping-link", "escaping-shard", "escaping-asset")
 """What readers observe of values that lie outside the file, and did not follow."""
 
@@ -37,7 +40,7 @@ def of(document: Document, places: Mapping[Address, tuple[int, ...]]) -> tuple[H
     :param places: where the layers' policies stand or would stand, as :func:`policytool.tree.places` tells it.
     """
     owners = {(at.part, at.pointer.removesuffix("/dtype").removesuffix("/config")): sites[0] for at, sites in places.items()}
-    hazards: dict[tuple[Harm, str, int | None, str | None], Hazard] = {}
+    hazards: dict[tuple[Harm, str, int | None, str | None, bool], Hazard] = {}
     for part, value in document.parts.items():
         for inner, steps, site in _dicts(value, part, owners):
             module = inner.get("module")
@@ -50,8 +53,14 @@ def of(document: Document, places: Mapping[Address, tuple[int, ...]]) -> tuple[H
                     site=site,
                     module=module if isinstance(module, str) and module else None,
                 )
-                hazards.setdefault((harm, name, site, hazard.module if harm is Harm.CUSTOM else None), hazard)  # of modules one may be worse than another
+                custom = harm is Harm.CUSTOM  # of modules one may be worse than another, and what trains a model may be left alone
+                hazards.setdefault((harm, name, site, hazard.module if custom else None, custom and trains(document, hazard.address)), hazard)
     return tuple(hazards.values())
+
+
+def trains(document: Document, address: Address) -> bool:
+    """Return whether something stands in the model's own training configuration, which loaders leave alone unless they compile the model."""
+    return (address.part == document.training_part != document.config_part) or address.pointer.startswith(_COMPILED)
 
 
 def leading_out(site: Site) -> str | None:
@@ -93,4 +102,5 @@ __all__ = [
     "op",
     "path_inputs",
     "placed_ops",
+    "trains",
 ]

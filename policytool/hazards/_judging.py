@@ -109,7 +109,8 @@ def _opened(class_name: str, config: dict[str, Json]) -> Iterator[Found]:
 
 def _of_spec(value: dict[str, Json]) -> Iterator[Found]:
     """Yield a type of tensors that is looked up: by its module in Keras' own format, by a registered name in metadata."""
-    name, module = value.get("type_spec") or value.get("spec_name"), value.get("module")
+    names, module = [value[key] for key in ("type_spec", "spec_name") if value.get(key)], value.get("module")  # each is looked up by another loader
+    name = next((one for one in names if not (isinstance(one, str) and _names.is_pure_spec(one))), names[0] if names else None)
     outside = module is not None and not str(module).startswith("tensorflow.python.framework.") and not str(module).startswith("tensorflow.python.ops.")
     if not isinstance(name, str) or not _names.is_pure_spec(name) or outside or value.get("registered_name"):
         yield Harm.UNKNOWN, str(name), f"names the type {short(f'{module}.{name}' if module else str(name))}, which is no type of tensors that a model takes"
@@ -122,7 +123,7 @@ def _of_function(value: dict[str, Json], name: str) -> Iterator[Found]:
     full = f"{where}.{name}" if where else name
     if where and is_harmful(where, name):
         yield Harm.NAMED, full, f"names {short(full)}, which is no part of a model"
-    elif isinstance(registered, str) and registered not in {name, _FUNCTION}:
+    elif isinstance(registered, str) and registered not in {name, _FUNCTION} and (where is None or not is_foreign(where)):
         yield Harm.CUSTOM, registered, f"needs {registered}, which someone registered"
     elif not _names.is_pure_function_of(where, name):
         if where and not is_foreign(where):
@@ -138,7 +139,13 @@ def _of_class(value: dict[str, Json], class_name: str) -> Iterator[Found]:
     own = registered if isinstance(registered, str) else class_name
     if isinstance(module, str) and is_harmful(module, name):
         yield Harm.NAMED, f"{module}.{name}", f"names {short(f'{module}.{name}')}, which is no part of a model"
-    elif isinstance(module, str) and is_foreign(module) and not _names.is_pure_class_of(module, name):
+    elif isinstance(module, str) and _names.is_pure_class_of(module, name):
+        return
+    elif isinstance(module, str) and class_name.startswith("__"):
+        yield Harm.UNKNOWN, f"{module}.{name}", f"names {short(f'{module}.{name}')}, a word for values with a module, as no release writes it"
+    elif isinstance(module, str) and is_foreign(module) and not isinstance(value.get("registered_name", ""), str):
+        yield Harm.UNKNOWN, f"{module}.{name}", f"names {short(f'{module}.{name}')} without a name that it is registered by, so that loaders import the module"
+    elif isinstance(module, str) and is_foreign(module):
         yield Harm.CUSTOM, own, f"needs {name} of {module}"
     elif ">" in name or (_PUBLIC.get(own, own) != _PUBLIC.get(class_name, class_name) and not is_own(own)):
         yield Harm.CUSTOM, own, f"needs {own}, which someone registered"
@@ -148,7 +155,7 @@ def _of_class(value: dict[str, Json], class_name: str) -> Iterator[Found]:
         yield Harm.UNKNOWN, name, f"is of the class {name}, which {reason}"
     elif not _names.is_pure_class(name):
         yield Harm.CUSTOM, own, f"needs {own}, which is no class of Keras'"
-    elif isinstance(module, str) and not _names.is_modelling(module) and not is_foreign(module):
+    elif isinstance(module, str) and not _names.is_modelling(module):
         yield Harm.UNKNOWN, f"{module}.{name}", f"names {short(f'{module}.{name}')}, and that module holds no layers"
 
 

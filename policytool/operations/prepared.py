@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from policytool.discovery import Input
     from policytool.document import Document
+    from policytool.jsontext import Json
     from policytool.opening import Identity
     from policytool.plan import Plan
     from policytool.planning.options import Options
@@ -136,10 +137,15 @@ def prepared(source: Source, options: Options, scratch: Path, weights: Path | No
         case "savedmodel" if analysis.document.nodes:
             job |= _rebuilt(found.path, analysis, wanted)
         case form if form in ARCHITECTURES:
-            job |= {"how": "config", "config": wanted.document.config, "weights": str(weights.resolve()) if weights is not None else None}
+            job |= {"how": "config", "config": _uncompiled(wanted.document.config), "weights": str(weights.resolve()) if weights is not None else None}
         case _:
             job |= {"how": "saved", "path": str(_copy(found, plan, scratch))}
     return Prepared(job=job, analysis=wanted, plan=plan, policy=options.to, files=source.document.files)
+
+
+def _uncompiled(config: Json) -> Json:
+    """Return an architecture without the training configuration that Keras 3 writes beside it, which its loader would compile the model with."""
+    return {key: value for key, value in config.items() if key != "compile_config"} if isinstance(config, dict) else config
 
 
 def _rebuilt(path: Path, before: Analysis, wanted: Analysis) -> dict[str, Any]:
