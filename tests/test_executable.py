@@ -142,3 +142,17 @@ def test_an_asset_that_is_a_link_in_a_circle_is_told(tmp_path: Path) -> None:
     (path / "assets").mkdir(exist_ok=True)
     (path / "assets" / "circle").symlink_to("circle")
     assert not reasons(path)
+
+
+@pytest.mark.parametrize("class_name", [None, {"class_name": "__bytes__", "value": "Functional"}])
+def test_metadata_beside_an_architecture_is_judged(class_name: object, tmp_path: Path) -> None:
+    """Loaders take the class' name as bytes, too, and then obey the metadata: byte code ran, in a check of two files."""
+    target = tmp_path / "saved"
+    shutil.copytree(FIXTURES / "tf1.15/global_mixed_float16.export", target)
+    message = protobuf_messages.parse("KerasMetadata", b"")
+    config = {"layers": [LAMBDA]}
+    message.nodes.add(node_id=0, node_path=b"root", identifier=b"_tf_keras_network", metadata=json.dumps({"class_name": class_name, "config": config}).encode())
+    (target / METADATA).write_bytes(message.SerializeToString())
+    whats = [reason.what for reason in reasons(target)]
+    assert any("byte code" in what for what in whats)
+    assert any("says its class by an object" in what for what in whats) == (class_name is not None)

@@ -81,7 +81,7 @@ def read(probe: Probe) -> Document:
     has_keras = any(isinstance(part, dict) and isinstance(part.get("class_name"), str) for part in parts.values())
     config_part = places.get(0, next(iter(parts))) if has_keras else None
     if not has_keras and (architecture := _architecture(probe, observations)) is not None:
-        parts, config_part = {ARCHITECTURE: architecture}, ARCHITECTURE
+        parts, config_part = {**parts, ARCHITECTURE: architecture}, ARCHITECTURE  # whatever the others look like, loaders may take them for Keras'
     tensors = () if has_keras else tuple(_scoped_tensors(graph, definition, observations))
     nodes = _nodes(graph.object_graph, parts, places) if has_keras else {}
     if tensors or any(node.variable for node in nodes.values()):

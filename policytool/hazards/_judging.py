@@ -51,6 +51,8 @@ def found(value: dict[str, Json]) -> Iterator[Found]:
             yield Harm.CODE, _BYTE_CODE, f"holds Python's byte code ({key.removesuffix(_TYPE)}), which the loader runs"
     class_name, config = value.get("class_name"), value.get("config")
     if not isinstance(class_name, str):
+        if isinstance(class_name, dict):
+            yield Harm.UNKNOWN, "class_name", "says its class by an object, such as bytes, which loaders take for its text, and no release writes it so"
         return
     if class_name == _PAYLOAD:
         yield Harm.CODE, _BYTE_CODE, f"holds Python's byte code ({_PAYLOAD}), which the loader runs"
