@@ -42,6 +42,14 @@ _ALL: Final = frozenset({"StringJoin", "Pack"})
 _CHOICES: Final = frozenset({"Select", "SelectV2"})
 """Ops whose result is one of their inputs, all but the first."""
 
+_VARIABLE: Final = b"VarHandleOp"
+_USES: Final = frozenset({"ReadVariableOp", "AssignVariableOp", "VarIsInitializedOp", "DisableCopyOnRead"})
+"""Ops that take a variable without giving it to others."""
+
+_DECODING: Final = frozenset({b"Const", b"HostConst", b"ParseTensor"})
+_RESOURCE: Final = 20
+"""The number of the type of handles (``DT_RESOURCE``)."""
+
 _CALLS: Final = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _REPLACING: Final = b"api_implements"
 """The attribute of functions that TensorFlow may call in the place of others."""
@@ -152,10 +160,43 @@ class _Paths:
             return () if name not in (self._called | self._restored if asset else self._called) else None
         if op == "Const" and not asset:
             return () if _TEXT.fullmatch(_constant(node)) else None
+        if op == "ReadVariableOp" and within == _MAIN and asset:
+            return self._stored(inputs)
         if _attribute(node, "separator") not in {None, ""}:
             return None
         taken = inputs[:1] if op in _FIRST else inputs if op in _ALL else inputs[1:] if op in _CHOICES else []
         return [(within, source, asset) for source in taken] or None
+
+    def _stored(self, inputs: Sequence[str]) -> Sequence[_Need] | None:
+        """
+        Return the values that a variable of the graph is given: TensorFlow 2 keeps an asset's path in one until a table's initializer reads it.
+
+        None unless one node alone stands for the variable, and only nodes that read it and give it values take that node.
+        """
+        main = self.bodies[_MAIN].messages
+        handle = inputs[0] if inputs else ""
+        takers = [node for node in main if handle in _inputs(node)]
+        if self._variables.count(self._variable(handle)) != 1 or self._makes_handles or not {_text(node.op) for node in takers} <= _USES:
+            return None
+        given = (_inputs(node) for node in takers if node.op == b"AssignVariableOp")
+        return [(_MAIN, values[1], True) for values in given if len(values) > 1 and values[0] == handle] or None
+
+    def _variable(self, handle: str) -> str | None:
+        """Return what a resource variable is called by the process; None for a node that is none."""
+        node = self.bodies[_MAIN].nodes.get(handle)
+        return (_attribute(node, "shared_name") or handle) if node is not None and node.op == _VARIABLE else None
+
+    @cached_property
+    def _variables(self) -> list[str | None]:
+        """What each node in the file that stands for a resource variable calls it; a NUL for a name that a call fills in, which may be any."""
+        nodes = [node for body in self.bodies.values() for node in body.messages if node.op == _VARIABLE]
+        return [_attribute(node, "shared_name") or _text(node.name) for node in nodes]
+
+    @cached_property
+    def _makes_handles(self) -> bool:
+        """Whether a variable may be reached by other means than such a node: by a name that a call fills in, or by a handle made of bytes."""
+        nodes = (node for body in self.bodies.values() for node in body.messages if node.op in _DECODING)
+        return "\0" in self._variables or any(entry.value.type == _RESOURCE for node in nodes for entry in node.attributes)
 
     def _given(self, function: str, position: int, *, asset: bool) -> Sequence[_Need] | None:
         """Return what an argument of a function is wherever it is called; None where it may be anything."""

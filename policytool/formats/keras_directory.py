@@ -36,7 +36,9 @@ def read(probe: Probe) -> Document:
     for name in sorted(name for name in probe.names if name.endswith(_keras.WEIGHTS_SUFFIX)):
         with _hdf5.opened(probe, str(probe.path / name), name) as file:
             weights.append(_hdf5.walk(probe, file))
-    return _keras.document(probe, texts, weights, list(_assets(probe)), [(name, _arrays(probe, name)) for name in sorted(probe.names) if name.endswith(_keras.NPZ_SUFFIX)])
+    return _keras.document(
+        probe, texts, weights, list(_assets(probe)), [(name, _arrays(probe, name)) for name in sorted(probe.names) if name.endswith(_keras.NPZ_SUFFIX)]
+    )
 
 
 def _arrays(probe: Probe, name: str) -> Arrays:

@@ -46,16 +46,21 @@ def of(document: Document, places: Mapping[Address, tuple[int, ...]]) -> tuple[H
             module = inner.get("module")
             for harm, name, what in found(inner):
                 hazard = Hazard(
-                    harm=harm,
+                    harm=Harm.UNKNOWN if harm is Harm.CUSTOM and document.nodes and _may_be_function(inner, name) else harm,
                     name=name,
                     what=what,
                     address=Address(part=part, pointer=steps),
                     site=site,
                     module=module if isinstance(module, str) and module else None,
                 )
-                custom = harm is Harm.CUSTOM  # of modules one may be worse than another, and what trains a model may be left alone
-                hazards.setdefault((harm, name, site, hazard.module if custom else None, custom and trains(document, hazard.address)), hazard)
+                custom = hazard.harm is Harm.CUSTOM  # of modules one may be worse than another, and what trains a model may be left alone
+                hazards.setdefault((hazard.harm, name, site, hazard.module if custom else None, custom and trains(document, hazard.address)), hazard)
     return tuple(hazards.values())
+
+
+def _may_be_function(value: dict[str, Json], name: str) -> bool:
+    """Return whether a SavedModel's loader may take a class for a function of Keras' own, which it would call with the config: those have small letters."""
+    return name == value.get("class_name") and not (name[:1].isupper() or ">" in name)
 
 
 def trains(document: Document, address: Address) -> bool:

@@ -139,16 +139,8 @@ def _of_class(value: dict[str, Json], class_name: str) -> Iterator[Found]:
     module, registered = value.get("module") or None, value.get("registered_name")
     name = class_name.rpartition(">")[2] if is_own(class_name) else class_name
     own = registered if isinstance(registered, str) else class_name
-    if isinstance(module, str) and is_harmful(module, name):
-        yield Harm.NAMED, f"{module}.{name}", f"names {short(f'{module}.{name}')}, which is no part of a model"
-    elif isinstance(module, str) and _names.is_pure_class_of(module, name):
-        return
-    elif isinstance(module, str) and class_name.startswith("__"):
-        yield Harm.UNKNOWN, f"{module}.{name}", f"names {short(f'{module}.{name}')}, a word for values with a module, as no release writes it"
-    elif isinstance(module, str) and is_foreign(module) and not isinstance(value.get("registered_name", ""), str):
-        yield Harm.UNKNOWN, f"{module}.{name}", f"names {short(f'{module}.{name}')} without a name that it is registered by, so that loaders import the module"
-    elif isinstance(module, str) and is_foreign(module):
-        yield Harm.CUSTOM, own, f"needs {name} of {module}"
+    if isinstance(module, str) and (is_harmful(module, name) or is_foreign(module) or class_name.startswith("__")):
+        yield from _of_other_module(value, module, name, own)
     elif ">" in name or (_PUBLIC.get(own, own) != _PUBLIC.get(class_name, class_name) and not is_own(own)):
         yield Harm.CUSTOM, own, f"needs {own}, which someone registered"
     elif name == LAMBDA or name in _wrapped.WRAPPERS:
@@ -159,6 +151,20 @@ def _of_class(value: dict[str, Json], class_name: str) -> Iterator[Found]:
         yield Harm.CUSTOM, own, f"needs {own}, which is no class of Keras'"
     elif isinstance(module, str) and not _names.is_modelling(module):
         yield Harm.UNKNOWN, f"{module}.{name}", f"names {short(f'{module}.{name}')}, and that module holds no layers"
+
+
+def _of_other_module(value: dict[str, Json], module: str, name: str, own: str) -> Iterator[Found]:
+    """Yield a class of a module outside Keras, which a loader imports unless it knows the class by the name that it is registered by."""
+    full = short(f"{module}.{name}")
+    if is_harmful(module, name):
+        yield Harm.NAMED, f"{module}.{name}", f"names {full}, which is no part of a model"
+    elif name.startswith("__"):
+        yield Harm.UNKNOWN, f"{module}.{name}", f"names {full}, a word for values with a module, as no release writes it"
+    elif not _names.is_pure_class_of(module, name):
+        if isinstance(value.get("registered_name", ""), str):
+            yield Harm.CUSTOM, own, f"needs {name} of {module}"
+        else:
+            yield Harm.UNKNOWN, f"{module}.{name}", f"names {full} without a name that it is registered by, so that loaders import the module"
 
 
 def _arguments(class_name: str, config: dict[str, Json]) -> Iterator[Found]:

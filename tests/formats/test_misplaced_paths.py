@@ -186,3 +186,64 @@ def test_attributes_that_calls_fill_in_are_told() -> None:
         node(definition.nodes, "prints", "PrintV2", "x", output_stream=b"stderr").attributes[0].value.placeholder = b"where"
 
     assert observed(printing) == ["PrintV2"]
+
+
+def stored(_: Any, definition: Any) -> None:
+    """Keep the asset's path in a variable until the table reads it, as TensorFlow 2 does."""
+    node(definition.nodes, "kept", "VarHandleOp", shared_name=b"words")
+    node(definition.nodes, "assigned", "AssignVariableOp", "kept", "asset")
+    node(definition.nodes, "read", "ReadVariableOp", "kept")
+    named(definition, "table").inputs[1] = b"read"
+
+
+def second_handle(_: Any, definition: Any) -> None:
+    """Give it another value by another handle of the same name."""
+    constant(definition.nodes, "other", OTHER)
+    node(definition.nodes, "alias", "VarHandleOp", shared_name=b"words")
+    node(definition.nodes, "again", "AssignVariableOp", "alias", "other")
+
+
+def nameless_handle(_: Any, definition: Any) -> None:
+    """The same by a handle whose node has the name."""
+    constant(definition.nodes, "other", OTHER)
+    node(definition.nodes, "words", "VarHandleOp")
+    node(definition.nodes, "again", "AssignVariableOp", "words", "other")
+
+
+def handle_in_a_function(_: Any, definition: Any) -> None:
+    """The same in a function, which a call gives the name."""
+    alias = node(function(definition, "saving").nodes, "alias", "VarHandleOp")
+    alias.attributes.add(key=b"shared_name").value.placeholder = b"which"
+
+
+def second_value(_: Any, definition: Any) -> None:
+    """Give it another value by the same handle."""
+    constant(definition.nodes, "other", OTHER)
+    node(definition.nodes, "again", "AssignVariableOp", "kept", "other")
+
+
+def given_away(_: Any, definition: Any) -> None:
+    """Give the handle to a function, which may give the variable any value."""
+    function(definition, "saving")
+    call(definition, "calls", "saving", "kept")
+
+
+def decoded(_: Any, definition: Any) -> None:
+    """Make a handle of bytes, which may name the same variable."""
+    node(definition.nodes, "made", "ParseTensor", "x").attributes.add(key=b"out_type").value.type = 20
+
+
+def test_a_table_may_read_its_asset_from_a_variable() -> None:
+    """Of TensorFlow 2's SavedModels with a table each has one."""
+    assert observed(stored) == []
+
+
+@pytest.mark.parametrize("change", [second_handle, nameless_handle, handle_in_a_function, second_value, given_away, decoded])
+def test_the_variable_may_have_no_other_value(change: Callable[[Any, Any], object]) -> None:
+    """By whatever means the graph could give it one."""
+
+    def both(graph: Any, definition: Any) -> None:
+        stored(graph, definition)
+        change(graph, definition)
+
+    assert "InitializeTableFromTextFileV2" in observed(both)
