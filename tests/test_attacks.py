@@ -31,7 +31,7 @@ PUBLISHED: Final = {
 }
 FIRED: Final = "fired"
 PROMISED: Final = {0, 1, 3, 4}
-MAX_BYTES: Final = 300_000
+MAX_BYTES: Final = 400_000
 
 READING: Final[tuple[tuple[str, ...], ...]] = (
     ("inspect", "{}"),
@@ -50,6 +50,33 @@ RUNNING: Final[tuple[tuple[str, ...], ...]] = (
     ("migrate", "{}", "--to", "float64", "--retrace", "-o", "retraced/{}"),
 )
 """What would start TensorFlow, if the file were trusted."""
+
+CAUSES: Final = {
+    "class_method_json.h5": ("attack/call", "keras.models.model_from_json"),
+    "class_method_write.h5": ("attack/call", "io.write_file"),
+    "class_method_remove.h5": ("attack/call", "io.gfile.rmtree"),
+    "function_write.h5": ("attack/call", "io.write_file"),
+    "function_print.h5": ("attack/call", "tensorflow.print"),
+    "function_bytecode.h5": ("attack/call", "mlir.experimental.write_bytecode"),
+    "function_plugin.h5": ("attack/call", "experimental.register_filesystem_plugin"),
+    "function_read.h5": ("attack/read", "io.read_file"),
+    "op_read.h5": ("attack/tf_op_layer_read", "ReadFile"),
+    "op_write.h5": ("attack/tf_op_layer_call", "WriteFile"),
+    "op_debug.h5": ("attack/tf_op_layer_call", "DebugIdentity"),
+    "dataset_from_graph": ("DatasetFromGraph",),
+    "save_v2": ("SaveV2",),
+    "save_v2_in_function": ("SaveV2",),
+    "save": ("Save",),
+    "save_in_function": ("Save",),
+    "merge_checkpoints": ("MergeV2Checkpoints",),
+    "merge_checkpoints_in_function": ("MergeV2Checkpoints",),
+    "saver_default": ("SaveV2",),
+    "escaping_asset": ("../../policytool-canary.txt",),
+    "merged_graphs": ("WriteFile",),
+    "print_to_file": ("PrintV2",),
+    "pickled_weights_twice.keras": ("model.weights.npz",),
+}
+"""What the sentence about a file has in it."""
 
 OUTPUTS: Final = ("out", "wide", "three", "two", "verified", "retraced")
 
@@ -119,6 +146,16 @@ def test_nothing_is_started_for_a_file_that_nobody_trusts(name: str, monkeypatch
     ended = run("check", name, "--to", "mixed_bfloat16")
     assert ended.code == 3
     assert ended.err.rstrip().endswith("[not-runnable]" if name.startswith("lambda_tfjs") else "[runs-code]"), ended.err
+
+
+@pytest.mark.parametrize(("name", "words"), CAUSES.items())
+def test_refusal_names_layer_and_symbol(name: str, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """One sentence says which layer calls which function, or which op of the graph does the harm, and how to allow it."""
+    monkeypatch.setattr(subprocess, "Popen", None)
+    monkeypatch.chdir(MODELS)
+    ended = run("check", name, "--to", "mixed_bfloat16")
+    assert (ended.code, ended.out, ended.err.count("\n")) == (3, "", 1)
+    assert not [word for word in (name, *words, "--trust") if word not in ended.err], ended.err
 
 
 @pytest.mark.parametrize("name", [name for name in ATTACKS if name.endswith(".h5") and name.startswith(("external", "virtual", "shape"))])
