@@ -102,7 +102,7 @@ def test_no_fixture_has_such_a_graph() -> None:
     seen = 0
     files = [path for suffix in ("h5", "keras", "json") for path in FIXTURES.rglob(f"*.{suffix}")]
     for path in sorted({*files, *(one.parent for one in FIXTURES.rglob("saved_model.pb"))}):
-        if "attacks" in path.parts:
+        if path.is_relative_to(FIXTURES / "attacks"):
             continue
         try:
             parts = recognition.document(path, str(path)).parts
