@@ -74,6 +74,7 @@ CAUSES: Final = {
     "escaping_asset": ("../../policytool-canary.txt",),
     "merged_graphs": ("WriteFile",),
     "print_to_file": ("PrintV2",),
+    "pickled_weights.keras": ("model.weights.npz",),
     "pickled_weights_twice.keras": ("model.weights.npz",),
 }
 """What the sentence about a file has in it."""
