@@ -167,6 +167,16 @@ def test_weights_beside_an_architecture_are_looked_at_too(name: str, monkeypatch
     assert (ended.code, ended.err.rstrip().endswith("[runs-code]")) == (3, True), ended.err
 
 
+@pytest.mark.parametrize("name", [name for name in ATTACKS if name.startswith("pickled_weights")])
+@pytest.mark.parametrize("options", [("--to", "mixed_bfloat16"), ("--target", "keras3"), ()])
+def test_migrate_copies_no_pickle(name: str, options: tuple[str, ...], tmp_path: Path) -> None:
+    """Whoever loads the copy would run it."""
+    ended = run("migrate", MODELS / name, *options, "-o", tmp_path / "out.keras")
+    assert ended.code == 3
+    assert "migrate writes no copy of them" in " ".join(ended.out.split())
+    assert not list(tmp_path.iterdir())
+
+
 def test_references_are_advisories() -> None:
     """Each once, and all of the published ones."""
     references = [reference for rule in BY_ID.values() for reference in rule.references]

@@ -70,9 +70,8 @@ def observed(graph: Any, definition: Any) -> Iterator[Observation]:
     """
     paths = _Paths(graph, definition)
     for name in dict.fromkeys(paths.misplaced()):
-        yield Observation(
-            code=OP_PATH, message=f"its graph has the op {name} with a path of the model's own, not the saver's or an asset's", where="saved_model.pb"
-        )
+        where = "a path of the model's own, not the saver's or an asset's" if hazards.path_inputs(name) else "an attribute that can name a file"
+        yield Observation(code=OP_PATH, message=f"its graph has the op {name} with {where}", where="saved_model.pb")
 
 
 @dataclass(frozen=True)

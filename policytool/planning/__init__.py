@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from policytool.reading import Analysis
 
 _NUMERIC: Final = frozenset({Kind.NUMERICS})
+_PICKLED: Final = "pickled-weights"
+"""What readers observe of weights that are a Python pickle."""
 
 
 def plan(analysis: Analysis, options: Options) -> Plan:
@@ -103,6 +105,10 @@ def _kept(subject: Subject, decisions: Decisions) -> tuple[Kept, ...]:
 
 
 def _before_policies(subject: Subject, options: Options) -> Iterator[Refusal]:
+    for observation in subject.document.observations:
+        if observation.code == _PICKLED:
+            message = f"{observation.message}; migrate writes no copy of them: load the model where you trust it, and save it with its weights in HDF5"
+            yield Refusal(code=_PICKLED, message=message)
     if subject.generation is keras1.GENERATION and (options.to or options.assignments):
         path = subject.layers[0].path
         message = f"{path} is a model of Keras 1, whose layers take no dtype, and nothing that has policies loads its config; convert it to Keras 2 first"

@@ -204,14 +204,14 @@ def second_handle(_: Any, definition: Any) -> None:
 
 
 def nameless_handle(_: Any, definition: Any) -> None:
-    """The same by a handle whose node has the name."""
+    """Do the same by a handle whose node has the name."""
     constant(definition.nodes, "other", OTHER)
     node(definition.nodes, "words", "VarHandleOp")
     node(definition.nodes, "again", "AssignVariableOp", "words", "other")
 
 
 def handle_in_a_function(_: Any, definition: Any) -> None:
-    """The same in a function, which a call gives the name."""
+    """Do the same in a function, which a call gives the name."""
     alias = node(function(definition, "saving").nodes, "alias", "VarHandleOp")
     alias.attributes.add(key=b"shared_name").value.placeholder = b"which"
 
