@@ -271,6 +271,18 @@ def test_an_asset_outside_the_model_is_found(tmp_path: Path, name: str) -> None:
     assert any("lies outside assets" in reason for reason in reasons(changed(tmp_path, SAVED, put)))
 
 
+def test_an_asset_in_a_collection_is_found(tmp_path: Path) -> None:
+    """TensorFlow 1 keeps them there."""
+
+    def put(graph: Any, _definition: Any) -> None:
+        asset = protobuf_messages.parse("AssetFile", b"")
+        asset.filename = b"../../secret.txt"
+        value = graph.collections.add(key=b"saved_model_assets").value
+        value.any.values.add(type_url=b"type.googleapis.com/tensorflow.AssetFileDef", value=asset.SerializeToString())
+
+    assert any("lies outside assets" in reason for reason in reasons(changed(tmp_path, SAVED, put)))
+
+
 def test_an_asset_that_is_a_link_out_of_the_model_is_found(tmp_path: Path) -> None:
     """As git stores it."""
 

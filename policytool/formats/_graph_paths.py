@@ -42,6 +42,8 @@ _ALL: Final = frozenset({"StringJoin", "Pack"})
 _CHOICES: Final = frozenset({"Select", "SelectV2"})
 """Ops whose result is one of their inputs, all but the first."""
 
+_ASSETS: Final = b"saved_model_assets"
+_ASSET_TYPE: Final = b"/tensorflow.AssetFileDef"
 _VARIABLE: Final = b"VarHandleOp"
 _USES: Final = frozenset({"ReadVariableOp", "AssignVariableOp", "VarIsInitializedOp", "DisableCopyOnRead"})
 """Ops that take a variable without giving it to others."""
@@ -72,6 +74,17 @@ def observed(graph: Any, definition: Any) -> Iterator[Observation]:
     for name in dict.fromkeys(paths.misplaced()):
         where = "a path of the model's own, not the saver's or an asset's" if hazards.path_inputs(name) else "an attribute that can name a file"
         yield Observation(code=OP_PATH, message=f"its graph has the op {name} with {where}", where="saved_model.pb")
+
+
+def assets(graph: Any) -> tuple[Any, ...]:
+    """Return the assets of a ``MetaGraph``, each an ``AssetFile``; TensorFlow 1 has them in a collection, which loaders read if they stand nowhere else."""
+    if graph.assets:
+        return tuple(graph.assets)
+    held = next((entry.value for entry in reversed(graph.collections) if entry.key == _ASSETS), None)
+    if held is None or any(held.HasField(kind) for kind in ("nodes", "bytes", "ints", "floats")):  # of several kinds loaders take the last
+        return ()
+    found = (_parsed("AssetFile", one.value) for one in held.any.values if one.type_url.endswith(_ASSET_TYPE))
+    return tuple(asset for asset in found if asset is not None)
 
 
 @dataclass(frozen=True)
@@ -220,7 +233,7 @@ class _Paths:
 
     @cached_property
     def _assets(self) -> frozenset[str]:
-        return frozenset(_text(asset.tensor.name).partition(":")[0] for asset in self.graph.assets)
+        return frozenset(_text(asset.tensor.name).partition(":")[0] for asset in assets(self.graph))
 
     @cached_property
     def _entries(self) -> Mapping[str, Sequence[int]]:
@@ -297,8 +310,16 @@ def _attribute(node: Any, key: str) -> str | None:
 def _constant(node: Any) -> bytes:
     """Return the one text of a constant; a NUL, which no path has, for anything else, such as text as bytes, which TensorFlow takes instead."""
     tensor = next((entry.value.tensor for entry in reversed(node.attributes) if entry.key == b"value"), None)
-    held = protobuf_messages.parse("TextTensor", b"".join(tensor or []))
-    return held.texts[0] if len(held.texts) == 1 and not held.content else b"\0"
+    held = _parsed("TextTensor", b"".join(tensor or []))
+    return held.texts[0] if held is not None and len(held.texts) == 1 and not held.content else b"\0"
+
+
+def _parsed(name: str, data: bytes) -> Any | None:
+    """Return a message; None for bytes that are none, or are beyond the bounds: TensorFlow reads a file with such bytes in no way."""
+    try:
+        return protobuf_messages.parse(name, data)
+    except (ValueError, protobuf_messages.MessagesError):
+        return None
 
 
 def _text(raw: bytes) -> str:

@@ -259,7 +259,7 @@ def _ops(probe: Probe, graphs: Any, served: Any, definition: Any, observations: 
 def _assets(probe: Probe, graphs: Any) -> Iterator[Observation]:
     """Yield assets that lie outside the model's directory, by their names or by a link; loaders put the names behind the directory's."""
     folder, root = probe.path / ASSETS, Path(os.path.realpath(probe.path))  # which ends where links go in circles
-    for name in sorted({_text(asset.filename) for graph in graphs for asset in graph.assets}):
+    for name in sorted({_text(asset.filename) for graph in graphs for asset in _graph_paths.assets(graph)}):
         if hazards.leads_out(name):
             yield Observation(code="escaping-asset", message=f"its asset {name!r} lies outside {ASSETS}; it was not followed", where=ASSETS)
         elif not Path(os.path.realpath(folder / name)).is_relative_to(root):

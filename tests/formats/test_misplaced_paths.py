@@ -247,3 +247,39 @@ def test_the_variable_may_have_no_other_value(change: Callable[[Any, Any], objec
         change(graph, definition)
 
     assert "InitializeTableFromTextFileV2" in observed(both)
+
+
+def of_tensorflow1(graph: Any, name: bytes = b"words.txt") -> None:
+    """List the assets in a collection, as TensorFlow 1 does."""
+    asset = protobuf_messages.parse("AssetFile", b"")
+    asset.tensor.name, asset.filename = b"asset:0", name
+    del graph.assets[:]
+    value = graph.collections.add(key=b"saved_model_assets").value
+    value.any.values.add(type_url=b"type.googleapis.com/tensorflow.AssetFileDef", value=asset.SerializeToString())
+
+
+def test_assets_of_tensorflow_1_stand_in_a_collection() -> None:
+    """Loaders fill them in if the graph lists no others."""
+    assert observed(lambda graph, _: of_tensorflow1(graph)) == []
+
+
+@pytest.mark.parametrize("kind", ["nodes", "bytes", "ints", "floats"])
+def test_a_collection_of_two_kinds_holds_no_assets(kind: str) -> None:
+    """Loaders take the last of them, and would fill in nothing."""
+
+    def change(graph: Any, _: Any) -> None:
+        of_tensorflow1(graph)
+        getattr(graph.collections[0].value, kind).SetInParent()
+
+    assert observed(change) == ["InitializeTableFromTextFileV2"]
+
+
+def test_bytes_that_are_no_message_are_no_asset_and_no_text() -> None:
+    """And no reason to fail: TensorFlow reads such a file in no way."""
+
+    def change(graph: Any, definition: Any) -> None:
+        of_tensorflow1(graph)
+        graph.collections[0].value.any.values[0].value = b"\xff"
+        named(definition, "part").attributes[0].value.tensor[:] = [b"\xff"]
+
+    assert set(observed(change)) == {"SaveV2", "InitializeTableFromTextFileV2"}
