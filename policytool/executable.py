@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 REFUSED: Final = frozenset(
     {
-        *(*hazards.OUTSIDE, "unstored-values", "escaping-member", "duplicate-member", "duplicate-key"),
+        *(*hazards.OUTSIDE, "unstored-values", "escaping-member", "duplicate-member", "duplicate-key", "duplicate-function"),
         *("op-path", "several-graphs", "several-models", "pickled-weights"),
     }
 )

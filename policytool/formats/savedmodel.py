@@ -8,15 +8,13 @@ object holds which, and the variables' shapes and dtypes.
 
 from __future__ import annotations
 
-import os
 import re
 from operator import attrgetter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool import dtypes, hazards, jsontext, limits, mistaken
 from policytool.document import Document, Layout, Node, Observation, Signature, Tensor, Writer
-from policytool.formats import _graph, _graph_paths
+from policytool.formats import _graph, _graph_assets, _graph_paths
 from policytool.formats._base import Format, Probe, is_serialised, parse_json
 
 if TYPE_CHECKING:
@@ -87,7 +85,7 @@ def read(probe: Probe) -> Document:
     if tensors or any(node.variable for node in nodes.values()):
         observations += _missing(probe)
     ops = _ops(probe, saved.meta_graphs, graph, definition, observations)
-    observations += (*_assets(probe, saved.meta_graphs), *_others(probe))
+    observations += (*_graph_assets.escaping(probe.path, saved.meta_graphs), *_others(probe))
     return Document(
         path=probe.shown,
         format="savedmodel",
@@ -254,16 +252,6 @@ def _ops(probe: Probe, graphs: Any, served: Any, definition: Any, observations: 
             observations += _graph_paths.observed(graph, message)
         found |= own.difference(function.signature.name for function in message.library.functions)
     return frozenset(map(_text, found))
-
-
-def _assets(probe: Probe, graphs: Any) -> Iterator[Observation]:
-    """Yield assets that lie outside the model's directory, by their names or by a link; loaders put the names behind the directory's."""
-    folder, root = probe.path / ASSETS, Path(os.path.realpath(probe.path))  # which ends where links go in circles
-    for name in sorted({_text(asset.filename) for graph in graphs for asset in _graph_paths.assets(graph)}):
-        if hazards.leads_out(name):
-            yield Observation(code="escaping-asset", message=f"its asset {name!r} lies outside {ASSETS}; it was not followed", where=ASSETS)
-        elif not Path(os.path.realpath(folder / name)).is_relative_to(root):
-            yield Observation(code="escaping-asset", message=f"its asset {name!r} is a link out of the model; it was not followed", where=ASSETS)
 
 
 def _others(probe: Probe) -> Iterator[Observation]:

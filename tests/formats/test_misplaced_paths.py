@@ -174,6 +174,19 @@ def test_paths_of_the_files_own_are_told(change: Callable[[Any, Any], object], o
     assert observed(change)[0] == op
 
 
+def test_two_functions_of_one_name_are_told() -> None:
+    """TensorFlow calls the first of them."""
+
+    def change(_: Any, definition: Any) -> None:
+        for _ in range(2):
+            function(definition, "saving")
+        call(definition, "calls", "saving", "path")
+
+    graph, definition = (protobuf_messages.parse(name, b"") for name in ("MetaGraph", "GraphDef"))
+    change(graph, definition)
+    assert "duplicate-function" in [observation.code for observation in _graph_paths.observed(graph, definition)]
+
+
 def test_a_saver_has_no_path_of_an_assets() -> None:
     """Nothing then is in its place."""
     assert observed(saver_is_asset) == ["SaveV2", "RestoreV2"]
