@@ -103,7 +103,7 @@ def command(
     The candidate is MODEL under --to, or as it is; the reference is MODEL in float32. With B, the candidate is B and the reference MODEL, such as a file
     before and after migrate. Inputs are synthetic unless --inputs gives real ones.
 
-    TensorFlow runs in a process of its own. What a file holds in code is run only with --trust.
+    TensorFlow runs in a process of its own. Without --trust it loads a model only if all in it is on an allow-list of what only computes.
     """
     planned = Options(
         to=checked_policy(to, "--to") if to is not None else None,

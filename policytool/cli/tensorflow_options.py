@@ -111,7 +111,7 @@ _SIDES: Final = ("source", "target")
 _VARIABLE: Final = "POLICYTOOL_PYTHON"
 _CODE: Final = (
     click.option("--custom-objects", multiple=True, metavar="MODULE[:NAME]", help="Where the classes that a file names are defined, for TensorFlow."),
-    click.option("--trust", is_flag=True, help="Let TensorFlow run the code that a file holds."),
+    click.option("--trust", is_flag=True, help="Load a model that holds or names something outside the allow-list, such as a Lambda."),
 )
 _BOUNDS: Final = (
     click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="End TensorFlow's process when one model takes longer."),
