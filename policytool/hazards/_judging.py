@@ -35,8 +35,8 @@ _OPENING: Final = {
 _NAMING: Final = ("activation", "initializer", "regularizer", "constraint", "init")
 """Ends of the arguments whose text Keras looks up as the name of a function or class; Keras 1 has ``init``."""
 
-_KERAS1: Final = frozenset({"init", "inner_init", "forget_bias_init", "inner_activation", "border_mode", "dim_ordering", "consume_less", "mode", "merge_mode"})
-"""Arguments of Keras 1 that have text, which no measured release writes."""
+_KERAS1: Final = ("init", "inner_activation", "border_mode", "dim_ordering", "consume_less", "mode", "input_dtype")
+"""Ends of the arguments of Keras 1 that have text, which no measured release writes (keras/layers of Keras 1.2.2)."""
 
 _WRAPPED_METRIC: Final = "fn"
 _LAYERS: Final = "layers"
@@ -173,7 +173,7 @@ def _arguments(class_name: str, config: dict[str, Json]) -> Iterator[Found]:
         if isinstance(text, str) and text and (key.endswith(_NAMING) or key == _WRAPPED_METRIC) and not _names.is_pure_name(text):
             yield Harm.CUSTOM, text, f"needs {short(text)}, which is no {'function' if key == _WRAPPED_METRIC else key.rpartition('_')[2]} of Keras'"
     if accepted.is_known(_LAYERS, class_name):
-        for key in accepted.unknown_keys(_LAYERS, class_name, tuple(key for key, item in config.items() if key not in _KERAS1 and _has_text(item))):
+        for key in accepted.unknown_keys(_LAYERS, class_name, tuple(key for key, item in config.items() if not key.endswith(_KERAS1) and _has_text(item))):
             yield Harm.UNKNOWN, key, f"has the argument {short(key)}, which no release writes for {class_name}"
 
 
