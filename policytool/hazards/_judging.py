@@ -35,7 +35,7 @@ _OPENING: Final = {
 _NAMING: Final = ("activation", "initializer", "regularizer", "constraint", "init")
 """Ends of the arguments whose text Keras looks up as the name of a function or class; Keras 1 has ``init``."""
 
-_KERAS1: Final = ("init", "inner_activation", "border_mode", "dim_ordering", "consume_less", "mode", "input_dtype")
+_KERAS1: Final = ("init", "_regularizer", "_constraint", "inner_activation", "border_mode", "dim_ordering", "consume_less", "mode", "input_dtype")
 """Ends of the arguments of Keras 1 that have text, which no measured release writes (keras/layers of Keras 1.2.2)."""
 
 _WRAPPED_METRIC: Final = "fn"
