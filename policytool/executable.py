@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 REFUSED: Final = frozenset(
     {
         *(*hazards.OUTSIDE, "unstored-values", "escaping-member", "duplicate-member", "duplicate-key", "duplicate-function"),
-        *("op-path", "several-graphs", "several-models", "pickled-weights"),
+        *("op-path", "several-graphs", "several-models", "stray-metadata", "pickled-weights"),
     }
 )
 """What readers observe that makes a loader open other files, run a pickle, ask for memory without bound, or read something else than was looked at."""

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool import protobuf_messages
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
@@ -75,6 +73,8 @@ def text_of(node: Any) -> bytes:
 
 def parsed(name: str, data: bytes) -> Any | None:
     """Return a message; None for bytes that are none, or are beyond the bounds: TensorFlow reads a file with such bytes in no way."""
+    from policytool import protobuf_messages  # protobuf is only for SavedModels
+
     try:
         return protobuf_messages.parse(name, data)
     except (ValueError, protobuf_messages.MessagesError):

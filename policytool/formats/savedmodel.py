@@ -76,8 +76,8 @@ def read(probe: Probe) -> Document:
     graph = _served(saved.meta_graphs, observations)
     parts, places = _metadata(probe, graph.object_graph, observations)
     definition = _definition(probe, graph)
-    has_keras = any(isinstance(part, dict) and isinstance(part.get("class_name"), str) for part in parts.values())
-    config_part = places.get(0, next(iter(parts))) if has_keras else None
+    has_keras = any(isinstance(part := parts[place], dict) and isinstance(part.get("class_name"), str) for place in places.values())
+    config_part = places.get(0, next(iter(places.values()))) if has_keras else None
     if not has_keras and (architecture := _architecture(probe, observations)) is not None:
         parts, config_part = {**parts, ARCHITECTURE: architecture}, ARCHITECTURE  # whatever the others look like, loaders may take them for Keras'
     tensors = () if has_keras else tuple(_scoped_tensors(graph, definition, observations))
@@ -190,7 +190,11 @@ def _metadata(probe: Probe, graph: Any, observations: list[Observation]) -> tupl
         if same is None and _unnumbered(parts[f"{GRAPH}#{index}"]) != _unnumbered(parts[f"{KERAS}#{index}"]):
             message = f"{KERAS} and {GRAPH} describe node {index} differently; TF 2.5 on obeys {KERAS}, TF 2.4 the other"
             observations.append(Observation(code="metadata-differs", message=message, where=f"{KERAS}#{index}"))
-    return parts, {index: f"{file}#{index}" for index, (file, _) in texts.items()}
+    for index in texts:
+        if not 0 <= index < len(graph.nodes):
+            message = f"{KERAS} describes the object {index}, which the graph does not have; Keras builds what it describes all the same"
+            observations.append(Observation(code="stray-metadata", message=message, where=f"{KERAS}#{index}"))
+    return parts, {index: f"{file}#{index}" for index, (file, _) in texts.items() if 0 <= index < len(graph.nodes)}
 
 
 def _unnumbered(value: Json) -> Json:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import struct
+import subprocess
 import sys
 import tempfile
 import zipfile
@@ -449,25 +449,21 @@ def measured(command: tuple[str, ...], path: Path, scratch: Path) -> dict[str, A
     """Return what a command made of a file: exit code, seconds of processor time, MiB, and its last words."""
     out = scratch / "said"
     arguments = [sys.executable, "-m", "policytool", *(str(path) if word == "{}" else word for word in command), str(path)]
-    with out.open("wb") as stream:
-        process = os.posix_spawn(
-            sys.executable,
-            arguments,
-            {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-            file_actions=[(os.POSIX_SPAWN_DUP2, os.open(os.devnull, os.O_WRONLY), 1), (os.POSIX_SPAWN_DUP2, stream.fileno(), 2)],
-        )
-        resource.prlimit(process, resource.RLIMIT_CPU, (_GIVEN_UP, _GIVEN_UP))
-        _, status, usage = os.wait4(process, 0)
-    code = os.waitstatus_to_exitcode(status)
+    done = subprocess.run(
+        [sys.executable, "-S", str(Path(__file__).with_name("measuring.py")), str(_GIVEN_UP), str(out), *arguments],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        check=True,
+    )
+    found = json.loads(done.stdout)
+    code = found["code"]
     lines = out.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     said = lines[0].removeprefix("policytool: ").replace(str(path), "")[:160].strip() if code not in {0, 1} and lines else ""
     option = " ".join(word for word in command[1:3] if word not in {"--fail-on", "never"})
     return {
         "command": command[0],
         "option": option,
-        "code": code,
-        "seconds": round(usage.ru_utime + usage.ru_stime, 1),
-        "mib": usage.ru_maxrss // 1024,
+        **found,
         "said": said,
     }
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def check(case: Case, _question: Question) -> Iterator[Finding]:
     """Yield what readers saw."""
-    for observation in _told.observed(case, "escaping-member", "duplicate-member", "duplicate-key", "duplicate-function", "several-models"):
+    for observation in _told.observed(case, "escaping-member", "duplicate-member", "duplicate-key", "duplicate-function", "several-models", "stray-metadata"):
         yield _told.finding(RULE, case, observation, advice="do not load the file; find out who packed it")
 
 
