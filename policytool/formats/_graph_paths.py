@@ -135,6 +135,8 @@ class _Paths:
         if node is None:
             return self._given(within, body.arguments.index(name), asset=asset) if name in body.arguments else None
         op, inputs = text(node.op), inputs_of(node)
+        if within == MAIN and name in self._assets and not asset:
+            return None  # a loader gives it the asset's path, whatever else it is
         if within == MAIN and name in (self._assets if asset else self._savers) and (op == "Placeholder" or (op == "Const" and asset)):
             return () if name not in (self._called | self._restored if asset else self._called) else None
         if op == "Const" and not asset:
@@ -183,8 +185,9 @@ class _Paths:
             return None
         entry = self._entries.get(function)
         if entry is not None:
-            bound = position - (len(self.bodies[function].arguments) - len(entry))
-            if not asset or bound < 0 or not self._is_asset(entry[bound]):
+            arguments = len(self.bodies[function].arguments)
+            bound = position - (arguments - len(entry))
+            if not asset or bound < 0 or len(entry) > arguments or not self._is_asset(entry[bound]):
                 return None
         found: list[_Need] = []
         for within, node in self._calls.get(function, ()):
@@ -205,7 +208,10 @@ class _Paths:
     @cached_property
     def _entries(self) -> Mapping[str, Sequence[int]]:
         """The functions that a loader calls by itself, or whoever has the model, with the objects that stand for their last arguments."""
-        return {text(entry.key): tuple(entry.value.bound_inputs) for entry in self.graph.object_graph.concrete_functions}
+        objects = self.graph.object_graph
+        named = (name for node in objects.nodes for name in (*node.function.concrete_functions, node.bare_function.concrete_function))
+        unbound: dict[str, Sequence[int]] = {text(name): () for name in named}  # TensorFlow takes a function that is not listed for one without
+        return unbound | {text(entry.key): tuple(entry.value.bound_inputs) for entry in objects.concrete_functions}
 
     def _is_asset(self, number: int) -> bool:
         """Return whether an object is an asset, and, as far as the file says, nothing else at once: of several kinds loaders take the last."""

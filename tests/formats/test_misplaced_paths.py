@@ -140,6 +140,18 @@ def saver_is_asset(graph: Any, _: Any) -> None:
     graph.assets.add(filename=b"words.txt").tensor.name = b"path:0"
 
 
+def text_is_asset(graph: Any, _: Any) -> None:
+    """Fill in a text that is joined to the saver's path with an asset's path."""
+    graph.assets.add(filename=b"words.txt").tensor.name = b"part:0"
+
+
+def named_by_an_object(graph: Any, definition: Any) -> None:
+    """Have a function that an object of the model names, so that whoever has it may call it with anything."""
+    function(definition, "saving")
+    call(definition, "calls", "saving", "path")
+    graph.object_graph.nodes.add().function.concrete_functions.append(b"saving")
+
+
 def uncalled(_: Any, definition: Any) -> None:
     """Have a function that nothing is seen to call."""
     function(definition, "saving")
@@ -165,7 +177,7 @@ def test_paths_in_their_places_are_not_told() -> None:
     ("change", "op"),
     [
         *((change, "SaveV2") for change in (separated, filled_separator, content, variable, fed, sparse, restoring, restoring_by_call)),
-        *((change, "SaveV2") for change in (uncalled, replacing)),
+        *((change, "SaveV2") for change in (uncalled, replacing, text_is_asset, named_by_an_object)),
         *((change, "InitializeTableFromTextFileV2") for change in (asset_while_restoring, internal_name)),
     ],
 )
