@@ -329,6 +329,68 @@ def test_a_directory_of_two_models_is_found(tmp_path: Path, other: tuple[str, ..
     assert savedmodel.GRAPH in reasons(path)[0]
 
 
+@pytest.mark.parametrize("entry", [{"class_name": "TFOpLambda", "config": {"function": "math.add"}}, {"class_name": "Dense", "config": {"units": 1}}])
+def test_a_module_of_keras_that_holds_no_layers_is_refused(entry: dict[str, Any]) -> None:
+    """For layers that wrap functions of TensorFlow too."""
+    assert harms({**entry, "module": "keras.src.utils.python_utils", "registered_name": None}) == {Harm.UNKNOWN}
+    assert not harms({**entry, "module": "keras.src.layers.core", "registered_name": None})
+
+
+@pytest.mark.parametrize("name", ["gaussian", "laplacian"])
+def test_kernels_of_random_fourier_features_are_names(name: str) -> None:
+    """No initializer is called so; the layer takes these words itself."""
+    assert not harms({"class_name": "RandomFourierFeatures", "config": {"output_dim": 4, "kernel_initializer": name}})
+
+
+@pytest.mark.parametrize("value", [{"text": b"/etc/passwd"}, {"type": 1}])
+def test_a_sampler_with_a_vocabulary_is_found(tmp_path: Path, value: dict[str, Any]) -> None:
+    """Anything but an empty text, such as a placeholder, which a call fills in."""
+
+    def put(_graph: Any, definition: Any) -> None:
+        definition.nodes.add(name=b"evil", op=b"FixedUnigramCandidateSampler", attributes=[attribute("vocab_file", **value)])
+
+    assert any("FixedUnigramCandidateSampler" in reason for reason in reasons(changed(tmp_path, SAVED, put)))
+
+
+def saver(definition: Any, path: str, op: bytes = b"SaveV2") -> None:
+    """Add a node that writes to the path that another node gives."""
+    definition.nodes.add(name=b"evil", op=op, inputs=[path.encode(), b"x", b"x"])
+
+
+@pytest.mark.parametrize("kind", ["function", "bare_function", None])
+def test_a_function_that_an_object_names_may_be_called_with_any_path(tmp_path: Path, kind: str | None) -> None:
+    """Loaders call some, with what the checkpoint holds, and need no entry for them; one that nothing calls has no place either."""
+
+    def put(graph: Any, definition: Any) -> None:
+        body = definition.library.functions.add()
+        body.signature.name = b"save_there"
+        body.signature.arguments.add(name=b"path")
+        saver(body, "path")
+        named = graph.object_graph.nodes.add()
+        if kind == "function":
+            named.function.concrete_functions.append(b"save_there")
+        elif kind is not None:
+            named.bare_function.concrete_function = b"save_there"
+
+    assert reasons(changed(tmp_path, SAVED, put)) == ["its graph has the op SaveV2 with a path of the model's own, not the saver's or an asset's"]
+
+
+@pytest.mark.parametrize(("inputs", "evil"), [((0,), False), ((0, 0, 0), True), ((), True)])
+def test_a_table_filled_by_a_function_gets_the_asset_that_is_bound_to_it(tmp_path: Path, inputs: tuple[int, ...], *, evil: bool) -> None:
+    """With more bound objects than arguments it is not known which the loader gives."""
+
+    def put(graph: Any, definition: Any) -> None:
+        body = definition.library.functions.add()
+        body.signature.name = b"initialize"
+        body.signature.arguments.add(name=b"path")
+        body.nodes.add(name=b"fill", op=b"InitializeTableFromTextFileV2", inputs=[b"table", b"path"])
+        graph.object_graph.nodes.add().asset.SetInParent()
+        number = len(graph.object_graph.nodes) - 1
+        graph.object_graph.concrete_functions.add(key=b"initialize").value.bound_inputs.extend(number for _ in inputs)
+
+    assert bool(reasons(changed(tmp_path, SAVED, put))) is evil
+
+
 # Classes of someone's own
 
 

@@ -139,15 +139,14 @@ def _of_class(value: dict[str, Json], class_name: str) -> Iterator[Found]:
     module, registered = value.get("module") or None, value.get("registered_name")
     name = class_name.rpartition(">")[2] if is_own(class_name) else class_name
     own = registered if isinstance(registered, str) else class_name
+    judged = name == LAMBDA or name in _wrapped.WRAPPERS  # by what they call
     if isinstance(module, str) and (is_harmful(module, name) or is_foreign(module) or class_name.startswith("__")):
         yield from _of_other_module(value, module, name, own)
     elif ">" in name or (_PUBLIC.get(own, own) != _PUBLIC.get(class_name, class_name) and not is_own(own)):
         yield Harm.CUSTOM, own, f"needs {own}, which someone registered"
-    elif name == LAMBDA or name in _wrapped.WRAPPERS:
-        return
-    elif reason := _names.left_out(name):
+    elif not judged and (reason := _names.left_out(name)):
         yield Harm.UNKNOWN, name, f"is of the class {name}, which {reason}"
-    elif not _names.is_pure_class(name):
+    elif not (judged or _names.is_pure_class(name)):
         yield Harm.CUSTOM, own, f"needs {own}, which is no class of Keras'"
     elif isinstance(module, str) and not _names.is_modelling(module):
         yield Harm.UNKNOWN, f"{module}.{name}", f"names {short(f'{module}.{name}')}, and that module holds no layers"

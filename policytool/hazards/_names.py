@@ -83,7 +83,7 @@ def _plain_functions() -> frozenset[str]:
 
 @cache
 def _lowered() -> frozenset[str]:
-    """Return the classes as bare names spell them without underscores, and the short names that no class has."""
+    """Return the classes as bare names spell them without underscores, and the short names that no class has, those of RandomFourierFeatures among them."""
     groups = data("pure_classes")["classes"]
     named = (name for group in ("initializers", "regularizers", "constraints") for name in groups[group])
     return frozenset({*(name.lower() for name in named), *data("pure_classes")["short_names"]})

@@ -1,7 +1,8 @@
 """
 Fuzzes everything for a time and adds the run to the record: ``python -m tests.fuzz SECONDS [KIND[:TARGET]]...``.
 
-Without kinds, each has the same part of the time; inputs that broke the contract lie in ``build/fuzz``.
+Without kinds, each has the same part of the time; ``loaded`` needs the interpreter with TensorFlow, which ``POLICYTOOL_COMPAT`` names. Inputs that broke
+the contract lie in ``build/fuzz``.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from tests.fuzz import drawn, guided, processes, record, strategies, volume
+from tests.conftest import COMPAT
+from tests.fuzz import drawn, guided, hostile, loading, processes, record, strategies, volume
 from tests.fuzz.targets import TARGETS
 
 if TYPE_CHECKING:
@@ -41,6 +43,8 @@ def _jobs(asked: Sequence[str]) -> list[tuple[str, str, Callable[[float], Tally 
         if not target.forked and importlib.util.find_spec("atheris") is not None:
             found.append(("guided", name, partial(guided.loop, name)))
     found += [("drawn", kind, partial(drawn.loop, kind)) for kind in strategies.FORMATS]
+    found += [("hostile", kind, partial(hostile.loop, kind)) for kind in hostile.DRAWN]
+    found += [("loaded", "all", loading.loop)] if COMPAT is not None else []
     found += [("process", "all", partial(_whole, copied=False)), ("copied", "all", partial(_whole, copied=True))]
     return [job for job in found if not asked or {job[0], f"{job[0]}:{job[1]}"} & set(asked)]
 
