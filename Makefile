@@ -89,7 +89,8 @@ $(VENV)/.fuzz: $(VENV)/.dev
 	touch $@
 
 fuzz: $(VENV)/.fuzz  ## Fuzz every reader and the tool for FUZZ_SECONDS, and add the run to tests/fuzz/record.json
-	nice -n 10 $(BIN)/python -W ignore -m tests.fuzz $(FUZZ_SECONDS)
+	$(PYTHON) tests/compat/environment.py $(COMPAT)
+	POLICYTOOL_COMPAT=$(COMPAT)/bin/python nice -n 10 $(BIN)/python -W ignore -m tests.fuzz $(FUZZ_SECONDS)
 	$(BIN)/python docs/generate.py
 
 docs: $(VENV)/.dev  ## Rewrite the generated parts of the documentation

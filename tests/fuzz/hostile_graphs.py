@@ -314,7 +314,7 @@ def write(rng: Random, paths: Paths, directory: Path, *, hostile: bool, odd: int
         told = put.__name__.strip("_")
         puts.insert(rng.randrange(len(puts) + 1), put)
     graphs = [merged(rng, paths, *puts)]
-    if rng.random() < 0.2:
+    if odd and rng.random() < 0.2:  # a second graph alone is refused
         graphs.insert(rng.randrange(2), made.meta_graph([made.frame(), made.graph([node("run", "NoOp", ())])], "run", Outside(tag="train")))
     return _written(directory, graphs), told
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from policytool import hazards
 from policytool.hazards import _functions, _names, _table, _wrapped
+from policytool.hazards._data import data
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,8 +76,8 @@ MODULES: Final = (
 @cache
 def functions() -> tuple[str, ...]:
     """Return names of functions that are on no list: TensorFlow's, Keras', Python's, look-alikes."""
-    refused: list[str] = _table.data()["refused"]
-    left_out = [name for names in _functions._data()["left_out"].values() for name in names]  # noqa: SLF001
+    refused: list[str] = data("hazards")["refused"]
+    left_out = [name for names in data("pure_functions")["left_out"].values() for name in names]
     found = (*_TENSORFLOW, *refused, *(name.rpartition(".")[2] for name in refused), *left_out, *_PYTHON, *_ALIKE, *_REGISTERED)
     return tuple(dict.fromkeys(name for name in found if not (_functions.is_pure_function(name) or _names.is_pure_name(name))))
 
@@ -84,7 +85,7 @@ def functions() -> tuple[str, ...]:
 @cache
 def classes() -> tuple[str, ...]:
     """Return names of classes that are on no list, and need no special config to be harmful."""
-    left_out = list(_names._data()["left_out"])  # noqa: SLF001
+    left_out = list(data("pure_classes")["left_out"])
     found = (*left_out, *functions(), *_EMPTY)
     special = {*_wrapped.WRAPPERS, "KerasLayer", "TypeSpec", "__typespec__", "function"}
     return tuple(dict.fromkeys(name for name in found if not (name in special or _names.is_pure_class(name) or _table.is_own(name))))
@@ -101,7 +102,7 @@ def methods() -> tuple[tuple[str, str], ...]:
 @cache
 def ops() -> tuple[str, ...]:
     """Return the ops that lead out of a graph wherever they stand, and names of ops that are on no list."""
-    known: Mapping[str, Any] = _table.data()
+    known: Mapping[str, Any] = data("hazards")
     found = (
         *known["ops"],
         *known["readers"],

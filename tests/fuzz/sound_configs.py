@@ -11,6 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.hazards import _functions, _names, _wrapped
+from policytool.hazards._data import data
 from policytool.loaders import accepted
 
 if TYPE_CHECKING:
@@ -159,4 +160,4 @@ def _pure_functions() -> tuple[str, ...]:
 
 @cache
 def _operations() -> tuple[str, ...]:
-    return tuple(sorted(_names._data()["classes"]["operations of Keras 3"]))  # noqa: SLF001
+    return tuple(sorted(data("pure_classes")["classes"]["operations of Keras 3"]))
