@@ -115,6 +115,27 @@ def test_an_op_layer_holds_one_op_as_json(node: object) -> None:
     assert Harm.UNKNOWN in harms({"class_name": "TensorFlowOpLayer", "config": {"node_def": node, "name": "x"}, "inbound_nodes": [["x", 0, 0, {}]]})
 
 
+def test_feature_columns_and_wrapped_cells_need_no_trust_unless_they_call_or_read() -> None:
+    """Of the releases that write them each holds a function or a checkpoint only if its author gave it one."""
+    column: dict[str, Any] = {
+        "class_name": "NumericColumn",
+        "config": {"key": "a", "shape": [1], "default_value": None, "dtype": "float32", "normalizer_fn": None},
+    }
+    assert not harms(column)
+    assert harms({**column, "config": {**column["config"], "normalizer_fn": "my_scale"}}) == {Harm.CUSTOM}
+    assert harms({**column, "config": {**column["config"], "normalizer_fn": ["4wEA...", None, None]}}) == {Harm.CODE}
+    embedding: dict[str, Any] = {
+        "class_name": "EmbeddingColumn",
+        "config": {"dimension": 2, "combiner": "mean", "ckpt_to_load_from": None, "tensor_name_in_ckpt": None},
+    }
+    assert not harms(embedding)
+    assert harms({**embedding, "config": {**embedding["config"], "ckpt_to_load_from": "/etc/model"}}) == {Harm.FILE}
+    assert harms({"class_name": "VocabularyFileCategoricalColumn", "config": {"key": "c", "vocabulary_file": "/etc/passwd"}}) == {Harm.UNKNOWN}
+    assert not harms({"class_name": "ResidualWrapper", "config": {"cell": {"class_name": "LSTMCell", "config": {"units": 2}}}})
+    assert harms({"class_name": "ResidualWrapper", "config": {"residual_fn": "my_sum", "residual_fn_type": "function"}}) == {Harm.CUSTOM}
+    assert not harms({"class_name": "AddLoss", "config": {"name": "add_loss", "unconditional": False}})
+
+
 def test_text_in_an_argument_that_no_release_writes_is_refused() -> None:
     """Numbers do nothing, whatever argument they are given for."""
     assert Harm.UNKNOWN in harms({"class_name": "Dense", "config": {"units": 1, "hook": "os.system"}})

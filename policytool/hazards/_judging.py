@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from policytool.jsontext import Json
 
 LAMBDA: Final = "Lambda"
+_CHECKPOINT: Final = "ckpt_to_load_from"
+"""The argument of a feature column that names a checkpoint."""
+
 _LOOKUPS: Final = ("Lookup", "TextVectorization")
 _PAYLOAD: Final = "__lambda__"
 _TYPE_SPEC: Final = "__typespec__"
@@ -38,7 +41,9 @@ _NAMING: Final = ("activation", "initializer", "regularizer", "constraint", "ini
 _KERAS1: Final = ("init", "_regularizer", "_constraint", "inner_activation", "border_mode", "dim_ordering", "consume_less", "mode", "input_dtype")
 """Ends of the arguments of Keras 1 that have text, which no measured release writes (keras/layers of Keras 1.2.2)."""
 
-_WRAPPED_METRIC: Final = "fn"
+_CALLING: Final = ("fn", "partitioner")
+"""Ends of the arguments that hold a function: of metrics (``fn``), wrappers of RNN cells (``residual_fn``) and feature columns (``normalizer_fn``)."""
+
 _LAYERS: Final = "layers"
 _PUBLIC: Final = {"GroupQueryAttention": "GroupedQueryAttention"}
 """The one class of Keras 3 that is registered under another name than it is found by."""
@@ -107,6 +112,8 @@ def _opened(class_name: str, config: dict[str, Json]) -> Iterator[Found]:
             yield Harm.FILE, key, what.format(short(told) if isinstance(told, str) else "another file")
     elif class_name.endswith(_LOOKUPS) and isinstance(config.get("vocabulary"), str) and config["vocabulary"]:
         yield Harm.FILE, "vocabulary", f"reads its vocabulary from {short(str(config['vocabulary']))}, wherever the model is loaded"
+    elif config.get(_CHECKPOINT):
+        yield Harm.FILE, _CHECKPOINT, f"reads its weights from {short(str(config[_CHECKPOINT]))}, wherever the model is loaded"
 
 
 def _of_spec(value: dict[str, Json]) -> Iterator[Found]:
@@ -169,8 +176,10 @@ def _of_other_module(value: dict[str, Json], module: str, name: str, own: str) -
 def _arguments(class_name: str, config: dict[str, Json]) -> Iterator[Found]:
     """Yield text that Keras looks up as the name of somebody's function, and text in an argument that no release writes."""
     for key, text in config.items():
-        if isinstance(text, str) and text and (key.endswith(_NAMING) or key == _WRAPPED_METRIC) and not _names.is_pure_name(text):
-            yield Harm.CUSTOM, text, f"needs {short(text)}, which is no {'function' if key == _WRAPPED_METRIC else key.rpartition('_')[2]} of Keras'"
+        if isinstance(text, str) and text and key.endswith(_NAMING + _CALLING) and not _names.is_pure_name(text):
+            yield Harm.CUSTOM, text, f"needs {short(text)}, which is no {'function' if key.endswith(_CALLING) else key.rpartition('_')[2]} of Keras'"
+        elif isinstance(text, list) and text and key.endswith(_CALLING):
+            yield Harm.CODE, _BYTE_CODE, f"holds Python's byte code ({short(key)}), which the loader runs"
     if accepted.is_known(_LAYERS, class_name):
         for key in accepted.unknown_keys(_LAYERS, class_name, tuple(key for key, item in config.items() if not key.endswith(_KERAS1) and _has_text(item))):
             yield Harm.UNKNOWN, key, f"has the argument {short(key)}, which no release writes for {class_name}"

@@ -3,8 +3,8 @@ Layers that open or fetch another file when the model is loaded.
 
 ``TFSMLayer`` loads a SavedModel from a path in the config and runs its graph; ``TorchModuleWrapper`` unpickles a module, which runs what the pickle says;
 TensorFlow Hub's ``KerasLayer`` fetches a model by its handle; ``StringLookup``, ``IntegerLookup`` and ``TextVectorization`` read the file or URL that
-``vocabulary`` names, where it is no list. What is opened is what the path means on the machine that loads the model, and its content becomes part of the
-model, from which whoever gets that can read it.
+``vocabulary`` names, where it is no list; a feature column reads the checkpoint in ``ckpt_to_load_from``. What is opened is what the path means on the
+machine that loads the model, and its content becomes part of the model, from which whoever gets that can read it.
 
 Sources: CVE-2026-1462 (TFSMLayer), CVE-2025-49655 (TorchModuleWrapper), CVE-2025-12058 (vocabulary); keras/src/export/tfsm_layer.py,
 keras/src/utils/torch_utils.py and keras/src/layers/preprocessing/index_lookup.py of Keras 3.15.1. A ``StringLookup`` with a path was filled from that
