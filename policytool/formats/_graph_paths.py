@@ -225,8 +225,9 @@ class _Paths:
     def _calls(self) -> Mapping[str, list[tuple[str, Any]]]:
         """By function, the nodes that name it, and where they stand."""
         found: dict[str, list[tuple[str, Any]]] = {}
+        calling = hazards.calling_ops() | {name.encode() for name in self.bodies}
         for within, body in self.bodies.items():
-            for node in body.messages:
+            for node in (node for node, raw in zip(body.messages, map(_OP, body.messages), strict=True) if raw in calling):
                 for called in {*functions_of(node), text(node.op)} & self.bodies.keys():
                     found.setdefault(called, []).append((within, node))
         return found

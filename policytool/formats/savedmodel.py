@@ -12,9 +12,9 @@ import re
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool import dtypes, hazards, jsontext, limits, mistaken
+from policytool import dtypes, jsontext, limits, mistaken
 from policytool.document import Document, Layout, Node, Observation, Signature, Tensor, Writer
-from policytool.formats import _graph, _graph_assets, _graph_paths
+from policytool.formats import _graph
 from policytool.formats._base import Format, Probe, is_serialised, parse_json
 
 if TYPE_CHECKING:
@@ -63,6 +63,8 @@ def recognise(probe: Probe) -> bool:
 
 def read(probe: Probe) -> Document:
     """Return the document of a SavedModel."""
+    from policytool.formats import _graph_assets  # only for SavedModels, as what stands below it
+
     if GRAPH not in probe.names:
         raise probe.failure(
             "savedmodel-text", f"is a SavedModel in protobuf's text form; expected {GRAPH}, which TensorFlow's SavedModel builder writes by default"
@@ -246,6 +248,9 @@ def _definition(probe: Probe, graph: Any) -> Any:
 
 def _ops(probe: Probe, graphs: Any, served: Any, definition: Any, observations: list[Observation]) -> frozenset[str]:
     """Return the kinds of ops in all graphs: loaders may be asked for another than the one that is reported. Calls of functions by their names are none."""
+    from policytool import hazards  # as in read
+    from policytool.formats import _graph_paths
+
     found: set[bytes] = set()
     for graph in graphs:
         message = definition if graph is served else _definition(probe, graph)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.hazards._harm import Harm, Hazard
 from policytool.hazards._judging import LAMBDA, found
-from policytool.hazards._ops import attribute_values, is_placed_op, is_pure_op, path_inputs, placed_ops
+from policytool.hazards._ops import attribute_values, calling_ops, is_placed_op, is_pure_op, path_inputs, placed_ops
 from policytool.hazards._table import PRINTING, HarmfulOp, op
 from policytool.jsontext import pointer
 from policytool.model import Address
@@ -99,6 +99,7 @@ __all__ = [
     "HarmfulOp",
     "Hazard",
     "attribute_values",
+    "calling_ops",
     "is_placed_op",
     "is_pure_op",
     "leading_out",

@@ -41,6 +41,12 @@ def placed_ops() -> frozenset[bytes]:
     return frozenset(name.encode() for name in (*data("pure_ops")["positions"], *data("pure_ops")["attributes"]))
 
 
+@cache
+def calling_ops() -> frozenset[bytes]:
+    """Return the pure ops that call functions of the graph, as graphs have their names."""
+    return frozenset(name.encode() for name in data("pure_ops")["calling"])
+
+
 def is_placed_op(name: str) -> bool:
     """Return whether an op is one of those."""
     return name.encode() in placed_ops()

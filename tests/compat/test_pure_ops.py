@@ -104,11 +104,7 @@ TEXT: Final = frozenset(
 )
 """Arguments of pure ops that take any string, beside those above: each was reviewed."""
 
-CALLING: Final = {
-    *("Case", "For", "If", "MapDefun", "PartitionedCall", "StatefulPartitionedCall", "StatelessCase", "StatelessIf", "StatelessWhile", "SymbolicGradient"),
-    *("While", "XlaIf", "XlaReduce", "XlaReduceWindow", "XlaScatter", "XlaSelectAndScatter", "XlaVariadicReduce", "XlaVariadicReduceV2", "XlaVariadicSort"),
-    "XlaWhile",
-}
+CALLING: Final = frozenset(DATA["calling"])
 """Pure ops that call functions of the graph, whose ops are checked as those of the graph are."""
 
 PLANTED: Final = (
