@@ -412,6 +412,108 @@ def test_a_table_filled_by_a_function_gets_the_asset_that_is_bound_to_it(tmp_pat
     assert bool(reasons(changed(tmp_path, SAVED, put))) is evil
 
 
+def test_a_path_in_the_other_form_of_a_tensor_is_found(tmp_path: Path) -> None:
+    """TensorFlow takes ``tensor_content`` before the texts that stand beside it."""
+
+    def put(_graph: Any, definition: Any) -> None:
+        constant(definition, "path", b"model")
+        content = b"\x0b/etc/victim"
+        entry = definition.nodes[-1].attributes[0]
+        entry.value.tensor[0] += bytes([4 << 3 | 2, len(content)]) + content
+        saver(definition, "path")
+
+    assert reasons(changed(tmp_path, SAVED, put)) == ["its graph has the op SaveV2 with a path of the model's own, not the saver's or an asset's"]
+
+
+@pytest.mark.parametrize("value", [{"text": b"/etc/victim"}, {"type": 1}])
+def test_a_path_in_a_separator_is_found(tmp_path: Path, value: dict[str, Any]) -> None:
+    """The texts that are joined are a saver's; what stands between them is not, or nobody knows."""
+
+    def put(_graph: Any, definition: Any) -> None:
+        constant(definition, "a", b"")
+        definition.nodes.add(name=b"path", op=b"StringJoin", inputs=[b"a", b"a"], attributes=[attribute("separator", **value)])
+        saver(definition, "path")
+
+    assert reasons(changed(tmp_path, SAVED, put)) == ["its graph has the op SaveV2 with a path of the model's own, not the saver's or an asset's"]
+
+
+def test_a_path_in_a_variable_is_found(tmp_path: Path) -> None:
+    """Two handles of one shared name are one variable, so what this one is given says nothing."""
+
+    def put(_graph: Any, definition: Any) -> None:
+        constant(definition, "good", b"model")
+        definition.nodes.add(name=b"handle", op=b"VarHandleOp", attributes=[attribute("shared_name", text=b"v")])
+        definition.nodes.add(name=b"assign", op=b"AssignVariableOp", inputs=[b"handle", b"good"])
+        definition.nodes.add(name=b"path", op=b"ReadVariableOp", inputs=[b"handle"])
+        saver(definition, "path")
+
+    assert reasons(changed(tmp_path, SAVED, put)) == ["its graph has the op SaveV2 with a path of the model's own, not the saver's or an asset's"]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_saver_in_one_of_two_functions_of_a_name_is_found(tmp_path: Path, first: bool) -> None:  # noqa: FBT001  # both ways
+    """TensorFlow takes the first of them."""
+
+    def put(_graph: Any, definition: Any) -> None:
+        for number in range(2):
+            body = definition.library.functions.add()
+            body.signature.name = b"twice"
+            if first == (number == 0):
+                constant(body, "path", b"/etc/victim")
+                saver(body, "path")
+
+    assert "its graph has the function twice twice; TensorFlow takes the first" in reasons(changed(tmp_path, SAVED, put))
+
+
+@pytest.mark.parametrize("asset", ["saver", "text"])
+def test_an_asset_is_no_path_to_save_to(tmp_path: Path, asset: str) -> None:
+    """A loader that gives an asset's path to the saver's placeholder, or for a text, would overwrite files of the model."""
+
+    def put(graph: Any, definition: Any) -> None:
+        constant(definition, "text", b"model")
+        path = graph.saver.filename_tensor.decode().partition(":")[0] if asset == "saver" else asset
+        saver(definition, path, b"Save")
+        graph.assets.add(filename=b"words.txt", tensor={"name": f"{path}:0".encode()})
+
+    assert "its graph has the op Save with a path of the model's own, not the saver's or an asset's" in reasons(changed(tmp_path, SAVED, put))
+
+
+@pytest.mark.parametrize("called", [True, False])
+def test_saving_where_variables_are_read_is_found(tmp_path: Path, called: bool) -> None:  # noqa: FBT001  # both ways
+    """The loader gives the path of the model's own variables, which would be overwritten."""
+
+    def put(graph: Any, definition: Any) -> None:
+        body, path = definition, graph.saver.filename_tensor.decode().partition(":")[0]
+        if called:
+            body = definition.library.functions.add()
+            body.signature.name = b"save"
+            body.signature.arguments.add(name=path.encode())
+            definition.nodes.add(name=b"call", op=b"StatefulPartitionedCall", inputs=[path.encode()], attributes=[attribute("f", function=b"save")])
+        saver(body, path)
+        definition.nodes.add(name=b"restore", op=b"NoOp", inputs=[b"^call" if called else b"^evil"])
+        graph.saver.restore_op = b"restore"
+
+    assert reasons(changed(tmp_path, SAVED, put)) == ["its graph has the op SaveV2 with a path of the model's own, not the saver's or an asset's"]
+
+
+@pytest.mark.parametrize("by", ["restore", "signature"])
+def test_a_table_filled_where_nobody_gives_the_asset_is_found(tmp_path: Path, by: str) -> None:
+    """The constant that stands for the asset has a path of its own then."""
+
+    def put(graph: Any, definition: Any) -> None:
+        constant(definition, "asset", b"/etc/passwd")
+        graph.assets.add(filename=b"words.txt", tensor={"name": b"asset:0"})
+        definition.nodes.add(name=b"fill", op=b"InitializeTableFromTextFileV2", inputs=[b"table", b"asset"])
+        if by == "restore":
+            graph.saver.restore_op = b"fill"
+        else:
+            graph.signatures.add(key=b"__other").value.outputs.add(key=b"y").value.name = b"fill:0"
+
+    assert reasons(changed(tmp_path, SAVED, put)) == [
+        "its graph has the op InitializeTableFromTextFileV2 with a path of the model's own, not the saver's or an asset's"
+    ]
+
+
 # Classes of someone's own
 
 
