@@ -15,6 +15,7 @@ import errno
 import io
 import os
 import stat
+import time
 from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple, TypeVar
 
 from policytool import limits
@@ -33,6 +34,8 @@ _AT_ONCE: Final = getattr(os, "O_NONBLOCK", 0)
 _FLAGS: Final = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
 _BLOCK: Final = 2**16
 """Bytes asked for at once, where the size says nothing: what a pipe holds."""
+_READER_SECONDS: Final = 2.0
+_MOMENT: Final = 0.02
 _KINDS: Final = (
     (stat.S_ISDIR, "a directory"),
     (stat.S_ISFIFO, "a FIFO"),
@@ -186,12 +189,7 @@ def write_stream(path: Path, data: bytes) -> None:
     """
     import select
 
-    try:
-        descriptor = os.open(path, os.O_WRONLY | _AT_ONCE | _FLAGS)
-    except OSError as error:
-        if error.errno == errno.ENXIO:
-            raise OSError(errno.ENXIO, "nobody reads it; start its reader first", str(path)) from error
-        raise
+    descriptor = _open_read(path)
     try:
         view = memoryview(data)
         while view:
@@ -202,6 +200,20 @@ def write_stream(path: Path, data: bytes) -> None:
                     raise _too_late(path, "its reader took nothing for") from None
     finally:
         os.close(descriptor)
+
+
+def _open_read(path: Path) -> int:
+    """Return a descriptor to write to; a reader that was started together with this process has :data:`_READER_SECONDS` to open its end of a pipe."""
+    end = time.monotonic() + _READER_SECONDS
+    while True:
+        try:
+            return os.open(path, os.O_WRONLY | _AT_ONCE | _FLAGS)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            if time.monotonic() > end:
+                raise OSError(errno.ENXIO, "nobody reads it; start its reader first", str(path)) from error
+        time.sleep(_MOMENT)
 
 
 def identity(path: Path) -> Identity:
