@@ -38,10 +38,23 @@ def applications_page() -> str:
     for release, other in _OTHER.items():
         reasons: dict[str, int] = {}
         found = {name: cells for name, cells in record[release].items() if _NO_MODEL not in cells}
-        rows = [row((_name(name, cells), *(_cell(cells.get(key, ""), reasons) for key in (*_CONTAINERS, _OWN)))) for name, cells in found.items()]
+        rows = [
+            row(
+                (
+                    _name(name, cells),
+                    *(_cell(cells.get(key, ""), reasons) for key in (*_CONTAINERS, _OWN)),
+                )
+            )
+            for name, cells in found.items()
+        ]
         without = sorted(name for name, cells in record[release].items() if _NO_MODEL in cells)
         lines += [f"## From {release} to {other}", ""]
-        lines += [row(("model", "HDF5", "`.keras`", "own")), row(("---", "---:", "---:", "---:")), *rows, ""]
+        lines += [
+            row(("model", "HDF5", "`.keras`", "own")),
+            row(("---", "---:", "---:", "---:")),
+            *rows,
+            "",
+        ]
         lines += [f"{number}. {text}" for text, number in reasons.items()]
         if without:
             lines += ["", f"{release} has no {', '.join(without)}."]
@@ -62,8 +75,15 @@ def _cell(text: str, reasons: dict[str, int]) -> str:
         return ""
     if unit == "ulp":
         return f"{float(number):,.1f}"
-    said = text if text.startswith(("refused", "failed", "not tried")) else f"its own release does not read it back: {text}"
+    said = (
+        text
+        if text.startswith(("refused", "failed", "not tried"))
+        else f"its own release does not read it back: {text}"
+    )
     # The layer that is named differs from model to model.
     words = said.split(": ")
-    kind = ": ".join(word if "/" not in word else word.partition("(")[2].replace(") is", " is", 1) for word in words)
+    kind = ": ".join(
+        word if "/" not in word else word.partition("(")[2].replace(") is", " is", 1)
+        for word in words
+    )
     return f"({reasons.setdefault(kind, len(reasons) + 1)})"

@@ -1,4 +1,7 @@
-"""The page of published attacks: what their files did to the releases that were asked, and what policytool says of them."""
+"""
+The page of published attacks: what their files did to the releases that were asked, and what
+policytool says of them.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +24,19 @@ _LONGEST: Final = 90
 ADVISORIES: Final = {
     "CVE-2024-3660": ("Keras before 2.13", "https://kb.cert.org/vuls/id/253266"),
     "CVE-2025-1550": ("3.0 to 3.8", "https://nvd.nist.gov/vuln/detail/CVE-2025-1550"),
-    "CVE-2025-8747": ("3.0 to 3.10", "https://github.com/keras-team/keras/security/advisories/GHSA-c9rc-mg46-23w3"),
-    "CVE-2025-9905": ("3.0 to 3.11.2", "https://github.com/keras-team/keras/security/advisories/GHSA-36rr-ww3j-vrjv"),
+    "CVE-2025-8747": (
+        "3.0 to 3.10",
+        "https://github.com/keras-team/keras/security/advisories/GHSA-c9rc-mg46-23w3",
+    ),
+    "CVE-2025-9905": (
+        "3.0 to 3.11.2",
+        "https://github.com/keras-team/keras/security/advisories/GHSA-36rr-ww3j-vrjv",
+    ),
     "CVE-2025-9906": ("before 3.11.0", "https://github.com/advisories/GHSA-36fq-jgmw-4r9c"),
-    "CVE-2025-12058": ("before 3.12.0", "https://github.com/keras-team/keras/security/advisories/GHSA-qg93-c7p6-gg7f"),
+    "CVE-2025-12058": (
+        "before 3.12.0",
+        "https://github.com/keras-team/keras/security/advisories/GHSA-qg93-c7p6-gg7f",
+    ),
     "CVE-2025-12060": ("before 3.12.0", "https://nvd.nist.gov/vuln/detail/CVE-2025-12060"),
     "CVE-2025-12638": ("3.11.3", "https://nvd.nist.gov/vuln/detail/CVE-2025-12638"),
     "CVE-2025-49655": ("3.11.0 to 3.11.2", "https://nvd.nist.gov/vuln/detail/CVE-2025-49655"),
@@ -71,17 +83,41 @@ before TensorFlow starts, unless `--trust` is given.
 def attacks_page() -> str:
     """Return the page as Markdown."""
     record = json.loads((ROOT / "fixtures" / "attacks.json").read_text(encoding="utf-8"))
-    lines = [_INTRODUCTION, "## The advisories", "", "| advisory | affected, it says | rule | did its harm on |", "| --- | --- | --- | --- |"]
+    lines = [
+        _INTRODUCTION,
+        "## The advisories",
+        "",
+        "| advisory | affected, it says | rule | did its harm on |",
+        "| --- | --- | --- | --- |",
+    ]
     lines += [_advisory_row(name, record) for name in ADVISORIES]
     lines += ["", "## The files", "", "Below `fixtures/attacks/models`.", ""]
     newest = f"Keras {record['releases'][NEWEST]['keras']}"
-    lines += [f"| file | advisory | would | used by | did its harm on | {newest} | `audit` | `check` |", "| --- |" + " --- |" * 7]
+    lines += [
+        f"| file | advisory | would | used by | did its harm on | {newest} | `audit` | `check` |",
+        "| --- |" + " --- |" * 7,
+    ]
     for name, attack in record["attacks"].items():
         lines += _file_rows(name, attack)
     notes = [(name, attack["note"]) for name, attack in record["attacks"].items() if attack["note"]]
-    lines += ["", "## What did no harm", "", "On no release that was asked, and why:", "", *(f"- `{name}`: {note}." for name, note in notes)]
-    lines += ["", "## The releases", "", "| | TensorFlow | Keras | h5py | Python |", "| --- | --- | --- | --- | --- |"]
-    lines += [f"| {name} | {' | '.join(_versions(told))} |" for name, told in record["releases"].items()]
+    lines += [
+        "",
+        "## What did no harm",
+        "",
+        "On no release that was asked, and why:",
+        "",
+        *(f"- `{name}`: {note}." for name, note in notes),
+    ]
+    lines += [
+        "",
+        "## The releases",
+        "",
+        "| | TensorFlow | Keras | h5py | Python |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    lines += [
+        f"| {name} | {' | '.join(_versions(told))} |" for name, told in record["releases"].items()
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -101,16 +137,32 @@ def _advisory_row(name: str, record: dict[str, Any]) -> str:
     }
     rule = next(rule for rule in BY_ID.values() if name in rule.references)
     said = " ".join(release for release in record["releases"] if release in harmed) or "none"
-    return f"| [{name}]({source}) | {affected} | [{rule.id}](rules.md#{rule.id.lower()}-{rule.name}) | {said} |"
+    return (
+        f"| [{name}]({source}) | {affected} | [{rule.id}](rules.md#{rule.id.lower()}-{rule.name}) "
+        f"| {said} |"
+    )
 
 
 def _file_rows(name: str, attack: dict[str, Any]) -> list[str]:
     path = ROOT / "fixtures" / "attacks" / "models" / name
-    rules = " ".join(dict.fromkeys(found.rule for found in auditing.audited(Input(path=path, exact=True), Question()).findings if found.rule.startswith("PT6")))
+    rules = " ".join(
+        dict.fromkeys(
+            found.rule
+            for found in auditing.audited(Input(path=path, exact=True), Question()).findings
+            if found.rule.startswith("PT6")
+        )
+    )
     about = (f"`{name}`", ", ".join(attack["ids"]) or "none", attack["would"])
     rows = []
     for use, groups in attack["outcomes"].items() or [("", {})]:
-        cells = (*about, USES.get(use, ""), groups.get(FIRED, "none"), _said(groups), rules, _check(path))
+        cells = (
+            *about,
+            USES.get(use, ""),
+            groups.get(FIRED, "none"),
+            _said(groups),
+            rules,
+            _check(path),
+        )
         rows.append("| " + " | ".join(cells) + " |")
     return rows
 

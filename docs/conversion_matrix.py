@@ -1,4 +1,7 @@
-"""The page of which release loads which fixture before and after ``migrate --target``: one cell for each file and loader."""
+"""
+The page of which release loads which fixture before and after ``migrate --target``: one cell for
+each file and loader.
+"""
 
 from __future__ import annotations
 
@@ -40,10 +43,19 @@ def matrix_page() -> str:
     rows = [row(("file", *targets)), row(["---"] * (len(targets) + 1))]
     tally: Counter[str] = Counter()
     for name, found in after.items():
-        cells = [_cell(found.get(target), before.get(name, {}).get(target), reasons) for target in targets]
-        tally.update(_kind(found.get(target), before.get(name, {}).get(target)) for target in targets)
+        cells = [
+            _cell(found.get(target), before.get(name, {}).get(target), reasons)
+            for target in targets
+        ]
+        tally.update(
+            _kind(found.get(target), before.get(name, {}).get(target)) for target in targets
+        )
         rows.append(row((code(name), *cells)))
-    told = [f"- {count} cells: {words}" for words, count in sorted(tally.items(), key=lambda item: -item[1]) if words]
+    told = [
+        f"- {count} cells: {words}"
+        for words, count in sorted(tally.items(), key=lambda item: -item[1])
+        if words
+    ]
     lines = [_TITLE, *told, "", *rows, "", "## Reasons", "", *_reasons(reasons, after)]
     return "\n".join(lines) + "\n"
 
@@ -52,7 +64,13 @@ def _outcomes(path: Path, key: str) -> dict[str, dict[str, str]]:
     """Return each file's outcome by loader."""
     recorded: Mapping[str, Mapping[str, str]] = json.loads(path.read_text(encoding="utf-8"))[key]
     return {
-        name: {loader: text for text, loaders in found.items() if isinstance(loaders, str) for loader in loaders.split()} for name, found in recorded.items()
+        name: {
+            loader: text
+            for text, loaders in found.items()
+            if isinstance(loaders, str)
+            for loader in loaders.split()
+        }
+        for name, found in recorded.items()
     }
 
 
@@ -76,14 +94,28 @@ def _kind(after: str | None, before: str | None) -> str:
     if after is None:
         return ""
     was = "loaded before" if before == "ok" else "refused before"
-    now = "not converted" if after.startswith("refused") else "failing" if after.startswith("failed") else "loaded after"
+    now = (
+        "not converted"
+        if after.startswith("refused")
+        else "failing"
+        if after.startswith("failed")
+        else "loaded after"
+    )
     return f"{was}, {now}"
 
 
 def _reasons(reasons: Mapping[str, int], after: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
     """Yield each reason with how often it stands there, and one file's words for it."""
-    texts = [(name, target, text) for name, found in after.items() for target, text in found.items() if text.startswith("refused")]
+    texts = [
+        (name, target, text)
+        for name, found in after.items()
+        for target, text in found.items()
+        if text.startswith("refused")
+    ]
     for reason, number in reasons.items():
         said = [(name, target, text) for name, target, text in texts if _code(text) == reason]
         name, target, text = said[0]
-        yield f"{number}. {code(reason)}, {len(said)} cells, such as {code(name)} for {target}: {text.partition(': ')[2]}"
+        yield (
+            f"{number}. {code(reason)}, {len(said)} cells, such as {code(name)} for {target}: "
+            f"{text.partition(': ')[2]}"
+        )

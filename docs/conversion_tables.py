@@ -1,4 +1,7 @@
-"""The generated parts of the pages about conversions: the targets, the rewrites, what was measured of fixtures, and what was measured of layers."""
+"""
+The generated parts of the pages about conversions: the targets, the rewrites, what was measured of
+fixtures, and what was measured of layers.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,10 @@ _LONGEST: Final = 160
 
 
 def targets_page() -> str:
-    """Return the page about targets with its generated parts written anew; the rest is written by hand."""
+    """
+    Return the page about targets with its generated parts written anew; the rest is written by
+    hand.
+    """
     text = PAGE.read_text(encoding="utf-8")
     for name, part in _PARTS.items():
         begin, end = f"<!-- {name}: written by make docs -->\n", f"<!-- end of {name} -->"
@@ -64,13 +70,18 @@ def _rewrites() -> Iterator[str]:
 
 
 def _about(rewrite: Rewrite) -> str:
-    """Return what the module of a rewrite is about: the first paragraph of its docstring in one line."""
+    """
+    Return what the module of a rewrite is about: the first paragraph of its docstring in one line.
+    """
     doc = sys.modules[rewrite.apply.__module__].__doc__ or ""
     return " ".join(doc.strip().partition("\n\n")[0].split())
 
 
 def _conversions() -> Iterator[str]:
-    """Yield the table of what came of each release's fixtures, by format and target, and below it why the others are refused."""
+    """
+    Yield the table of what came of each release's fixtures, by format and target, and below it why
+    the others are refused.
+    """
     if not RECORD.exists():
         yield "Nothing is on record."
         return
@@ -80,8 +91,21 @@ def _conversions() -> Iterator[str]:
     yield row(("written by", "format", "files", *targets))
     yield row(["---"] * (len(targets) + 3))
     for place in dict.fromkeys((name.partition("/")[0], kinds[name]) for name in outcomes):
-        files = [found for name, found in outcomes.items() if (name.partition("/")[0], kinds[name]) == place]
-        yield row((*place, str(len(files)), *(_cell([found[target] for found in files if target in found]) for target in targets)))
+        files = [
+            found
+            for name, found in outcomes.items()
+            if (name.partition("/")[0], kinds[name]) == place
+        ]
+        yield row(
+            (
+                *place,
+                str(len(files)),
+                *(
+                    _cell([found[target] for found in files if target in found])
+                    for target in targets
+                ),
+            )
+        )
     yield ""
     yield row(("refused for", "conversions", "such as"))
     yield row(("---", "---", "---"))
@@ -92,7 +116,9 @@ def _cell(texts: list[str]) -> str:
     """Return how many of a release's files were converted, refused and failed for a target."""
     if not texts:
         return ""
-    counts = Counter("converted" if text in _DONE else text.split()[0].rstrip(":") for text in texts)
+    counts = Counter(
+        "converted" if text in _DONE else text.split()[0].rstrip(":") for text in texts
+    )
     open_ones = f" ({counts[_UNDECIDED]} undecided)" if counts[_UNDECIDED] else ""
     return " / ".join(str(counts[word]) for word in ("converted", "refused", "failed")) + open_ones
 
@@ -113,7 +139,10 @@ def _refusals(outcomes: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
 def _recorded() -> dict[str, dict[str, str]]:
     """Return each fixture's outcome by target."""
     files = json.loads(RECORD.read_text(encoding="utf-8"))["files"]
-    return {name: {target: text for text, targets in found.items() for target in targets.split()} for name, found in files.items()}
+    return {
+        name: {target: text for text, targets in found.items() for target in targets.split()}
+        for name, found in files.items()
+    }
 
 
 def _kinds() -> dict[str, str]:
@@ -121,11 +150,17 @@ def _kinds() -> dict[str, str]:
     found = {}
     for truth in TRUTHS.glob("*/truth.json"):
         for case in json.loads(truth.read_text(encoding="utf-8"))["cases"].values():
-            found.update({f"{truth.parent.name}/{file}": kind for kind, file in case["files"].items()})
+            found.update(
+                {f"{truth.parent.name}/{file}": kind for kind, file in case["files"].items()}
+            )
     return found
 
 
-_PARTS: Final[Mapping[str, Callable[[], Iterator[str]]]] = {"targets": _targets, "rewrites": _rewrites, "conversions": _conversions}
+_PARTS: Final[Mapping[str, Callable[[], Iterator[str]]]] = {
+    "targets": _targets,
+    "rewrites": _rewrites,
+    "conversions": _conversions,
+}
 
 
 def behaviour_page() -> str:
@@ -134,19 +169,45 @@ def behaviour_page() -> str:
     lines = [
         "# What converted layers compute",
         "",
-        "Written by `make docs` from `policytool/data/layer_behaviour.json`, which `fixtures/layer_behaviour.py` has from tf_keras 2.21 and Keras 3.15:",
-        "a layer is built in one library with random weights, converted as `migrate --target` does it, and run in the other on the same inputs.",
-        f"A case is a class with arguments. Up to {ulp} ulp of the largest output in float32, and {eps} eps of the compute dtype in 16 bits, are the same.",
+        (
+            "Written by `make docs` from `policytool/data/layer_behaviour.json`, which "
+            "`fixtures/layer_behaviour.py` has from tf_keras 2.21 and Keras 3.15:"
+        ),
+        (
+            "a layer is built in one library with random weights, converted as `migrate --target` "
+            "does "
+            "it, and run in the other on the same inputs."
+        ),
+        (
+            f"A case is a class with arguments. Up to {ulp} ulp of the largest output in float32, "
+            "and "
+            f"{eps} eps of the compute dtype in 16 bits, are the same."
+        ),
         "",
         "## By class",
         "",
-        "The cases that agree, of those that were tried, and the largest differences of those: float32 in ulp, `mixed_float16` and `mixed_bfloat16` in eps.",
+        (
+            "The cases that agree, of those that were tried, and the largest differences of those: "
+            "float32 in ulp, `mixed_float16` and `mixed_bfloat16` in eps."
+        ),
         "",
-        row(("class", *(word for way in ("to Keras 3", "to Keras 2") for word in (way, "float32", "float16", "bfloat16")))),
+        row(
+            (
+                "class",
+                *(
+                    word
+                    for way in ("to Keras 3", "to Keras 2")
+                    for word in (way, "float32", "float16", "bfloat16")
+                ),
+            )
+        ),
         row(["---"] * 9),
     ]
     sides = [behaviour.measured()[behaviour.direction(to_keras3=way)] for way in _DIRECTIONS]
-    lines += [row((name, *(cell for side in sides for cell in _class(side.get(name))))) for name in sorted(set().union(*sides))]
+    lines += [
+        row((name, *(cell for side in sides for cell in _class(side.get(name)))))
+        for name in sorted(set().union(*sides))
+    ]
     for way in _DIRECTIONS:
         lines += _apart(to_keras3=way)
     return "\n".join(lines) + "\n"
@@ -165,11 +226,22 @@ def _class(facts: dict[str, Any] | None) -> Iterator[str]:
 
 
 def _apart(*, to_keras3: bool) -> Iterator[str]:
-    """Yield the cases of a direction that do not agree, or are not converted, with what was said or measured."""
+    """
+    Yield the cases of a direction that do not agree, or are not converted, with what was said or
+    measured.
+    """
     yield from ("", f"## Not the same, or not converted, to Keras {3 if to_keras3 else 2}", "")
     coarse = behaviour.differs_in_16_bits(to_keras3=to_keras3)
-    said = f"These agree in float32 and not in 16 bits, which one library computes otherwise inside: {', '.join(map(code, coarse))}."
-    yield from (said if coarse else "No case agrees in float32 and not in 16 bits.", "", row(("case", "under", "what happens")), row(["---"] * 3))
+    said = (
+        "These agree in float32 and not in 16 bits, which one library computes otherwise inside: "
+        f"{', '.join(map(code, coarse))}."
+    )
+    yield from (
+        said if coarse else "No case agrees in float32 and not in 16 bits.",
+        "",
+        row(("case", "under", "what happens")),
+        row(["---"] * 3),
+    )
     for facts in behaviour.measured()[behaviour.direction(to_keras3=to_keras3)].values():
         told: dict[tuple[str, str], list[str]] = {}
         for name, case in facts["cases"].items():
@@ -184,7 +256,9 @@ def _told(case: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "", f"refused: {_without_path(case['refused'])}"
     elif "fails" in case:
         yield "", f"refused, for it fails there: {case['fails']}"
-    for policy, allowed, unit in zip(_POLICIES, (behaviour.ULP, behaviour.EPS, behaviour.EPS), ("ulp", "eps", "eps"), strict=True):
+    for policy, allowed, unit in zip(
+        _POLICIES, (behaviour.ULP, behaviour.EPS, behaviour.EPS), ("ulp", "eps", "eps"), strict=True
+    ):
         found = case.get(policy)
         if isinstance(found, str):
             yield policy, f"it fails there: {found}"

@@ -1,4 +1,6 @@
-"""The page of what faults in the middle of writing leave, made from the record of ``make crash``."""
+"""
+The page of what faults in the middle of writing leave, made from the record of ``make crash``.
+"""
 
 from __future__ import annotations
 
@@ -48,28 +50,72 @@ in every run. A kill is not a power cut: what the disk does with what it was tol
 def crashes_page() -> str:
     """Return the page as Markdown."""
     record = json.loads(RECORD.read_text(encoding="utf-8"))
-    versions = f"strace {record['strace']}, Linux {record['linux']}, Python {record['python']}, h5py {record['h5py']} with HDF5 {record['hdf5']}"
-    lines = [_INTRODUCTION, f"{record['runs']} runs; {len(record['wrong'])} of them wrong. Measured with {versions}.", "", "## By what is written", ""]
+    versions = (
+        f"strace {record['strace']}, Linux {record['linux']}, Python {record['python']}, h5py "
+        f"{record['h5py']} with HDF5 {record['hdf5']}"
+    )
+    lines = [
+        _INTRODUCTION,
+        f"{record['runs']} runs; {len(record['wrong'])} of them wrong. Measured with {versions}.",
+        "",
+        "## By what is written",
+        "",
+    ]
     lines += _header("what is written", "calls that write", "calls that read", "runs")
     for name, ways in record["paths"].items():
         first = next(iter(ways.values()))
-        lines.append(_row((name, first["writing"], first["reading"]), [tally for way in ways.values() for tally in way["faults"].values()]))
+        lines.append(
+            _row(
+                (name, first["writing"], first["reading"]),
+                [tally for way in ways.values() for tally in way["faults"].values()],
+            )
+        )
     lines += ["", "## By fault", "", *_header("fault", "runs", after=("exit codes",))]
-    kinds = sorted({kind for ways in record["paths"].values() for way in ways.values() for kind in way["faults"]})
+    kinds = sorted(
+        {
+            kind
+            for ways in record["paths"].values()
+            for way in ways.values()
+            for kind in way["faults"]
+        }
+    )
     for kind in kinds:
-        tallies = [way["faults"][kind] for ways in record["paths"].values() for way in ways.values() if kind in way["faults"]]
+        tallies = [
+            way["faults"][kind]
+            for ways in record["paths"].values()
+            for way in ways.values()
+            if kind in way["faults"]
+        ]
         lines.append(_row((kind,), tallies, _codes(tallies)))
     lines += ["", "## By file system", "", *_header("the file system has", "runs")]
     for way in dict.fromkeys(way for ways in record["paths"].values() for way in ways):
-        lines.append(_row((way,), [tally for ways in record["paths"].values() for tally in ways.get(way, {"faults": {}})["faults"].values()]))
+        lines.append(
+            _row(
+                (way,),
+                [
+                    tally
+                    for ways in record["paths"].values()
+                    for tally in ways.get(way, {"faults": {}})["faults"].values()
+                ],
+            )
+        )
     return "\n".join([*lines, *_each(record, kinds)]) + "\n"
 
 
 def _each(record: dict[str, Any], kinds: list[str]) -> Iterator[str]:
     """Yield the table of how many runs each path had with each fault."""
-    yield from ("", "## Runs by what is written and fault", "", f"| what is written | {' | '.join(kinds)} |", "| --- |" + " --- |" * len(kinds))
+    yield from (
+        "",
+        "## Runs by what is written and fault",
+        "",
+        f"| what is written | {' | '.join(kinds)} |",
+        "| --- |" + " --- |" * len(kinds),
+    )
     for name, ways in record["paths"].items():
-        counts = [sum(way["faults"][kind]["runs"] for way in ways.values() if kind in way["faults"]) for kind in kinds]
+        counts = [
+            sum(way["faults"][kind]["runs"] for way in ways.values() if kind in way["faults"])
+            for kind in kinds
+        ]
         yield f"| {name} | {' | '.join(str(count) if count else '' for count in counts)} |"
 
 
@@ -80,7 +126,12 @@ def _header(*columns: str, after: tuple[str, ...] = ()) -> list[str]:
 
 def _row(first: tuple[object, ...], tallies: list[dict[str, Any]], *after: str) -> str:
     left = sum((Counter(tally["left"]) for tally in tallies), Counter[str]())
-    cells = (*first, sum(tally["runs"] for tally in tallies), *(left[state] for state in _LEFT), *after)
+    cells = (
+        *first,
+        sum(tally["runs"] for tally in tallies),
+        *(left[state] for state in _LEFT),
+        *after,
+    )
     return f"| {' | '.join(map(str, cells))} |"
 
 

@@ -1,5 +1,6 @@
 """
-Writes the generated parts of the documentation: the picture in the README, the references of policies and of rules, and the tables of loaders.
+Writes the generated parts of the documentation: the picture in the README, the references of
+policies and of rules, and the tables of loaders.
 
 Run by ``make docs``; ``tests/test_docs.py`` checks that what is committed is what this writes.
 """
@@ -46,9 +47,13 @@ _FONT_FACE: Final = re.compile(r"\s*@font-face \{[^}]*\}")
 def picture() -> str:
     """Return a real report as SVG."""
     model = inspection.inspect(FIXTURE)
-    selected = inspection.narrowed(inspection.Inspection(models=(model,), failures=()), inspection.Selection())
+    selected = inspection.narrowed(
+        inspection.Inspection(models=(model,), failures=()), inspection.Selection()
+    )
     report = REPORTERS[0].render(selected, View(width=WIDTH, colour=True))
-    console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor")
+    console = Console(
+        record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, color_system="truecolor"
+    )
     console.print(Text("$ policytool inspect model.h5"))
     console.print(Text.from_ansi(report.replace(FIXTURE, "model.h5")))
     svg = console.export_svg(title="policytool inspect", unique_id="policytool")
@@ -60,7 +65,11 @@ def policies_page() -> str:
     lines = [
         "# Dtype policies",
         "",
-        "Written by `make docs` from the package's own data; `policytool policies` shows the same at the terminal.",
+        (
+            "Written by `make docs` from the package's own data; `policytool policies` shows the "
+            "same "
+            "at the terminal."
+        ),
         "",
         "| policy | compute | variable | since | raises from | instead |",
         "| --- | --- | --- | --- | --- | --- |",
@@ -68,7 +77,10 @@ def policies_page() -> str:
     for name in policy.LISTED:
         known = policy.named(name)
         life = policy.lifecycle(known)
-        dtypes = (known.compute_dtype or "the first input's", known.variable_dtype or "the first input's")
+        dtypes = (
+            known.compute_dtype or "the first input's",
+            known.variable_dtype or "the first input's",
+        )
         cells = (f"`{name}`", *dtypes, life.introduced, life.removed, life.replacement)
         lines.append("| " + " | ".join(cell or "" for cell in cells) + " |")
     lines += ["", "## How each generation spells them", ""]
@@ -89,32 +101,72 @@ def loaders_page() -> str:
     lines = [
         "# Which loader takes which file",
         "",
-        "Written by `make docs` from `policytool/loaders/refusals.py` and `policytool/data/layer_arguments.json`. What is asked is",
-        "`load_model(path, compile=False)` under a default global policy. The loaders that were asked: " + ", ".join(LOADERS) + ".",
+        (
+            "Written by `make docs` from `policytool/loaders/refusals.py` and "
+            "`policytool/data/layer_arguments.json`. What is asked is"
+        ),
+        (
+            "`load_model(path, compile=False)` under a default global policy. The loaders that "
+            "were "
+            "asked: "
+        )
+        + ", ".join(LOADERS)
+        + ".",
         "",
-        "There are three answers. A loader *refuses* a file for a cause of the tables below. It *loads* a file in which nothing is left open.",
-        "Otherwise it is *not judged*, and the report says why: a custom class, a Lambda, an op that is called by its name, a class that no release",
-        "was asked about, a key that no release was seen to write, the tables of lookup layers, files of Keras 1. A SavedModel's layer that a loader",
-        "cannot build from its config may be revived from what was traced, so for SavedModels a class or a key leaves the answer open.",
+        (
+            "There are three answers. A loader *refuses* a file for a cause of the tables below. "
+            "It "
+            "*loads* a file in which nothing is left open."
+        ),
+        (
+            "Otherwise it is *not judged*, and the report says why: a custom class, a Lambda, an "
+            "op "
+            "that is called by its name, a class that no release"
+        ),
+        (
+            "was asked about, a key that no release was seen to write, the tables of lookup "
+            "layers, "
+            "files of Keras 1. A SavedModel's layer that a loader"
+        ),
+        (
+            "cannot build from its config may be revived from what was traced, so for SavedModels "
+            "a "
+            "class or a key leaves the answer open."
+        ),
         "",
         "## Containers, policies, graphs",
         "",
-        "Each row was measured by giving the fixtures to the real loaders (`fixtures/loads.py`; results in `fixtures/loads.json`).",
+        (
+            "Each row was measured by giving the fixtures to the real loaders "
+            "(`fixtures/loads.py`; "
+            "results in `fixtures/loads.json`)."
+        ),
         "",
         "| formats | loaders | refused because |",
         "| --- | --- | --- |",
     ]
-    lines += [f"| {', '.join(sorted(row.formats))} | {row.first} to {row.last} | {row.reason} |" for row in REFUSALS]
+    lines += [
+        f"| {', '.join(sorted(row.formats))} | {row.first} to {row.last} | {row.reason} |"
+        for row in REFUSALS
+    ]
     lines += [
         "",
         "## Classes and keys",
         "",
-        "Every class of every release was asked what it makes of every key that any of them writes (`fixtures/layer_arguments.py`). `+module` is a loader",
+        (
+            "Every class of every release was asked what it makes of every key that any of them "
+            "writes "
+            "(`fixtures/layer_arguments.py`). `+module` is a loader"
+        ),
         "that the file says the class's module to, as a `.keras` archive does.",
         "",
         "| class | what | loaders |",
         "| --- | --- | --- |",
-        *(row for kind in ("layers", "initializers", "regularizers", "constraints", "activations") for row in _class_rows(accepted.measured()[kind])),
+        *(
+            row
+            for kind in ("layers", "initializers", "regularizers", "constraints", "activations")
+            for row in _class_rows(accepted.measured()[kind])
+        ),
     ]
     return "\n".join(lines) + "\n"
 
@@ -122,12 +174,19 @@ def loaders_page() -> str:
 def _class_rows(classes: dict[str, Any]) -> Iterator[str]:
     """Yield a row for each class that a loader lacks, and for each key that it refuses or needs."""
     for name, facts in classes.items():
-        for state, words in (("missing", "is not there"), ("fails", "is not rebuilt from its own config")):
+        for state, words in (
+            ("missing", "is not there"),
+            ("fails", "is not rebuilt from its own config"),
+        ):
             if state in facts:
                 yield f"| {name} | {words} | {_in_words(facts[state])} |"
         for key, values in facts.get("refuses", {}).items():
             for value, ranges in values.items():
-                what = f"`{key}` is refused" if value == accepted.ANY else f"`{key}` of `{value}` is refused"
+                what = (
+                    f"`{key}` is refused"
+                    if value == accepted.ANY
+                    else f"`{key}` of `{value}` is refused"
+                )
                 yield f"| {name} | {what} | {_in_words(ranges)} |"
         for key, ranges in facts.get("requires", {}).items():
             yield f"| {name} | `{key}` is needed | {_in_words(ranges)} |"
@@ -138,32 +197,65 @@ def _in_words(ranges: str) -> str:
 
 
 def outcomes(name: str) -> dict[str, dict[str, bool]]:
-    """Return, for each fixture that ``fixtures/loads.py`` gave to the loaders, which of them took it without its training configuration."""
+    """
+    Return, for each fixture that ``fixtures/loads.py`` gave to the loaders, which of them took it
+    without its training configuration.
+    """
     recorded = json.loads((ROOT / "fixtures" / name).read_text(encoding="utf-8"))["loads"]
     return {
-        file: {loader: result == "ok" for result, loaders in row.items() if result != "compiled" for loader in loaders.split()}
+        file: {
+            loader: result == "ok"
+            for result, loaders in row.items()
+            if result != "compiled"
+            for loader in loaders.split()
+        }
         for file, row in recorded.items()
     }
 
 
 def migrated_page() -> str:
-    """Return the table of what loads before and after ``policytool migrate``, and why the rest does not, as Markdown."""
+    """
+    Return the table of what loads before and after ``policytool migrate``, and why the rest does
+    not, as Markdown.
+    """
     before, after = outcomes("loads.json"), outcomes("loads_migrated.json")
     loaders = [loader for loader in LOADERS if LOADERS.index(loader) >= LOADERS.index("tf2.3")]
     lines = [
         "# What migrate makes loadable",
         "",
-        "Written by `make docs` from `fixtures/loads.json` and `fixtures/loads_migrated.json`: what the real loaders said (`compile=False`) of the",
-        "fixtures that `policytool migrate` changes without options, before and after. A cell is the number of files that load, of those of the release.",
+        (
+            "Written by `make docs` from `fixtures/loads.json` and `fixtures/loads_migrated.json`: "
+            "what the real loaders said (`compile=False`) of the"
+        ),
+        (
+            "fixtures that `policytool migrate` changes without options, before and after. A cell "
+            "is "
+            "the number of files that load, of those of the release."
+        ),
         "",
         "| written by | files | " + " | ".join(loaders) + " |",
         "| --- | --- |" + " --- |" * len(loaders),
     ]
     for release in dict.fromkeys(file.partition("/")[0] for file in after):
         files = [file for file in after if file.startswith(f"{release}/")]
-        cells = [f"{sum(before[file].get(loader, False) for file in files)} → {sum(after[file].get(loader, False) for file in files)}" for loader in loaders]
+        cells = [
+            (
+                f"{sum(before[file].get(loader, False) for file in files)} → "
+                f"{sum(after[file].get(loader, False) for file in files)}"
+            )
+            for loader in loaders
+        ]
         lines.append(f"| {release} | {len(files)} | {' | '.join(cells)} |")
-    lines += ["", "## What still stands in the way", "", "Not the policies: what the report says of those files that a loader refuses after migration.", ""]
+    lines += [
+        "",
+        "## What still stands in the way",
+        "",
+        (
+            "Not the policies: what the report says of those files that a loader refuses after "
+            "migration."
+        ),
+        "",
+    ]
     lines += ["| reason | loaders | files |", "| --- | --- | --- |"]
     return "\n".join([*lines, *_still_refused(after, loaders)]) + "\n"
 
@@ -171,8 +263,14 @@ def migrated_page() -> str:
 def _still_refused(after: dict[str, dict[str, bool]], loaders: list[str]) -> Iterator[str]:
     found: dict[str, set[tuple[str, str]]] = {}
     for file, said in after.items():
-        made = planning.plan(reading.analysed(recognition.document(ROOT / "fixtures" / file, file)), planning.Options())
-        reasons = {verdict.loader: verdict.reason or f"not judged: {verdict.not_judged}" for verdict in made.loaders_after}
+        made = planning.plan(
+            reading.analysed(recognition.document(ROOT / "fixtures" / file, file)),
+            planning.Options(),
+        )
+        reasons = {
+            verdict.loader: verdict.reason or f"not judged: {verdict.not_judged}"
+            for verdict in made.loaders_after
+        }
         for loader in loaders:
             if not said.get(loader, True):
                 found.setdefault(reasons[loader], set()).add((loader, file))
@@ -186,12 +284,25 @@ def rules_page() -> str:
     lines = [
         "# The rules of audit",
         "",
-        "Written by `make docs` from the rules' own modules; `policytool rules` and `policytool rules ID` show the same at the terminal. An id is never",
-        "used again for another rule. A safe fix computes the same, bit for bit; an unsafe one changes numerics, or how training goes on.",
+        (
+            "Written by `make docs` from the rules' own modules; `policytool rules` and "
+            "`policytool "
+            "rules ID` show the same at the terminal. An id is never"
+        ),
+        (
+            "used again for another rule. A safe fix computes the same, bit for bit; an unsafe one "
+            "changes numerics, or how training goes on."
+        ),
     ]
     for prefix, (name, about, rules) in FAMILIES.items():
         if rules:
-            lines += ["", f"## {prefix} {name}: {about}", "", "| rule | severity | fix | needs | looks for |", "| --- | --- | --- | --- | --- |"]
+            lines += [
+                "",
+                f"## {prefix} {name}: {about}",
+                "",
+                "| rule | severity | fix | needs | looks for |",
+                "| --- | --- | --- | --- | --- |",
+            ]
             lines += [_rule_row(rule) for rule in rules]
     lines.append("")
     for rule in RULES:
@@ -200,8 +311,15 @@ def rules_page() -> str:
 
 
 def _rule_row(rule: Rule) -> str:
-    cells = (rule.severity.value, rule.fix.value if rule.fix else "", f"`{rule.needs.value}`" if rule.needs else "", _reference.markdown(rule.summary))
-    return "| " + " | ".join((f"[{rule.id} {rule.name}](#{_reference.anchor(rule)})", *cells)) + " |"
+    cells = (
+        rule.severity.value,
+        rule.fix.value if rule.fix else "",
+        f"`{rule.needs.value}`" if rule.needs else "",
+        _reference.markdown(rule.summary),
+    )
+    return (
+        "| " + " | ".join((f"[{rule.id} {rule.name}](#{_reference.anchor(rule)})", *cells)) + " |"
+    )
 
 
 PAGES: Final = {

@@ -10,7 +10,8 @@ policytool: audits and converts the dtype policies of saved Keras and TensorFlow
     >>> policytool.diff("model.h5", "model.keras").differs
     >>> policytool.check("model.h5", to="mixed_float16").passed
 
-Nothing here imports TensorFlow or Keras, and nothing from the file is executed; ``check`` has a process of its own for that.
+Nothing here imports TensorFlow or Keras, and nothing from the file is executed; ``check`` has a
+process of its own for that.
 """
 
 from __future__ import annotations
@@ -32,12 +33,16 @@ __all__ = ["audit", "check", "diff", "inspect", "migrate"]
 
 def inspect(path: str | os.PathLike[str], *, limits: Mapping[str, int] | None = None) -> Model:
     """
-    Return the saved model at ``path``: HDF5, ``.keras``, SavedModel, architecture JSON or YAML, TensorFlow.js, or weights alone.
+    Return the saved model at ``path``: HDF5, ``.keras``, SavedModel, architecture JSON or YAML,
+    TensorFlow.js, or weights alone.
 
-    The values are those that ``policytool inspect`` renders, all of them frozen. Weights are not read, only their names, shapes and dtypes.
+    The values are those that ``policytool inspect`` renders, all of them frozen. Weights are not
+    read, only their names, shapes and dtypes.
 
-    :param limits: bounds by name, such as ``{"json-bytes": 2**30}``, instead of the usual ones; ``policytool limits`` lists them
-    :raises policytool.errors.ModelFileError: for what is no model that can be read, with a sentence and a stable ``code``.
+    :param limits: bounds by name, such as ``{"json-bytes": 2**30}``, instead of the usual ones;
+        ``policytool limits`` lists them
+    :raises policytool.errors.ModelFileError: for what is no model that can be read, with a sentence
+        and a stable ``code``.
     :raises policytool.errors.UsageError: for limits that do not exist
     """
     from os import fspath
@@ -60,13 +65,16 @@ def audit(
     limits: Mapping[str, int] | None = None,
 ) -> Audited:
     """
-    Return what the rules of ``policytool audit`` find in the saved model at ``path``; no settings file is read, and nothing is let pass.
+    Return what the rules of ``policytool audit`` find in the saved model at ``path``; no settings
+    file is read, and nothing is let pass.
 
     :param targets: the loaders that are to take the model, such as ``keras3`` and ``tf2.15``
     :param device: ``cpu`` or ``gpu``, where the model is to run
     :param weights: whether stored values are read too
-    :param select: ids of rules, beginnings of ids such as ``PT1``, names, or ``ALL``; None asks all rules
-    :param ignore: the same for rules that are not asked; where both name a rule, the more specific counts
+    :param select: ids of rules, beginnings of ids such as ``PT1``, names, or ``ALL``; None asks all
+        rules
+    :param ignore: the same for rules that are not asked; where both name a rule, the more specific
+        counts
     :param limits: bounds by name instead of the usual ones, as for :func:`inspect`
     :raises policytool.errors.ModelFileError: for what is no model that can be read
     :raises policytool.errors.UsageError: for targets, devices, rules and limits that do not exist
@@ -77,7 +85,12 @@ def audit(
     from policytool.operations import auditing
 
     with given(limits or {}):
-        return auditing.audit(fspath(path), auditing.question(targets=targets, device=device, weights=weights, select=select, ignore=ignore))
+        return auditing.audit(
+            fspath(path),
+            auditing.question(
+                targets=targets, device=device, weights=weights, select=select, ignore=ignore
+            ),
+        )
 
 
 def migrate(
@@ -94,19 +107,27 @@ def migrate(
     limits: Mapping[str, int] | None = None,
 ) -> Migration:
     """
-    Rewrite the policies of the saved model at ``path``, or convert it, as ``policytool migrate`` does, and return the plan and what became of it.
+    Rewrite the policies of the saved model at ``path``, or convert it, as ``policytool migrate``
+    does, and return the plan and what became of it.
 
-    What cannot be migrated or converted is no error: the ``status`` is ``refused``, and ``plan.refusals`` says why.
+    What cannot be migrated or converted is no error: the ``status`` is ``refused``, and
+    ``plan.refusals`` says why.
 
-    :param to: the policy that the layers which follow the model's change to; None changes deprecated spellings alone
+    :param to: the policy that the layers which follow the model's change to; None changes
+        deprecated spellings alone
     :param assignments: layer path, or regular expression that matches one in full, to policy
-    :param target: the loader to write for, such as ``keras3``, ``tf_keras`` or ``tf2.4``: the file is edited where that is enough, else converted
-    :param allow_weight_rewrite: whether a conversion may multiply weights, where nothing else computes the same
-    :param output: a file or a directory; None names the result after the policy or the target, beside the input
+    :param target: the loader to write for, such as ``keras3``, ``tf_keras`` or ``tf2.4``: the file
+        is edited where that is enough, else converted
+    :param allow_weight_rewrite: whether a conversion may multiply weights, where nothing else
+        computes the same
+    :param output: a file or a directory; None names the result after the policy or the target,
+        beside the input
     :param in_place: replace the input, which stays as ``NAME.bak``
     :param limits: bounds by name instead of the usual ones, as for :func:`inspect`
-    :raises policytool.errors.ModelFileError: for what cannot be read or written; the original then is what it was
-    :raises policytool.errors.UsageError: for policies, patterns, loaders and limits that do not exist
+    :raises policytool.errors.ModelFileError: for what cannot be read or written; the original then
+        is what it was
+    :raises policytool.errors.UsageError: for policies, patterns, loaders and limits that do not
+        exist
     """
     from os import fspath
     from pathlib import Path
@@ -116,23 +137,36 @@ def migrate(
     from policytool.operations.destinations import Destination
     from policytool.planning.options import asked
 
-    destination = Destination(output=Path(output) if output is not None else None, in_place=in_place, overwrite=overwrite, write=not dry_run)
+    destination = Destination(
+        output=Path(output) if output is not None else None,
+        in_place=in_place,
+        overwrite=overwrite,
+        write=not dry_run,
+    )
     options = asked(to, assignments or {}, target=target, allow_weight_rewrite=allow_weight_rewrite)
     with given(limits or {}):
         return migration.migrate(fspath(path), options, destination)
 
 
 def diff(
-    a: str | os.PathLike[str], b: str | os.PathLike[str], *, values: bool = True, layer: str | None = None, limits: Mapping[str, int] | None = None
+    a: str | os.PathLike[str],
+    b: str | os.PathLike[str],
+    *,
+    values: bool = True,
+    layer: str | None = None,
+    limits: Mapping[str, int] | None = None,
 ) -> Comparison:
     """
-    Return what differs between the saved models at ``a`` and ``b``, whatever their formats and generations, as ``policytool diff`` shows it.
+    Return what differs between the saved models at ``a`` and ``b``, whatever their formats and
+    generations, as ``policytool diff`` shows it.
 
     :param values: whether stored values are read and compared, a block of a tensor at a time
-    :param layer: an exact layer path, else a regular expression that a path must match in full; None compares all
+    :param layer: an exact layer path, else a regular expression that a path must match in full;
+        None compares all
     :param limits: bounds by name instead of the usual ones, as for :func:`inspect`
     :raises policytool.errors.ModelFileError: for what is no model that can be read
-    :raises policytool.errors.UsageError: for a pattern that matches no layer, and limits that do not exist
+    :raises policytool.errors.UsageError: for a pattern that matches no layer, and limits that do
+        not exist
     """
     from os import fspath
 
@@ -157,13 +191,15 @@ def check(
     limits: Mapping[str, int] | None = None,
 ) -> Check:
     """
-    Run a saved model in float32 and under a policy, or two saved models, and return how far every layer is off, as ``policytool check`` shows it.
+    Run a saved model in float32 and under a policy, or two saved models, and return how far every
+    layer is off, as ``policytool check`` shows it.
 
     :param other: a second file, which is the candidate then; the first is the reference
     :param to: the candidate's policy; None for the file as it is
     :param assignments: layer path, or regular expression that matches one in full, to policy
     :param inputs: a ``.npz`` or ``.npy`` file; None for synthetic inputs
-    :param tolerance: the relative error that outputs and layers may have; None for what their dtypes explain
+    :param tolerance: the relative error that outputs and layers may have; None for what their
+        dtypes explain
     :param gradients: whether to make a backward step too
     :param trust: whether code that a file holds may run
     :param python: the interpreter that has TensorFlow; None for this one
@@ -184,7 +220,15 @@ def check(
         candidate=asked(to, assignments or {}),
         inputs=Path(inputs) if inputs is not None else None,
         gradients=gradients,
-        tolerances=Tolerances(given=(Given(pattern=None, value=tolerance),) if tolerance is not None else ()),
+        tolerances=Tolerances(
+            given=(Given(pattern=None, value=tolerance),) if tolerance is not None else ()
+        ),
     )
     with given(limits or {}):
-        return checks.checked(fspath(model), fspath(other) if other is not None else None, wanted, python=python, trust=trust)
+        return checks.checked(
+            fspath(model),
+            fspath(other) if other is not None else None,
+            wanted,
+            python=python,
+            trust=trust,
+        )

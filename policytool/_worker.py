@@ -1,8 +1,10 @@
 """
-``python -m policytool._worker``: reads or rewrites one file after the other for the process that started it.
+``python -m policytool._worker``: reads or rewrites one file after the other for the process that
+started it.
 
-The first line on stdin says what to do with the files that the next lines name. It ends with its stdin, in the middle of a file too: whoever wanted
-the answer is gone. What it began to write it takes back, as at a Ctrl-C.
+The first line on stdin says what to do with the files that the next lines name. It ends with its
+stdin, in the middle of a file too: whoever wanted the answer is gone. What it began to write it
+takes back, as at a Ctrl-C.
 """
 
 from __future__ import annotations
@@ -32,13 +34,19 @@ def main() -> None:
     """Answer each line."""
     gc.set_threshold(_COLLECT_AFTER)
     vars(platform.uname()).setdefault("processor", "")  # as policytool.cli.main says
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background job has not
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # which a shell's background job has not
     guard.watch()
     lines = SimpleQueue[bytes]()
     # Not sys.stdin: the interpreter cannot end while another thread waits in that.
-    threading.Thread(target=_listen, args=(open(0, "rb", closefd=False), lines), daemon=True).start()  # noqa: SIM115  # open to the end
+    threading.Thread(
+        target=_listen,
+        args=(open(0, "rb", closefd=False), lines),  # noqa: SIM115
+        daemon=True,
+    ).start()  # open to the end
     answer = parallel.answerer(lines.get())
-    with open(int(sys.argv[1]), "wb", buffering=0) as stream:  # noqa: PTH123  # a descriptor
+    with open(int(sys.argv[1]), "wb", buffering=0) as stream:  # a descriptor  # noqa: PTH123  # a descriptor
         _tell(stream, b"")  # ready
         with contextlib.suppress(KeyboardInterrupt):
             while True:

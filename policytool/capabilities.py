@@ -1,9 +1,10 @@
 """
 What the real libraries can do with a layer class under a policy.
 
-``data/layer_dtypes.json`` is what they said themselves (``fixtures/layer_dtypes.py`` asks them): for each release and case, ``Class`` or
-``Class[arguments]``, the policies under which it cannot be built or run, the variables that do not have the policy's variable dtype, and the
-outputs that do not have its compute dtype.
+``data/layer_dtypes.json`` is what they said themselves (``fixtures/layer_dtypes.py`` asks them):
+for each release and case, ``Class`` or ``Class[arguments]``, the policies under which it cannot be
+built or run, the variables that do not have the policy's variable dtype, and the outputs that do
+not have its compute dtype.
 """
 
 from __future__ import annotations
@@ -23,40 +24,61 @@ _ORDINARY = "float32"
 
 @cache
 def measured() -> Facts:
-    """Return the data; releases that were not measured are not in it, and nothing is said of them."""
-    text = Path(__file__).with_name("data").joinpath("layer_dtypes.json").read_text(encoding="utf-8")
+    """
+    Return the data; releases that were not measured are not in it, and nothing is said of them.
+    """
+    text = (
+        Path(__file__).with_name("data").joinpath("layer_dtypes.json").read_text(encoding="utf-8")
+    )
     data: Facts = json.loads(text)
     return data
 
 
 def trouble(library: str, class_name: str, policy: str) -> str | None:
     """
-    Return why a layer of the class cannot be built or run under a policy, whatever its arguments; None where it can.
+    Return why a layer of the class cannot be built or run under a policy, whatever its arguments;
+    None where it can.
 
-    Trouble that goes away with another initialiser is not the class's own: :func:`undrawable` tells of it.
+    Trouble that goes away with another initialiser is not the class's own: :func:`undrawable` tells
+    of it.
     """
     cases = _cases(library, class_name)
     plain = cases.get(class_name)
-    tells = plain is not None and "fails" not in plain.get(_ORDINARY, {})  # a class that refuses even float32 by default says nothing of the others
-    chosen = [plain] if plain is not None and tells else [facts for case, facts in cases.items() if case != class_name]
+    tells = plain is not None and "fails" not in plain.get(
+        _ORDINARY, {}
+    )  # a class that refuses even float32 by default says nothing of the others
+    chosen = (
+        [plain]
+        if plain is not None and tells
+        else [facts for case, facts in cases.items() if case != class_name]
+    )
     messages = [_own_trouble(facts.get(policy, {})) for facts in chosen]
     return messages[0] if messages and all(messages) else None
 
 
 def unbuildable(library: str, class_name: str, policy: str) -> str | None:
-    """Return why a layer of the class cannot even be built under a policy, which loading does; None where it can, though it may not run."""
+    """
+    Return why a layer of the class cannot even be built under a policy, which loading does; None
+    where it can, though it may not run.
+    """
     stages = {facts.get(policy, {}).get("fails") for facts in _cases(library, class_name).values()}
     return trouble(library, class_name, policy) if stages <= {"construct", "build"} else None
 
 
 def undrawable(library: str, initializer: str, dtype: str) -> str | None:
-    """Return why an initialiser cannot make variables of a dtype, which loading asks of it; None where it can."""
+    """
+    Return why an initialiser cannot make variables of a dtype, which loading asks of it; None where
+    it can.
+    """
     found = measured()["initializers"].get(library, {}).get(initializer, {}).get(dtype)
     return str(found) if found else None
 
 
 def variable_dtype(library: str, class_name: str, policy: str, variable: str) -> str | None:
-    """Return the dtype of a variable that its class does not keep in the policy's variable dtype; None for all others."""
+    """
+    Return the dtype of a variable that its class does not keep in the policy's variable dtype; None
+    for all others.
+    """
     for facts in _cases(library, class_name).values():
         found = facts.get(policy, {}).get("variables", {}).get(variable)
         if found:
@@ -65,22 +87,33 @@ def variable_dtype(library: str, class_name: str, policy: str, variable: str) ->
 
 
 def variable_dtypes(library: str, class_name: str, policy: str) -> frozenset[str]:
-    """Return the dtypes of all variables that the class does not keep in the policy's variable dtype, for files that do not tell which variable is which."""
-    return frozenset(str(dtype) for facts in _cases(library, class_name).values() for dtype in facts.get(policy, {}).get("variables", {}).values())
+    """
+    Return the dtypes of all variables that the class does not keep in the policy's variable dtype,
+    for files that do not tell which variable is which.
+    """
+    return frozenset(
+        str(dtype)
+        for facts in _cases(library, class_name).values()
+        for dtype in facts.get(policy, {}).get("variables", {}).values()
+    )
 
 
 def output_dtype(library: str, class_name: str, argument: str | None, policy: str) -> str | None:
     """Return what a layer gives that does not give its compute dtype; None for all others."""
-    facts = _cases(library, class_name).get(f"{class_name}[{argument}]" if argument else class_name, {})
+    facts = _cases(library, class_name).get(
+        f"{class_name}[{argument}]" if argument else class_name, {}
+    )
     found = facts.get(policy, {}).get("output")
     return found if isinstance(found, str) else None
 
 
 def computes_as_stored(library: str, class_name: str, variable: str) -> bool:
     """
-    Return whether a layer of the class computes with a float32 variable as it is, where its policy is a mixed one; a number stands for any of its variables.
+    Return whether a layer of the class computes with a float32 variable as it is, where its policy
+    is a mixed one; a number stands for any of its variables.
 
-    ``data/casts.json`` is what came of trying it (``fixtures/kernels.py``); a class that was not tried casts all of them.
+    ``data/casts.json`` is what came of trying it (``fixtures/kernels.py``); a class that was not
+    tried casts all of them.
     """
     names = _uncast(library).get(class_name, frozenset())
     return bool(names) if variable.isdigit() else variable in names
@@ -88,7 +121,9 @@ def computes_as_stored(library: str, class_name: str, variable: str) -> bool:
 
 @cache
 def _uncast(library: str) -> Mapping[str, frozenset[str]]:
-    data: Facts = json.loads(Path(__file__).with_name("data").joinpath("casts.json").read_text(encoding="utf-8"))
+    data: Facts = json.loads(
+        Path(__file__).with_name("data").joinpath("casts.json").read_text(encoding="utf-8")
+    )
     found: dict[str, frozenset[str]] = defaultdict(frozenset)
     for case, names in data["uncast"].get(library, {}).items():
         found[case.partition("[")[0]] |= frozenset(names)
@@ -102,7 +137,10 @@ def _cases(library: str, class_name: str) -> Mapping[str, Facts]:
 
 @cache
 def _index(library: str) -> Mapping[str, Mapping[str, Facts]]:
-    """Return every measured case of a library by its class; looked up, not searched, because files from strangers name the classes."""
+    """
+    Return every measured case of a library by its class; looked up, not searched, because files
+    from strangers name the classes.
+    """
     different: Facts = measured().get(library, {})
     found: dict[str, dict[str, Facts]] = defaultdict(dict)
     for case in measured()["measured"].get(library, []):
@@ -111,6 +149,10 @@ def _index(library: str) -> Mapping[str, Mapping[str, Facts]]:
 
 
 def _own_trouble(facts: Facts) -> str | None:
-    if "fails" not in facts or "ok" in {facts.get("zeros"), facts.get("glorot_uniform"), facts.get("onednn")}:
+    if "fails" not in facts or "ok" in {
+        facts.get("zeros"),
+        facts.get("glorot_uniform"),
+        facts.get("onednn"),
+    }:
         return None
     return str(facts["message"])

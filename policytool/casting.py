@@ -1,8 +1,9 @@
 """
 Casts between the float dtypes of Keras, rounded once to the nearest value, ties to even.
 
-NumPy has no bfloat16, and ml_dtypes casts float64 to it by way of float32, which rounds twice: 1 + 2**-8 + 2**-40 becomes 1 instead of 1.0078125.
-So bfloat16 is made here from the bits of float32, and float64 is first brought to float32 by rounding to odd, after which the second rounding gives
+NumPy has no bfloat16, and ml_dtypes casts float64 to it by way of float32, which rounds twice: 1 +
+2**-8 + 2**-40 becomes 1 instead of 1.0078125. So bfloat16 is made here from the bits of float32,
+and float64 is first brought to float32 by rounding to odd, after which the second rounding gives
 what a single one would (Boldo and Melquiond, "When double rounding is odd").
 """
 
@@ -28,14 +29,22 @@ DTYPES: Final[dict[str, np.dtype[Any]]] = {
 }
 """What can be cast, by Keras' name."""
 
-_SMALLEST_NORMAL: Final = {"float16": 2.0**-14, BFLOAT16: 2.0**-126, "float32": 2.0**-126, "float64": 2.0**-1022}
+_SMALLEST_NORMAL: Final = {
+    "float16": 2.0**-14,
+    BFLOAT16: 2.0**-126,
+    "float32": 2.0**-126,
+    "float64": 2.0**-1022,
+}
 _QUIET: Final = 0x40
 """The bit of a bfloat16 NaN that keeps it a NaN when the rest of its payload is cut off."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Counts:
-    """What a cast did to the values of a tensor; values that were not finite before are not counted as lost."""
+    """
+    What a cast did to the values of a tensor; values that were not finite before are not counted as
+    lost.
+    """
 
     values: int = 0
     overflow: int = 0
@@ -82,7 +91,8 @@ def cast(array: Array, before: str, after: str, through: str | None = None) -> t
 
 def converted(array: Array, before: str, after: str) -> Array:
     """
-    Return the values in another dtype, which is what :func:`cast` does without counting what happened to them: that takes three times as long.
+    Return the values in another dtype, which is what :func:`cast` does without counting what
+    happened to them: that takes three times as long.
 
     :raises ValueError: for a dtype that is no float of Keras.
     """
@@ -92,22 +102,36 @@ def converted(array: Array, before: str, after: str) -> Array:
 
 def counted(array: Array, dtype: str, narrow: str | None) -> Counts:
     """
-    Return what a cast would do to the values, which is nothing without a dtype to cast to, and how many of them are zero or not finite.
+    Return what a cast would do to the values, which is nothing without a dtype to cast to, and how
+    many of them are zero or not finite.
 
     :raises ValueError: for a dtype that is no float of Keras.
     """
     source = _flat(array, dtype)
     with np.errstate(all="ignore"):
         shown = _convert(source, dtype, "float32") if dtype == BFLOAT16 else source
-        counts = _counts(source, dtype, _convert(source, dtype, narrow), narrow) if narrow else Counts(values=int(source.size))
-    return replace(counts, zero=int(np.count_nonzero(shown == 0)), nonfinite=int(np.count_nonzero(~np.isfinite(shown))))
+        counts = (
+            _counts(source, dtype, _convert(source, dtype, narrow), narrow)
+            if narrow
+            else Counts(values=int(source.size))
+        )
+    return replace(
+        counts,
+        zero=int(np.count_nonzero(shown == 0)),
+        nonfinite=int(np.count_nonzero(~np.isfinite(shown))),
+    )
 
 
 def _flat(array: Array, before: str, *others: str) -> Array:
     unknown = {before, *others} - DTYPES.keys()
     if unknown:
-        raise ValueError(f"cannot cast {before}{f' to {others[0]}' if others else ''}: {', '.join(sorted(unknown))} is none of {', '.join(DTYPES)}")
-    return np.asarray(array, dtype=DTYPES[before]).reshape(-1)  # NumPy 1 widens integers of arrays without dimensions
+        raise ValueError(
+            f"cannot cast {before}{f' to {others[0]}' if others else ''}: "
+            f"{', '.join(sorted(unknown))} is none of {', '.join(DTYPES)}"
+        )
+    return np.asarray(array, dtype=DTYPES[before]).reshape(
+        -1
+    )  # NumPy 1 widens integers of arrays without dimensions
 
 
 def _convert(array: Array, before: str, after: str) -> Array:
@@ -117,12 +141,17 @@ def _convert(array: Array, before: str, after: str) -> Array:
         widened = (array.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
         return widened.astype(DTYPES[after])
     if after == BFLOAT16:
-        return _to_bfloat16(_rounded_to_odd(array) if before == "float64" else array.astype(np.float32))
+        return _to_bfloat16(
+            _rounded_to_odd(array) if before == "float64" else array.astype(np.float32)
+        )
     return array.astype(DTYPES[after])
 
 
 def _to_bfloat16(array: Array) -> Array:
-    """Return float32 values rounded to bfloat16; NaNs keep their sign and the upper part of their payload."""
+    """
+    Return float32 values rounded to bfloat16; NaNs keep their sign and the upper part of their
+    payload.
+    """
     bits = array.view(np.uint32)
     rounded = (bits + (0x7FFF + ((bits >> 16) & 1))) >> 16
     cut = (bits >> 16) | _QUIET
@@ -130,10 +159,17 @@ def _to_bfloat16(array: Array) -> Array:
 
 
 def _rounded_to_odd(array: Array) -> Array:
-    """Return float64 values as float32; of the two neighbours of a value that lies between them, the one with an odd last bit."""
+    """
+    Return float64 values as float32; of the two neighbours of a value that lies between them, the
+    one with an odd last bit.
+    """
     nearest = array.astype(np.float32)
     inexact = np.isfinite(array) & (nearest.astype(np.float64) != array)
-    toward_zero = np.where(np.abs(nearest.astype(np.float64)) > np.abs(array), np.nextafter(nearest, np.float32(0)), nearest)
+    toward_zero = np.where(
+        np.abs(nearest.astype(np.float64)) > np.abs(array),
+        np.nextafter(nearest, np.float32(0)),
+        nearest,
+    )
     bits = toward_zero.view(np.uint32)
     return np.where(inexact, bits | 1, bits).astype(np.uint32).view(np.float32)
 

@@ -1,8 +1,10 @@
 """
-A process of its own that takes lines on stdin and answers with lines on a pipe that nothing else writes to.
+A process of its own that takes lines on stdin and answers with lines on a pipe that nothing else
+writes to.
 
-What it prints beside that, on stdout or stderr, is kept for when it ends badly. It has a process group of its own: a Ctrl-C at the terminal is heard
-here alone, and ending the process ends whatever it started.
+What it prints beside that, on stdout or stderr, is kept for when it ends badly. It has a process
+group of its own: a Ctrl-C at the terminal is heard here alone, and ending the process ends whatever
+it started.
 """
 
 from __future__ import annotations
@@ -27,7 +29,11 @@ _TAIL: Final = 4000
 _BLOCK: Final = 2**16
 """What a pipe holds."""
 
-_DIED_OF: Final = frozenset({signal.SIGKILL, signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS}) if os.name == "posix" else frozenset()
+_DIED_OF: Final = (
+    frozenset({signal.SIGKILL, signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS})
+    if os.name == "posix"
+    else frozenset()
+)
 """Signals that may mean that memory ran out."""
 
 
@@ -44,7 +50,8 @@ class Child:
         cwd: str | Path | None = None,
     ) -> None:
         """
-        Start ``command``, then the number of the pipe's descriptor, then ``arguments``; an answer has at most ``longest`` bytes.
+        Start ``command``, then the number of the pipe's descriptor, then ``arguments``; an answer
+        has at most ``longest`` bytes.
 
         :raises OSError: where it cannot be started.
         """
@@ -54,10 +61,10 @@ class Child:
         self.longest_line = 0
         """Bytes of the longest line that it said, or has begun to say."""
 
-        self._messages = tempfile.TemporaryFile()  # noqa: SIM115  # end() closes it
+        self._messages = tempfile.TemporaryFile()  # end() closes it  # noqa: SIM115
         self.descriptor, theirs = os.pipe()
         try:
-            self.process = subprocess.Popen(  # noqa: S603  # this interpreter, or the one that the user chose
+            self.process = subprocess.Popen(  # this interpreter, or the one that the user chose  # noqa: S603  # this interpreter, or the one that the user chose
                 [*command, str(theirs), *arguments],
                 cwd=cwd,
                 env=environment,
@@ -89,7 +96,10 @@ class Child:
             self.process.stdin.flush()
 
     def received(self) -> list[bytes] | None:
-        """Return the lines that one read completes, waiting for something to read; None where it is gone, or says more than it may."""
+        """
+        Return the lines that one read completes, waiting for something to read; None where it is
+        gone, or says more than it may.
+        """
         block = os.read(self.descriptor, _BLOCK)
         *complete, rest = block.split(b"\n")
         if complete:
@@ -107,16 +117,26 @@ class Child:
         if self._messages.closed:
             return ""
         size = os.fstat(self._messages.fileno()).st_size
-        return os.pread(self._messages.fileno(), _TAIL, max(0, size - _TAIL)).decode("utf-8", "replace")
+        return os.pread(self._messages.fileno(), _TAIL, max(0, size - _TAIL)).decode(
+            "utf-8", "replace"
+        )
 
     def how_it_ended(self) -> str:
-        """Return, as a sentence part, what ended it, with its last words where it ended by itself."""
+        """
+        Return, as a sentence part, what ended it, with its last words where it ended by itself.
+        """
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(GRACE)
         code = self.process.returncode
         if code is not None and code < 0:
-            return f"was ended by {signal.Signals(-code).name}" if -code in set(signal.Signals) else f"was ended by signal {-code}"
-        last = next((line.strip() for line in reversed(self.messages.splitlines()) if line.strip()), "")
+            return (
+                f"was ended by {signal.Signals(-code).name}"
+                if -code in set(signal.Signals)
+                else f"was ended by signal {-code}"
+            )
+        last = next(
+            (line.strip() for line in reversed(self.messages.splitlines()) if line.strip()), ""
+        )
         return f"ended with code {code}" + (f": {last[:300]}" if last else "")
 
     @property
@@ -126,7 +146,9 @@ class Child:
         return code is not None and -code in _DIED_OF
 
     def end(self, grace: float = 0) -> None:
-        """End it, and whatever it started: at once, or after it had some seconds to end by itself."""
+        """
+        End it, and whatever it started: at once, or after it had some seconds to end by itself.
+        """
         if grace and self.is_alive:
             self.hang_up()
             with contextlib.suppress(subprocess.TimeoutExpired):

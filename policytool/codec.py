@@ -1,9 +1,11 @@
 """
 Frozen dataclasses as JSON and back, by their type hints.
 
-What one process of policytool hands to another goes this way: unlike pickle's, these bytes can do nothing but become the values that the type says.
-A dataclass is the list of its fields, a tuple or a set a list, an enum its value, a mapping an object or a list of pairs; where a type is one of several, the
-value stands behind its place among them. What is None stays null. A path is its text, and JSON is itself.
+What one process of policytool hands to another goes this way: unlike pickle's, these bytes can do
+nothing but become the values that the type says. A dataclass is the list of its fields, a tuple or
+a set a list, an enum its value, a mapping an object or a list of pairs; where a type is one of
+several, the value stands behind its place among them. What is None stays null. A path is its text,
+and JSON is itself.
 """
 
 from __future__ import annotations
@@ -54,10 +56,13 @@ def codec(hint: object, names: Mapping[str, object]) -> Codec[Any]:
     """
     ways = _Compiler(names).ways(hint)
     encode, decode = ways.encode or _same, ways.decode or _same
-    return Codec(encoded=lambda value: json.dumps(encode(value), separators=(",", ":")), decoded=lambda text: decode(json.loads(text)))
+    return Codec(
+        encoded=lambda value: json.dumps(encode(value), separators=(",", ":")),
+        decoded=lambda text: decode(json.loads(text)),
+    )
 
 
-def _same(value: Any) -> Any:  # noqa: ANN401  # whatever JSON has
+def _same(value: Any) -> Any:  # whatever JSON has  # noqa: ANN401  # whatever JSON has
     return value
 
 
@@ -83,14 +88,24 @@ class _Compiler:
             return self._tuple(arguments)
         if origin is frozenset:
             encode, decode, _ = self._tuple((*arguments, Ellipsis))
-            return _Ways(lambda value: (encode or _same)(sorted(value)), lambda found: frozenset((decode or _same)(found)), frozenset({frozenset}))
+            return _Ways(
+                lambda value: (encode or _same)(sorted(value)),
+                lambda found: frozenset((decode or _same)(found)),
+                frozenset({frozenset}),
+            )
         if origin is Mapping:
             return self._mapping(*map(self.ways, arguments))
         if hint in _PLAIN:
             return _PLAIN[hint]
         if hint is None or (isinstance(hint, type) and hint in _PRIMITIVES):
             # what says float may hold an int; both come back as they were
-            return _Ways(None, None, frozenset({int, float}) if hint is float else frozenset({type(None) if hint is None else hint}))
+            return _Ways(
+                None,
+                None,
+                frozenset({int, float})
+                if hint is float
+                else frozenset({type(None) if hint is None else hint}),
+            )
         if isinstance(hint, type) and issubclass(hint, Enum):
             return _Ways(attrgetter("value"), hint, frozenset({hint}))
         if isinstance(hint, type) and is_dataclass(hint):
@@ -122,7 +137,7 @@ class _Compiler:
 
     def _tuple(self, arguments: tuple[Any, ...]) -> _Ways:
         kinds = frozenset({tuple})
-        if len(arguments) == 2 and arguments[1] is Ellipsis:  # noqa: PLR2004  # tuple[X, ...]
+        if len(arguments) == 2 and arguments[1] is Ellipsis:  # tuple[X, ...]  # noqa: PLR2004  # tuple[X, ...]
             encode, decode, _ = self.ways(arguments[0])
             return _Ways(
                 None if encode is None else lambda value: [encode(item) for item in value],
@@ -130,7 +145,10 @@ class _Compiler:
                 kinds,
             )
         ways = [self.ways(argument) for argument in arguments]
-        encoders, decoders = [one.encode or _same for one in ways], [one.decode or _same for one in ways]
+        encoders, decoders = (
+            [one.encode or _same for one in ways],
+            [one.decode or _same for one in ways],
+        )
         return _Ways(
             lambda value: [way(item) for way, item in zip(encoders, value, strict=True)],
             lambda found: tuple([way(item) for way, item in zip(decoders, found, strict=True)]),
@@ -142,7 +160,9 @@ class _Compiler:
         kinds = frozenset({dict, types.MappingProxyType})
         if key.kinds == {str} and key.encode is None:
             return _Ways(
-                lambda value: {name: encode(one) for name, one in value.items()}, lambda found: {name: decode(one) for name, one in found.items()}, kinds
+                lambda value: {name: encode(one) for name, one in value.items()},
+                lambda found: {name: decode(one) for name, one in found.items()},
+                kinds,
             )
         encode_key, decode_key = key.encode or _same, key.decode or _same
         return _Ways(
@@ -153,17 +173,30 @@ class _Compiler:
 
     @staticmethod
     def _union(members: list[_Ways]) -> _Ways:
-        """Return the ways of one type among several; what is None, or the same in JSON, needs no number before it."""
+        """
+        Return the ways of one type among several; what is None, or the same in JSON, needs no
+        number before it.
+        """
         kinds = frozenset().union(*(one.kinds for one in members))
         others = [one for one in members if one.kinds != {type(None)}]
         if all(one.encode is None and one.decode is None for one in others):
             return _Ways(None, None, kinds)
         if len(others) == 1:
             encode, decode = others[0].encode or _same, others[0].decode or _same
-            return _Ways(lambda value: None if value is None else encode(value), lambda found: None if found is None else decode(found), kinds)
+            return _Ways(
+                lambda value: None if value is None else encode(value),
+                lambda found: None if found is None else decode(found),
+                kinds,
+            )
         if len(kinds) < sum(len(one.kinds) for one in members):
-            raise TypeError("members of a union that no class tells apart have no form in JSON here")
-        places = {kind: (place, one.encode or _same) for place, one in enumerate(others) for kind in one.kinds}
+            raise TypeError(
+                "members of a union that no class tells apart have no form in JSON here"
+            )
+        places = {
+            kind: (place, one.encode or _same)
+            for place, one in enumerate(others)
+            for kind in one.kinds
+        }
         decoders = [one.decode or _same for one in others]
 
         def encode_one(value: Any) -> Any:  # noqa: ANN401

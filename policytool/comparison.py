@@ -1,8 +1,9 @@
 """
 What differs between two saved models, A and B, as values.
 
-Each thing that can be said of one model is either equal, spelled differently and the same in meaning, different, in one of them only, or not
-compared, with the reason: what a file cannot hold is no difference, and what was not read is never called equal.
+Each thing that can be said of one model is either equal, spelled differently and the same in
+meaning, different, in one of them only, or not compared, with the reason: what a file cannot hold
+is no difference, and what was not read is never called equal.
 """
 
 from __future__ import annotations
@@ -47,7 +48,16 @@ class Aspect(StrEnum):
     SIGNATURE = "signature"
 
 
-POLICIES: Final = frozenset({Aspect.POLICY, Aspect.COMPUTE, Aspect.VARIABLE, Aspect.LOSS_SCALE, Aspect.QUANTIZATION, Aspect.AUTOCAST})
+POLICIES: Final = frozenset(
+    {
+        Aspect.POLICY,
+        Aspect.COMPUTE,
+        Aspect.VARIABLE,
+        Aspect.LOSS_SCALE,
+        Aspect.QUANTIZATION,
+        Aspect.AUTOCAST,
+    }
+)
 """What is decided by a layer's policy."""
 
 
@@ -78,10 +88,16 @@ class Pairing(StrEnum):
     """The same name in the file, below the same layer, where built names differ."""
 
     POSITION = "position"
-    """The same place among the layers of one parent that no name pairs, the same class, and variables of the same shapes."""
+    """
+    The same place among the layers of one parent that no name pairs, the same class, and variables
+    of the same shapes.
+    """
 
     MOVED = "moved"
-    """The same name, class and variables' shapes under another parent, and no other such layer in either model."""
+    """
+    The same name, class and variables' shapes under another parent, and no other such layer in
+    either model.
+    """
 
     SHARED = "shared"
     """One of several places of a layer that the other file tells to be shared."""
@@ -121,7 +137,10 @@ class Values:
     """How many elements differ."""
 
     largest: float | None = None
-    """The largest absolute difference of elements that are finite in both; None where no number says it."""
+    """
+    The largest absolute difference of elements that are finite in both; None where no number says
+    it.
+    """
 
     reason: str | None = None
     """Why they were not compared, or why they differ where no elements were counted."""
@@ -147,7 +166,11 @@ class VariablePair:
         """Whether the models differ in it, as far as it was compared."""
         if self.a is None or self.b is None:
             return self.values.verdict is not Verdict.NOT_COMPARED
-        return self.values.verdict in {Verdict.DIFFERENT, Verdict.ROUNDED} or self.a.shape != self.b.shape or self.a.dtype != self.b.dtype
+        return (
+            self.values.verdict in {Verdict.DIFFERENT, Verdict.ROUNDED}
+            or self.a.shape != self.b.shape
+            or self.a.dtype != self.b.dtype
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -163,7 +186,10 @@ class LayerPair:
 
     paired: Pairing | None = None
     listed: bool = True
-    """Whether both files can have such a layer listed; where one cannot, a layer in the other is no difference."""
+    """
+    Whether both files can have such a layer listed; where one cannot, a layer in the other is no
+    difference.
+    """
 
     changes: tuple[Change, ...] = ()
     variables: tuple[VariablePair, ...] = ()
@@ -176,7 +202,13 @@ class LayerPair:
     @property
     def presence(self) -> Presence:
         """Which of the two has it."""
-        return Presence.BOTH if self.a is not None and self.b is not None else Presence.A if self.a is not None else Presence.B
+        return (
+            Presence.BOTH
+            if self.a is not None and self.b is not None
+            else Presence.A
+            if self.a is not None
+            else Presence.B
+        )
 
     @property
     def differences(self) -> tuple[Change, ...]:
@@ -186,7 +218,11 @@ class LayerPair:
     @property
     def differs(self) -> bool:
         """Whether the models differ in it."""
-        return (self.presence is not Presence.BOTH and self.listed) or bool(self.differences) or any(variable.differs for variable in self.variables)
+        return (
+            (self.presence is not Presence.BOTH and self.listed)
+            or bool(self.differences)
+            or any(variable.differs for variable in self.variables)
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -206,7 +242,11 @@ class Section:
     @property
     def differs(self) -> bool:
         """Whether the models differ in it."""
-        return self.presence is not Presence.BOTH or bool(self.differences) or any(variable.differs for variable in self.variables)
+        return (
+            self.presence is not Presence.BOTH
+            or bool(self.differences)
+            or any(variable.differs for variable in self.variables)
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -244,7 +284,9 @@ class Comparison:
     def differs(self) -> bool:
         """Whether the models differ in anything that was compared."""
         sections = (*self.signatures, *([self.optimizer] if self.optimizer else []))
-        return any(layer.differs for layer in self.layers) or any(section.differs for section in sections)
+        return any(layer.differs for layer in self.layers) or any(
+            section.differs for section in sections
+        )
 
     @property
     def variables(self) -> tuple[VariablePair, ...]:
@@ -255,5 +297,8 @@ class Comparison:
     def spellings(self) -> int:
         """How much is spelled differently and means the same."""
         sections = (*self.signatures, *([self.optimizer] if self.optimizer else []))
-        changes = [*(change for layer in self.layers for change in layer.changes), *(change for section in sections for change in section.changes)]
+        changes = [
+            *(change for layer in self.layers for change in layer.changes),
+            *(change for section in sections for change in section.changes),
+        ]
         return sum(change.spelling for change in changes)

@@ -1,7 +1,8 @@
 """
 From what stands on the command line to the models that are meant.
 
-A path that is named exactly must be a model. What is found in a directory or by a glob may be something else and is then passed over.
+A path that is named exactly must be a model. What is found in a directory or by a glob may be
+something else and is then passed over.
 """
 
 from __future__ import annotations
@@ -36,13 +37,17 @@ class Input:
 
     @property
     def shown(self) -> str:
-        """The path as reports show it: POSIX, relative where it lies below the working directory."""
+        """
+        The path as reports show it: POSIX, relative where it lies below the working directory.
+        """
         return shown(self.path)
 
 
 def shown(path: Path) -> str:
     """Return a path in POSIX form, relative to the working directory where it lies below it."""
-    absolute = Path(os.path.abspath(path))  # resolve() would follow links, and reports name what was given
+    absolute = Path(
+        os.path.abspath(path)
+    )  # resolve() would follow links, and reports name what was given
     try:
         return absolute.relative_to(Path.cwd()).as_posix()
     except ValueError:
@@ -51,9 +56,11 @@ def shown(path: Path) -> str:
 
 def inputs(arguments: Iterable[str]) -> Iterator[Input]:
     """
-    Yield the inputs that the arguments mean, each once, in their order; without arguments all below the working directory.
+    Yield the inputs that the arguments mean, each once, in their order; without arguments all below
+    the working directory.
 
-    A part of a SavedModel or of an unpacked ``.keras`` stands for its directory, one of a checkpoint for its index.
+    A part of a SavedModel or of an unpacked ``.keras`` stands for its directory, one of a
+    checkpoint for its index.
 
     :raises UsageError: for a URL, and for what can be no path.
     """
@@ -75,24 +82,39 @@ def one(path: str) -> Input:
     """
     found = next(iter(inputs([path])), None)
     if found is None or not found.exact:
-        raise ModelFileError(path, "no-model", "is a directory without a model of its own, or a pattern; name one model")
+        raise ModelFileError(
+            path,
+            "no-model",
+            "is a directory without a model of its own, or a pattern; name one model",
+        )
     return found
 
 
 def _expanded(arguments: list[str]) -> Iterator[Input]:
     for argument in arguments:
         if _URL.match(argument):
-            raise UsageError(f"{argument} is a URL, and policytool reads local files; download it first")
+            raise UsageError(
+                f"{argument} is a URL, and policytool reads local files; download it first"
+            )
         if "\0" in argument:
             first = argument.partition("\0")[0]
-            raise UsageError(f"{first!r} is followed by a NUL, which no path holds; a list on stdin whose paths end in NUL takes --null")
+            raise UsageError(
+                f"{first!r} is followed by a NUL, which no path holds; a list on stdin whose paths "
+                "end in NUL takes --null"
+            )
         path = Path(argument)
-        if os.path.isdir(path) and not is_model(path):  # Path.is_dir raises where a parent may not be entered
+        if os.path.isdir(path) and not is_model(
+            path
+        ):  # Path.is_dir raises where a parent may not be entered
             yield from _below(path)
         elif _GLOB & set(argument) and not os.path.exists(path):
-            matches = sorted(glob.glob(argument, recursive=True))  # Path.glob takes no absolute patterns
+            matches = sorted(
+                glob.glob(argument, recursive=True)
+            )  # Path.glob takes no absolute patterns
             if not matches:
-                yield Input(path=path, exact=True)  # nothing matches: read as a name, it does not exist, and that is said
+                yield Input(
+                    path=path, exact=True
+                )  # nothing matches: read as a name, it does not exist, and that is said
             for match in matches:
                 matched = Path(match)
                 if matched.is_dir() and not is_model(matched):
@@ -104,7 +126,10 @@ def _expanded(arguments: list[str]) -> Iterator[Input]:
 
 
 def _below(directory: Path) -> Iterator[Input]:
-    """Yield what lies below a directory, in name order, a model's directory as one; hidden directories and backups are skipped."""
+    """
+    Yield what lies below a directory, in name order, a model's directory as one; hidden directories
+    and backups are skipped.
+    """
     closed: list[OSError] = []
     for root, directories, files in os.walk(directory, onerror=closed.append):
         directories[:] = sorted(name for name in directories if not _is_skipped(name))
@@ -125,11 +150,16 @@ def _is_skipped(name: str) -> bool:
 
 
 def whole(path: Path, *, exact: bool = False) -> Path:
-    """Return the directory, the checkpoint's index or the map of shards that a path is a part of, or the path itself; a shard of HDF5 can be named alone."""
+    """
+    Return the directory, the checkpoint's index or the map of shards that a path is a part of, or
+    the path itself; a shard of HDF5 can be named alone.
+    """
     parent = path.parent
     if path.name in savedmodel.OWN_FILES and os.path.isfile(parent / _SAVEDMODEL_FILE):
         return parent
-    if parent.name in savedmodel.OWN_DIRECTORIES and os.path.isfile(parent.parent / _SAVEDMODEL_FILE):
+    if parent.name in savedmodel.OWN_DIRECTORIES and os.path.isfile(
+        parent.parent / _SAVEDMODEL_FILE
+    ):
         return parent.parent
     if all(os.path.isfile(parent / name) for name in keras_directory.OWN_FILES) and (
         path.name in keras_directory.OWN_FILES or path.name.endswith(".weights.h5")

@@ -1,5 +1,6 @@
 """
-A model file as a format hands it over: named JSON parts, stored tensors, signatures, and what was odd about the file.
+A model file as a format hands it over: named JSON parts, stored tensors, signatures, and what was
+odd about the file.
 
 A document knows nothing of Keras generations; a generation knows nothing of files.
 """
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Observation:
-    """Something about the file that its reader should know: a link that was not followed, a key that stands twice."""
+    """
+    Something about the file that its reader should know: a link that was not followed, a key that
+    stands twice.
+    """
 
     code: str
     """Stable and machine-readable, such as ``external-link``."""
@@ -35,10 +39,15 @@ class Layout(StrEnum):
     """The convention by which stored tensors are named."""
 
     LEGACY_H5 = "legacy-h5"
-    """A group per layer, tensors named ``dense/kernel:0`` in it (Keras 1 to 3, whole-model HDF5)."""
+    """
+    A group per layer, tensors named ``dense/kernel:0`` in it (Keras 1 to 3, whole-model HDF5).
+    """
 
     OBJECT_PATHS = "object-paths"
-    """Paths through the object tree, ``layers/dense_1/vars/0`` (Keras 2.12 on, ``.keras`` and ``.weights.h5``)."""
+    """
+    Paths through the object tree, ``layers/dense_1/vars/0`` (Keras 2.12 on, ``.keras`` and
+    ``.weights.h5``).
+    """
 
     GRAPH = "graph"
     """Variables are nodes of the object graph (SavedModel)."""
@@ -55,14 +64,21 @@ class Tensor:
     """A stored variable, not its values."""
 
     path: tuple[str, ...]
-    """Where it is stored, e.g. ``("dense_a", "dense_a", "kernel:0")`` or ``("layers", "dense", "vars", "0")``."""
+    """
+    Where it is stored, e.g.
+
+    ``("dense_a", "dense_a", "kernel:0")`` or ``("layers", "dense", "vars", "0")``.
+    """
 
     shape: tuple[int, ...] | None
     dtype: str
     """A Keras dtype name; ``opaque16`` for two bytes that no type describes."""
 
     node: int | None = None
-    """The variable's node in a SavedModel's object graph; without one (TF 1), its position among the graph's nodes."""
+    """
+    The variable's node in a SavedModel's object graph; without one (TF 1), its position among the
+    graph's nodes.
+    """
 
     key: str | None = None
     """Its key in a checkpoint, which may be another than what it is called."""
@@ -70,7 +86,10 @@ class Tensor:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Node:
-    """One object of a SavedModel's object graph that matters here: a Keras object, a variable, or a container of them."""
+    """
+    One object of a SavedModel's object graph that matters here: a Keras object, a variable, or a
+    container of them.
+    """
 
     id: int
     identifier: str
@@ -83,7 +102,9 @@ class Node:
     """The key of the node's metadata in :attr:`Document.parts`."""
 
     other_part: str | None = None
-    """The key of the same metadata in the file that older loaders obey, where both hold it (TF 2.5)."""
+    """
+    The key of the same metadata in the file that older loaders obey, where both hold it (TF 2.5).
+    """
 
     variable: Tensor | None = None
 
@@ -101,7 +122,8 @@ class TracedOp:
     count: int
     amp: str | None = None
     """
-    The list of TensorFlow's automatic mixed precision that has the op: ``allow``, ``infer``, ``deny`` or ``clear``; None where none has.
+    The list of TensorFlow's automatic mixed precision that has the op: ``allow``, ``infer``,
+    ``deny`` or ``clear``; None where none has.
 
     Source: tensorflow/core/grappler/optimizers/auto_mixed_precision_lists.h.
     """
@@ -112,7 +134,10 @@ class GraphOp:
     """Ops of one kind in one scope of a saved graph."""
 
     scope: tuple[str, ...]
-    """The op's name without its last part, as it would be if every function were written out where it is called."""
+    """
+    The op's name without its last part, as it would be if every function were written out where it
+    is called.
+    """
 
     op: str
     dtypes: tuple[str, ...]
@@ -145,7 +170,9 @@ class Signature:
     """The float dtypes that its ops compute in, where the graph was read."""
 
     ops: tuple[TracedOp, ...] = ()
-    """What it computes with, where the graph was read: ops that mixed precision has an opinion on."""
+    """
+    What it computes with, where the graph was read: ops that mixed precision has an opinion on.
+    """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -163,7 +190,10 @@ class Document:
 
     path: str
     format: str
-    """One of the names in design section 4: ``h5``, ``keras``, ``savedmodel``, ``json``, ``yaml``, ``tfjs``, ``weights``."""
+    """
+    One of the names in design section 4: ``h5``, ``keras``, ``savedmodel``, ``json``, ``yaml``,
+    ``tfjs``, ``weights``.
+    """
 
     parts: Mapping[str, Json] = field(default_factory=dict)
     """JSON documents by name; the model's own config is :attr:`config`."""
@@ -175,7 +205,10 @@ class Document:
     """Where the config stands in its part, as a JSON Pointer; empty where it is the whole part."""
 
     training_part: str | None = None
-    """The part with the training configuration (H5: a part of its own; ``.keras``: inside ``config.json``)."""
+    """
+    The part with the training configuration (H5: a part of its own; ``.keras``: inside
+    ``config.json``).
+    """
 
     training_pointer: str = ""
     """Where the training configuration stands in its part."""
@@ -188,10 +221,16 @@ class Document:
     """The optimizer's stored variables, where they stand beside those of the layers (HDF5)."""
 
     layer_names: Mapping[str, str] = field(default_factory=dict)
-    """Storage path of a layer to the layer's name: of weights alone, where the file records it (Keras 3.6 on)."""
+    """
+    Storage path of a layer to the layer's name: of weights alone, where the file records it (Keras
+    3.6 on).
+    """
 
     vocabularies: Mapping[tuple[str, ...], str] = field(default_factory=dict)
-    """Storage path of a lookup layer to the words that an archive holds beside its config, one on a line."""
+    """
+    Storage path of a lookup layer to the words that an archive holds beside its config, one on a
+    line.
+    """
 
     nodes: Mapping[int, Node] = field(default_factory=dict)
     signatures: tuple[Signature, ...] = ()
@@ -202,7 +241,10 @@ class Document:
     """What it was read from; another process that loads a file checks that it is still the same."""
 
     ops: frozenset[str] = frozenset()
-    """The kinds of ops in all graphs that the file holds, functions that nobody calls included (SavedModel)."""
+    """
+    The kinds of ops in all graphs that the file holds, functions that nobody calls included
+    (SavedModel).
+    """
 
     numbered: bool = False
     """Whether every scope of the graph carries the number of a call (what Keras 3 exports)."""
@@ -223,5 +265,9 @@ class Document:
     def _at(self, part: str | None, pointer: str) -> Json:
         try:
             return jsontext.value(self.parts[part], pointer) if part is not None else None
-        except (LookupError, TypeError, ValueError):  # a plan by another hand can leave nothing there
+        except (
+            LookupError,
+            TypeError,
+            ValueError,
+        ):  # a plan by another hand can leave nothing there
             return None

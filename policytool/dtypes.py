@@ -1,7 +1,8 @@
 """
 The dtype names that Keras writes, and what is known of each.
 
-Keras 3's list is ``keras.src.backend.common.dtypes.ALLOWED_DTYPES``; Keras 2 accepts every TensorFlow dtype, of which models in the wild hold these.
+Keras 3's list is ``keras.src.backend.common.dtypes.ALLOWED_DTYPES``; Keras 2 accepts every
+TensorFlow dtype, of which models in the wild hold these.
 """
 
 from __future__ import annotations
@@ -20,7 +21,17 @@ HALVES: Final = frozenset({"float16", "bfloat16"})
 
 OTHERS: Final = (
     *("int4", "int8", "int16", "int32", "int64", "uint4", "uint8", "uint16", "uint32", "uint64"),
-    *("bool", "string", "complex64", "complex128", "qint8", "quint8", "qint32", "qint16", "quint16"),
+    *(
+        "bool",
+        "string",
+        "complex64",
+        "complex128",
+        "qint8",
+        "quint8",
+        "qint32",
+        "qint16",
+        "quint16",
+    ),
     *("resource", "variant"),
 )
 """Dtypes of inputs, of lookup layers and of stored quantised weights."""
@@ -62,7 +73,20 @@ OF_TENSORFLOW_ENUM: Final[Mapping[int, str]] = MappingProxyType(
 
 _BYTES: Final[Mapping[str, int]] = MappingProxyType(
     {
-        **dict.fromkeys(("int4", "uint4", "int8", "uint8", "bool", "qint8", "quint8", "float8_e4m3fn", "float8_e5m2"), 1),
+        **dict.fromkeys(
+            (
+                "int4",
+                "uint4",
+                "int8",
+                "uint8",
+                "bool",
+                "qint8",
+                "quint8",
+                "float8_e4m3fn",
+                "float8_e5m2",
+            ),
+            1,
+        ),
         **dict.fromkeys(("float16", "bfloat16", "int16", "uint16", "qint16", "quint16"), 2),
         **dict.fromkeys(("float32", "int32", "uint32", "qint32"), 4),
         **dict.fromkeys(("float64", "int64", "uint64", "complex64"), 8),
@@ -72,7 +96,10 @@ _BYTES: Final[Mapping[str, int]] = MappingProxyType(
 
 
 def itemsize(name: str) -> int:
-    """Return the bytes that one element of this dtype takes when stored, 0 where elements differ in size (strings)."""
+    """
+    Return the bytes that one element of this dtype takes when stored, 0 where elements differ in
+    size (strings).
+    """
     return _BYTES.get(name, 0)
 
 

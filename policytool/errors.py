@@ -1,15 +1,13 @@
 """
 Everything that can go wrong, as one tree.
 
-    PolicytoolError              one sentence for the user; never a traceback
-    ├── UsageError               the call is wrong (exit code 2)
-    │   └── PolicyNameError      a name that no release knows
-    ├── ModelFileError           a file could not be read (exit code 3); has a path and a stable code
-    ├── ReportError              a report could not be written (exit code 3)
-    ├── BaselineError            a file is no baseline of ours (exit code 3)
-    ├── BundleError              the same of a checkpoint, which knows no path: who reads it makes a ModelFileError of it
-    ├── WorkerError              the child process with TensorFlow could not do its job (exit code 3)
-    └── SpellingError            a policy that a generation has no words for
+    PolicytoolError one sentence for the user; never a traceback ├── UsageError the call is wrong
+    (exit code 2) │ └── PolicyNameError a name that no release knows ├── ModelFileError a file could
+    not be read (exit code 3); has a path and a stable code ├── ReportError a report could not be
+    written (exit code 3) ├── BaselineError a file is no baseline of ours (exit code 3) ├──
+    BundleError the same of a checkpoint, which knows no path: who reads it makes a ModelFileError
+    of it ├── WorkerError the child process with TensorFlow could not do its job (exit code 3) └──
+    SpellingError a policy that a generation has no words for
         └── LimitError           a model with more layers than are read
 
 Each message says what was expected, what was found, where, and what to do.
@@ -55,7 +53,8 @@ class WorkerError(PolicytoolError):
     """
     A job that the child process with TensorFlow could not do.
 
-    ``code`` is stable; ``details`` is what else there is to know: a traceback, the end of the child's own output. ``ended`` says that the child is gone.
+    ``code`` is stable; ``details`` is what else there is to know: a traceback, the end of the
+    child's own output. ``ended`` says that the child is gone.
     """
 
     def __init__(self, code: str, message: str, *, details: str = "", ended: bool = False) -> None:
@@ -69,7 +68,8 @@ class ModelFileError(PolicytoolError):
     """
     A file that is not a readable model.
 
-    ``code`` is stable and machine-readable (``lfs-pointer``, ``truncated``, ...); it stands in the JSON report's ``failures``.
+    ``code`` is stable and machine-readable (``lfs-pointer``, ``truncated``, ...); it stands in the
+    JSON report's ``failures``.
     """
 
     def __init__(self, path: str, code: str, message: str) -> None:
@@ -80,7 +80,10 @@ class ModelFileError(PolicytoolError):
 
 
 class BundleError(PolicytoolError):
-    """A checkpoint, or one of its tensors, that cannot be read; ``code`` is stable and machine-readable, and the sentence names the file."""
+    """
+    A checkpoint, or one of its tensors, that cannot be read; ``code`` is stable and
+    machine-readable, and the sentence names the file.
+    """
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)

@@ -23,7 +23,10 @@ _INPUT: Final = "InputLayer"
 
 @dataclass
 class Features:
-    """The marks of a config; filled while walking, read by :mod:`policytool.provenance` and :mod:`policytool.loaders`."""
+    """
+    The marks of a config; filled while walking, read by :mod:`policytool.provenance` and
+    :mod:`policytool.loaders`.
+    """
 
     class_names: set[str] = field(default_factory=set)
     keys: dict[str, set[str]] = field(default_factory=dict)
@@ -33,10 +36,16 @@ class Features:
     """Class name to the config keys that every object of the class has."""
 
     policy_classes: set[str] = field(default_factory=set)
-    """How dtypes are spelled: class names of dicts, ``name`` for a bare float dtype, ``mixed-name`` and ``quantized-name`` for bare policies."""
+    """
+    How dtypes are spelled: class names of dicts, ``name`` for a bare float dtype, ``mixed-name``
+    and ``quantized-name`` for bare policies.
+    """
 
     policy_keys: set[str] = field(default_factory=set)
-    """``Class.key`` for each config key of a policy dict, and ``Class.module`` where such a dict has a module."""
+    """
+    ``Class.key`` for each config key of a policy dict, and ``Class.module`` where such a dict has a
+    module.
+    """
 
     root_keys: frozenset[str] = frozenset()
     root_class: str | None = None
@@ -66,7 +75,10 @@ class Features:
     """Whether a Sequential holds nothing of its input's shape."""
 
     shape_in_layer: bool = False
-    """Whether the root is a Sequential whose first layer is none of input and says the input's shape, itself or in a model, as Keras up to TF 2.1 writes it."""
+    """
+    Whether the root is a Sequential whose first layer is none of input and says the input's shape,
+    itself or in a model, as Keras up to TF 2.1 writes it.
+    """
 
     dtyped_initializers: set[str] = field(default_factory=set)
     """Class names of initialisers that say a dtype."""
@@ -102,17 +114,24 @@ class Features:
     """Whether a functional model has a call that cannot be made."""
 
     depth: int = 0
-    """How many calls deep a loader is when it walks the graph of a functional model, the deepest of several."""
+    """
+    How many calls deep a loader is when it walks the graph of a functional model, the deepest of
+    several.
+    """
 
     flat_outputs: bool = False
-    """Whether a functional model writes its single output as ``["x", 0, 0]`` and not as a list of such."""
+    """
+    Whether a functional model writes its single output as ``["x", 0, 0]`` and not as a list of
+    such.
+    """
 
 
 def of(config: Json, training: Json = None, objects: Iterable[Json] = ()) -> Features:
     """
     Return the features of a model's config and of its training configuration.
 
-    :param objects: the metadata of a SavedModel's objects, of which only the policies are read: what a subclassed model holds is nowhere else
+    :param objects: the metadata of a SavedModel's objects, of which only the policies are read:
+        what a subclassed model holds is nowhere else
     """
     found = Features()
     for metadata in objects:
@@ -167,7 +186,9 @@ def _note_config(class_name: str, config: dict[str, Json], found: Features) -> N
         _note_model(class_name, config, found)
     if class_name == "TimeDistributed":
         layer = config.get("layer")
-        found.distributed_models |= isinstance(layer, dict) and layer.get("class_name") == "Sequential"
+        found.distributed_models |= (
+            isinstance(layer, dict) and layer.get("class_name") == "Sequential"
+        )
 
 
 def _note_policy(class_name: str, config: dict[str, Json], found: Features) -> None:
@@ -184,7 +205,12 @@ def _note_policy(class_name: str, config: dict[str, Json], found: Features) -> N
 
 def _note_arguments(class_name: str, config: dict[str, Json], found: Features) -> None:
     for key, value in config.items():
-        if key.endswith("_initializer") and isinstance(value, dict) and isinstance(inner := value.get("config"), dict) and "dtype" in inner:
+        if (
+            key.endswith("_initializer")
+            and isinstance(value, dict)
+            and isinstance(inner := value.get("config"), dict)
+            and "dtype" in inner
+        ):
             found.dtyped_initializers.add(str(value.get("class_name")))
     name = config.get("name")
     found.slashed |= isinstance(name, str) and "/" in name
@@ -198,9 +224,19 @@ def _note_arguments(class_name: str, config: dict[str, Json], found: Features) -
 def _says_shape(root: dict[str, Json]) -> bool:
     config = root.get("config")
     layers = config.get("layers") if isinstance(config, dict) else None
-    first = layers[0] if root.get("class_name") == "Sequential" and isinstance(layers, list) and layers else None
-    name, inner = (text_at(first, "class_name"), first.get("config")) if isinstance(first, dict) else (None, None)
-    return isinstance(inner, dict) and (name in _MODELS or (name != _INPUT and "batch_input_shape" in inner))
+    first = (
+        layers[0]
+        if root.get("class_name") == "Sequential" and isinstance(layers, list) and layers
+        else None
+    )
+    name, inner = (
+        (text_at(first, "class_name"), first.get("config"))
+        if isinstance(first, dict)
+        else (None, None)
+    )
+    return isinstance(inner, dict) and (
+        name in _MODELS or (name != _INPUT and "batch_input_shape" in inner)
+    )
 
 
 def _note_nested(config: dict[str, Json], found: Features) -> None:
@@ -214,14 +250,20 @@ def _note_nested(config: dict[str, Json], found: Features) -> None:
 
 def _note_model(class_name: str, config: dict[str, Json], found: Features) -> None:
     listed = config["layers"]
-    layers = [layer for layer in listed if isinstance(layer, dict)] if isinstance(listed, list) else []
+    layers = (
+        [layer for layer in listed if isinstance(layer, dict)] if isinstance(listed, list) else []
+    )
     nested = {text_at(layer, "class_name") for layer in layers} & _MODELS
     found.nested_models |= bool(nested)
     found.nested_graphs |= bool(nested) and {class_name, *nested} != {"Sequential"}
     found.nested_in_graphs |= bool(nested) and class_name != "Sequential"
     if class_name == "Sequential" and layers and "build_input_shape" not in config:
         first = layers[0].get("config")
-        found.shapeless |= isinstance(first, dict) and not {"batch_input_shape", "batch_shape"} & set(first) and "layers" not in first
+        found.shapeless |= (
+            isinstance(first, dict)
+            and not {"batch_input_shape", "batch_shape"} & set(first)
+            and "layers" not in first
+        )
 
 
 def _note_outputs(config: dict[str, Json], found: Features) -> None:
@@ -234,7 +276,13 @@ def _note_outputs(config: dict[str, Json], found: Features) -> None:
 
 def _note_dtype(dtype: Json, found: Features) -> None:
     if isinstance(dtype, str):
-        found.policy_classes.add("quantized-name" if "_from_" in dtype else "mixed-name" if dtype.startswith("mixed_") else "name")
+        found.policy_classes.add(
+            "quantized-name"
+            if "_from_" in dtype
+            else "mixed-name"
+            if dtype.startswith("mixed_")
+            else "name"
+        )
         found.half_policies |= dtype in _HALVES
         found.bfloat16_policies |= dtype == "bfloat16"
     elif isinstance(dtype, dict):

@@ -1,7 +1,8 @@
 """
 What an audit says of a model: findings, how much they matter, and what mends them.
 
-A finding knows its rule by the id alone, and nothing of its presentation. What tells it apart from others, run after run, is its fingerprint.
+A finding knows its rule by the id alone, and nothing of its presentation. What tells it apart from
+others, run after run, is its fingerprint.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ if TYPE_CHECKING:
 
 _NUMBER: Final = re.compile(r"_\d+(?=(?:_input)?(?:/|$))")
 """
-What Keras appends to the name of a layer that has none of its own, and counts up for as long as a process lives.
+What Keras appends to the name of a layer that has none of its own, and counts up for as long as a
+process lives.
 
-The input of a Sequential within a model is named after the first layer: ``dense_3_input`` (TF 2.0 to tf-keras 2.21).
+The input of a Sequential within a model is named after the first layer: ``dense_3_input`` (TF 2.0
+to tf-keras 2.21).
 """
 
 
@@ -88,7 +91,9 @@ class Finding:
 
     severity: Severity
     message: str
-    """What is wrong, in one sentence without a full stop, about this model: names, dtypes, numbers."""
+    """
+    What is wrong, in one sentence without a full stop, about this model: names, dtypes, numbers.
+    """
 
     path: str | None = None
     """The layer it is about; None for the model as a whole, or its optimizer."""
@@ -97,7 +102,10 @@ class Finding:
     """Where in the file it stands, where it stands somewhere."""
 
     detail: str = ""
-    """What tells it from the rule's other findings at the same layer: a target, a variable, a config key. Part of the fingerprint; no numbers that vary."""
+    """
+    What tells it from the rule's other findings at the same layer: a target, a variable, a config
+    key. Part of the fingerprint; no numbers that vary.
+    """
 
     remedy: Remedy | None = None
     """What of migrate mends it; None where nothing does."""
@@ -135,7 +143,10 @@ class Audited:
     """In the order of the rules, and of the layers within a rule."""
 
     fingerprints: tuple[str, ...] = ()
-    """Of the findings, in their order, where others were set apart: those that are left would be numbered anew. None where nothing was."""
+    """
+    Of the findings, in their order, where others were set apart: those that are left would be
+    numbered anew. None where nothing was.
+    """
 
     suppressed: tuple[Suppressed, ...] = ()
     signatures: tuple[Signature, ...] = ()
@@ -144,20 +155,28 @@ class Audited:
 
 def fingerprints(findings: Sequence[Finding]) -> tuple[str, ...]:
     """
-    Return what tells the findings of one model apart, in their order: the same for the same finding in the next export of the model.
+    Return what tells the findings of one model apart, in their order: the same for the same finding
+    in the next export of the model.
 
-    Numbers that Keras appends to layer names are left out, because they grow with each model that a process builds; findings that are then
-    alike are numbered in their order. Neither the file's name nor the wording counts.
+    Numbers that Keras appends to layer names are left out, because they grow with each model that a
+    process builds; findings that are then alike are numbered in their order. Neither the file's
+    name nor the wording counts.
     """
     seen = Counter[tuple[str, str, str]]()
     found = []
     for finding in findings:
         what = (finding.rule, _NUMBER.sub("", finding.path or ""), finding.detail)
-        found.append(hashlib.sha256("\0".join((*what, str(seen[what]))).encode("utf-8", "surrogatepass")).hexdigest()[:32])
+        found.append(
+            hashlib.sha256(
+                "\0".join((*what, str(seen[what]))).encode("utf-8", "surrogatepass")
+            ).hexdigest()[:32]
+        )
         seen[what] += 1
     return tuple(found)
 
 
 def worst(findings: Iterable[Finding]) -> Severity | None:
     """Return the worst severity; None where nothing was found."""
-    return min((finding.severity for finding in findings), key=lambda severity: severity.rank, default=None)
+    return min(
+        (finding.severity for finding in findings), key=lambda severity: severity.rank, default=None
+    )

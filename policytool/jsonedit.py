@@ -1,9 +1,10 @@
 """
 JSON text edited where it stands: what is not edited stays as it is, byte for byte.
 
-A config that is parsed and written again loses the spelling of its numbers, its white space and its escapes, and a reader could not tell the change
-from the noise. So the text is walked only along the pointers, everything beside them is skipped by Python's own JSON scanner, and new values are
-spliced in.
+A config that is parsed and written again loses the spelling of its numbers, its white space and its
+escapes, and a reader could not tell the change from the noise. So the text is walked only along the
+pointers, everything beside them is skipped by Python's own JSON scanner, and new values are spliced
+in.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ _DECODER: Final = json.JSONDecoder()
 
 
 class EditError(ValueError):
-    """An edit that does not fit the text: a pointer that leads nowhere, another value than expected, or edits inside each other."""
+    """
+    An edit that does not fit the text: a pointer that leads nowhere, another value than expected,
+    or edits inside each other.
+    """
 
 
 @dataclass(slots=True)
@@ -69,9 +73,11 @@ class _Place:
 
 def apply(text: str, edits: Sequence[Change]) -> str:
     """
-    Return ``text`` with these values replaced, added to objects (before is ABSENT) and removed from objects (after is ABSENT).
+    Return ``text`` with these values replaced, added to objects (before is ABSENT) and removed from
+    objects (after is ABSENT).
 
-    :raises EditError: where a pointer leads nowhere, something other than ``before`` stands there, or edits overlap.
+    :raises EditError: where a pointer leads nowhere, something other than ``before`` stands there,
+        or edits overlap.
     """
     if not edits:
         return text
@@ -88,7 +94,10 @@ def apply(text: str, edits: Sequence[Change]) -> str:
 
 
 def same(one: Json | Absent, other: Json | Absent) -> bool:
-    """Return whether two JSON values are equal, types included: True is not 1, 1 is not 1.0, and NaN is NaN."""
+    """
+    Return whether two JSON values are equal, types included: True is not 1, 1 is not 1.0, and NaN
+    is NaN.
+    """
     if isinstance(one, Absent) or isinstance(other, Absent):
         return one is other
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
@@ -100,7 +109,9 @@ def _trie(edits: Sequence[Change]) -> _Node:
         node = root
         for step in _steps(change[0]):
             if node.change is not None:
-                raise EditError(f"the edit at {change[0]!r} lies inside the one at {node.pointer!r}")
+                raise EditError(
+                    f"the edit at {change[0]!r} lies inside the one at {node.pointer!r}"
+                )
             node = node.below.setdefault(step, _Node(change[0]))
         if node.change is not None or node.below:
             raise EditError(f"several edits at or below {change[0]!r} overlap")
@@ -113,7 +124,9 @@ def _steps(pointer: str) -> list[str]:
         raise EditError(f"{pointer!r} is no JSON Pointer")
     if pointer.count("/") > limits.JSON_DEPTH.value:
         raise EditError(f"a JSON Pointer of {pointer.count('/')} steps is deeper than any config")
-    return [_ESCAPE.sub(lambda match: _UNESCAPED[match[0]], step) for step in pointer.split("/")[1:]]
+    return [
+        _ESCAPE.sub(lambda match: _UNESCAPED[match[0]], step) for step in pointer.split("/")[1:]
+    ]
 
 
 class _Walk:
@@ -135,7 +148,9 @@ class _Walk:
         return place
 
     def _place(self, node: _Node, start: int) -> _Place:
-        """Return where the value that begins at ``start`` stands; recursion ends with the pointers."""
+        """
+        Return where the value that begins at ``start`` stands; recursion ends with the pointers.
+        """
         opening = self._text[start]
         if not node.below or opening not in "{[":
             return _Place(start, self._skip(start))
@@ -230,12 +245,22 @@ def _splices(node: _Node, place: _Place, style: _Style) -> Iterator[_Splice]:
         yield from _replaced(node.change, place, style)
         return
     members = place.members
-    removed = {step: child.change for step, child in node.below.items() if members and step in place.below and child.change and _is_removal(child.change)}
-    added = {step: child.change for step, child in node.below.items() if members is not None and step not in place.below and child.change}
+    removed = {
+        step: child.change
+        for step, child in node.below.items()
+        if members and step in place.below and child.change and _is_removal(child.change)
+    }
+    added = {
+        step: child.change
+        for step, child in node.below.items()
+        if members is not None and step not in place.below and child.change
+    }
     for step, change in removed.items():
         _check(change, place.below[step], style.text)
     if removed or added:
-        yield from _resized(place, removed.keys(), list(_additions(added, members or [], style)), style)
+        yield from _resized(
+            place, removed.keys(), list(_additions(added, members or [], style)), style
+        )
     for step, child in node.below.items():
         if step in removed or step in added:
             continue
@@ -252,7 +277,10 @@ def _check(change: Change, place: _Place, text: str) -> Json:
     """Return the value that stands at ``place``, which has to be the one expected."""
     found: Json = _DECODER.raw_decode(text, place.start)[0]
     if not same(found, change[1]):
-        raise EditError(f"{change[0]!r} holds another value than expected: {text[place.start : min(place.end, place.start + 80)]}")
+        raise EditError(
+            f"{change[0]!r} holds another value than expected: "
+            f"{text[place.start : min(place.end, place.start + 80)]}"
+        )
     return found
 
 
@@ -264,7 +292,9 @@ def _replaced(change: Change, place: _Place, style: _Style) -> Iterator[_Splice]
         yield place.start, place.end, style.json(change[2])
 
 
-def _additions(added: Mapping[str, Change], members: Sequence[_Member], style: _Style) -> Iterator[str]:
+def _additions(
+    added: Mapping[str, Change], members: Sequence[_Member], style: _Style
+) -> Iterator[str]:
     """Yield the new members of an object."""
     for step, (pointer, before, after) in added.items():
         if not isinstance(before, Absent) or isinstance(after, Absent):
@@ -272,13 +302,20 @@ def _additions(added: Mapping[str, Change], members: Sequence[_Member], style: _
         yield style.member(step, after, members)
 
 
-def _resized(place: _Place, removed: Collection[str], new: Sequence[str], style: _Style) -> Iterator[_Splice]:
-    """Yield the splices that remove keys from an object, each time they stand there, and add members at its end."""
+def _resized(
+    place: _Place, removed: Collection[str], new: Sequence[str], style: _Style
+) -> Iterator[_Splice]:
+    """
+    Yield the splices that remove keys from an object, each time they stand there, and add members
+    at its end.
+    """
     members = place.members or []
     between = style.between(place)
     kept = [index for index, member in enumerate(members) if member.key not in removed]
     if not kept:
-        start, end = (members[0].start, members[-1].end) if members else (place.start + 1, place.start + 1)
+        start, end = (
+            (members[0].start, members[-1].end) if members else (place.start + 1, place.start + 1)
+        )
         yield start, end, between.join(new)
         return
     if kept[0]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-EXPECTED: Final = "expected HDF5, a .keras file, a SavedModel directory, architecture JSON or YAML, a TensorFlow.js layers model, or a checkpoint's index"
+EXPECTED: Final = (
+    "expected HDF5, a .keras file, a SavedModel directory, architecture JSON or YAML, a "
+    "TensorFlow.js layers model, or a checkpoint's index"
+)
 _LFS: Final = b"version https://git-lfs.github.com/spec/"
 _HTML: Final = (b"<!doctype html", b"<html")
 _FOREIGN: Final = (
@@ -27,13 +30,25 @@ _FOREIGN: Final = (
 
 
 def download(head: bytes) -> tuple[str, str] | None:
-    """Return code and sentence for what a failed download leaves in a file's place; None for anything else."""
+    """
+    Return code and sentence for what a failed download leaves in a file's place; None for anything
+    else.
+    """
     if not head:
         return "empty", "is empty: 0 bytes; copy or download it again"
     if head.startswith(_LFS):
-        return "lfs-pointer", "is a git-lfs pointer, not the model itself; run `git lfs pull` in its repository"
+        return (
+            "lfs-pointer",
+            "is a git-lfs pointer, not the model itself; run `git lfs pull` in its repository",
+        )
     if head.lstrip()[:200].lower().startswith(_HTML):
-        return "html-page", "is an HTML page, not a model: a download link led to a web page; download the raw file"
+        return (
+            "html-page",
+            (
+                "is an HTML page, not a model: a download link led to a web page; download the raw "
+                "file"
+            ),
+        )
     return None
 
 
@@ -42,7 +57,13 @@ def foreign(head: bytes) -> tuple[str, str]:
     if found := download(head):
         return found
     if b"_tf_keras_" in head:
-        return "metadata-alone", "names objects of Keras and is no whole keras_metadata.pb; name the SavedModel's directory, which also holds saved_model.pb"
+        return (
+            "metadata-alone",
+            (
+                "names objects of Keras and is no whole keras_metadata.pb; name the SavedModel's "
+                "directory, which also holds saved_model.pb"
+            ),
+        )
     for offset, signature, what in _FOREIGN:
         if head[offset:].startswith(signature):
             return "foreign", f"is {what}; {EXPECTED}"

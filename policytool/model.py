@@ -1,7 +1,8 @@
 """
 A saved model as policytool sees it, whatever file and generation it came from.
 
-These are the values that the reports render and that ``policytool.inspect`` returns; their fields are design section 5's JSON contract.
+These are the values that the reports render and that ``policytool.inspect`` returns; their fields
+are design section 5's JSON contract.
 """
 
 from __future__ import annotations
@@ -115,7 +116,10 @@ class Layer:
     """None where the format does not hold it."""
 
     opaque: bool = False
-    """Whether the class is one whose computation the declared policy does not prove: custom code, Lambda, graph ops, other frameworks."""
+    """
+    Whether the class is one whose computation the declared policy does not prove: custom code,
+    Lambda, graph ops, other frameworks.
+    """
 
     traced_dtypes: tuple[str, ...] = ()
     """The float dtypes of the ops at the layer's scope, where the file has a graph."""
@@ -185,7 +189,10 @@ class Cause:
     """A sentence part that completes "refused by ...: "."""
 
     layers: tuple[str, ...] = ()
-    """The paths of the layers that do it; none where it is the file as a whole, or where the file does not tell."""
+    """
+    The paths of the layers that do it; none where it is the file as a whole, or where the file does
+    not tell.
+    """
 
     class_name: str | None = None
     """The class that it is about: a layer's, or that of something in its config."""
@@ -212,7 +219,9 @@ class Verdict:
 
     @property
     def loads(self) -> bool:
-        """Whether it takes the file for certain: nothing stands in the way, and nothing is left open."""
+        """
+        Whether it takes the file for certain: nothing stands in the way, and nothing is left open.
+        """
         return self.reason is None and not self.doubts
 
     @property

@@ -17,7 +17,8 @@ _EDGE = re.compile(r"([a-z])([A-Z])")
 
 def snake_case(class_name: str) -> str:
     """
-    Return the name that Keras makes of a class: ``MaxPooling2D`` gives ``max_pooling2d``, ``ConvLSTM2D`` gives ``conv_lst_m2d``.
+    Return the name that Keras makes of a class: ``MaxPooling2D`` gives ``max_pooling2d``,
+    ``ConvLSTM2D`` gives ``conv_lst_m2d``.
 
     keras/src/utils/naming.py, ``to_snake_case``; the same two substitutions in Keras 2.
     """

@@ -1,7 +1,8 @@
 """
 Layers whose declared policy does not prove what they compute in.
 
-Custom code, Lambda, ops of a graph wrapped as layers, and other frameworks' modules compute as their code says, whatever their policy.
+Custom code, Lambda, ops of a graph wrapped as layers, and other frameworks' modules compute as
+their code says, whatever their policy.
 """
 
 from __future__ import annotations
@@ -17,7 +18,15 @@ if TYPE_CHECKING:
 
 OPAQUE_CLASSES: Final = frozenset(
     {
-        *("Lambda", "TFOpLambda", "SlicingOpLambda", "ClassMethod", "InstanceMethod", "InstanceProperty", "TensorFlowOpLayer"),
+        *(
+            "Lambda",
+            "TFOpLambda",
+            "SlicingOpLambda",
+            "ClassMethod",
+            "InstanceMethod",
+            "InstanceProperty",
+            "TensorFlowOpLayer",
+        ),
         *("KerasLayer", "TFSMLayer", "TorchModuleWrapper", "JaxLayer", "FlaxLayer"),
     }
 )
@@ -38,5 +47,14 @@ def is_opaque(site: Site) -> bool:
 
 
 def names(sites: Iterable[Site]) -> list[str]:
-    """Return the names by which a file calls classes that are no library's: what the code has to be found under."""
-    return sorted({site.registered_name or site.class_name or "" for site in sites if is_opaque(site) and site.class_name not in OPAQUE_CLASSES})
+    """
+    Return the names by which a file calls classes that are no library's: what the code has to be
+    found under.
+    """
+    return sorted(
+        {
+            site.registered_name or site.class_name or ""
+            for site in sites
+            if is_opaque(site) and site.class_name not in OPAQUE_CLASSES
+        }
+    )

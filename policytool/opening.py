@@ -1,11 +1,14 @@
 """
 Opening files for reading: the only module that opens a file of the user's, or of a stranger's.
 
-A model file is a regular file once links are followed. Anything else may wait for a writer forever (a FIFO) or never end (a device), and a symbolic link in a
-repository or an archive can lead to either. So a file is opened without waiting, its kind is checked on the open descriptor, and no more than a limit is read,
-because the size that the system reports is no promise: files grow, and those of ``/proc`` have none.
+A model file is a regular file once links are followed. Anything else may wait for a writer forever
+(a FIFO) or never end (a device), and a symbolic link in a repository or an archive can lead to
+either. So a file is opened without waiting, its kind is checked on the open descriptor, and no more
+than a limit is read, because the size that the system reports is no promise: files grow, and those
+of ``/proc`` have none.
 
-Baselines, plans, settings and the list of paths on stdin may also come through a pipe, which has a limit and a time to end in.
+Baselines, plans, settings and the list of paths on stdin may also come through a pipe, which has a
+limit and a time to end in.
 """
 
 from __future__ import annotations
@@ -29,9 +32,14 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 _AT_ONCE: Final = getattr(os, "O_NONBLOCK", 0)
-"""Makes the system neither wait for the other end of a FIFO nor for a device; Windows has neither, and not the flag."""
+"""
+Makes the system neither wait for the other end of a FIFO nor for a device; Windows has neither, and
+not the flag.
+"""
 
-_FLAGS: Final = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
+_FLAGS: Final = (
+    getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
+)
 _BLOCK: Final = 2**16
 """Bytes asked for at once, where the size says nothing: what a pipe holds."""
 _READER_SECONDS: Final = 2.0
@@ -138,7 +146,8 @@ def read_bounded(path: Path, limit: Limit) -> bytes:
 
 def read_given(path: Path, limit: Limit) -> bytes:
     """
-    Return the bytes of a file that the user named: a regular file, or a pipe or device that ends within :data:`limits.PIPE_SECONDS`.
+    Return the bytes of a file that the user named: a regular file, or a pipe or device that ends
+    within :data:`limits.PIPE_SECONDS`.
 
     :raises TooLargeError: beyond the limit.
     :raises TimeoutError: where a pipe does not end in time.
@@ -177,12 +186,17 @@ def read_stream(stream: BinaryIO, limit: Limit) -> bytes:
         return _checked(stream.read(most), "-", limit)
     # not by the stream itself: the interpreter cannot end while another thread waits in it
     is_regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
-    return _checked(_first(descriptor, most) if is_regular else _in_time(lambda: _first(descriptor, most), "-"), "-", limit)
+    return _checked(
+        _first(descriptor, most) if is_regular else _in_time(lambda: _first(descriptor, most), "-"),
+        "-",
+        limit,
+    )
 
 
 def write_stream(path: Path, data: bytes) -> None:
     """
-    Write to a pipe or a device; a reader that takes nothing for :data:`limits.PIPE_SECONDS` ends it.
+    Write to a pipe or a device; a reader that takes nothing for :data:`limits.PIPE_SECONDS` ends
+    it.
 
     :raises TimeoutError: where nothing is taken in time.
     :raises OSError: where nobody reads it, or it cannot be written to.
@@ -203,7 +217,10 @@ def write_stream(path: Path, data: bytes) -> None:
 
 
 def _open_read(path: Path) -> int:
-    """Return a descriptor to write to; a reader that was started together with this process has :data:`_READER_SECONDS` to open its end of a pipe."""
+    """
+    Return a descriptor to write to; a reader that was started together with this process has
+    :data:`_READER_SECONDS` to open its end of a pipe.
+    """
     end = time.monotonic() + _READER_SECONDS
     while True:
         try:
@@ -212,7 +229,9 @@ def _open_read(path: Path) -> int:
             if error.errno != errno.ENXIO:
                 raise
             if time.monotonic() > end:
-                raise OSError(errno.ENXIO, "nobody reads it; start its reader first", str(path)) from error
+                raise OSError(
+                    errno.ENXIO, "nobody reads it; start its reader first", str(path)
+                ) from error
         time.sleep(_MOMENT)
 
 
@@ -223,7 +242,13 @@ def identity(path: Path) -> Identity:
     :raises OSError: where there is none.
     """
     found = path.stat()
-    return Identity(path=str(path.absolute()), device=found.st_dev, inode=found.st_ino, size=found.st_size, mtime_ns=found.st_mtime_ns)
+    return Identity(
+        path=str(path.absolute()),
+        device=found.st_dev,
+        inode=found.st_ino,
+        size=found.st_size,
+        mtime_ns=found.st_mtime_ns,
+    )
 
 
 def _check_regular(path: Path, status: os.stat_result) -> None:
@@ -234,7 +259,9 @@ def _check_regular(path: Path, status: os.stat_result) -> None:
 def _wrong_kind(path: Path, mode: int) -> OSError:
     if stat.S_ISDIR(mode):
         return IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    return NotRegularError(path, next((kind for is_kind, kind in _KINDS if is_kind(mode)), "a special file"))
+    return NotRegularError(
+        path, next((kind for is_kind, kind in _KINDS if is_kind(mode)), "a special file")
+    )
 
 
 def _first(descriptor: int, most: int, expected: int = 0) -> bytes:
@@ -254,7 +281,10 @@ def _checked(data: bytes, path: Path | str, limit: Limit) -> bytes:
 
 
 def _in_time(read: Callable[[], Answer], path: Path | str) -> Answer:
-    """Return what a function returns that may wait forever: it runs in a thread, which is left behind where it takes too long."""
+    """
+    Return what a function returns that may wait forever: it runs in a thread, which is left behind
+    where it takes too long.
+    """
     import queue
     import threading
 
@@ -278,4 +308,6 @@ def _in_time(read: Callable[[], Answer], path: Path | str) -> Answer:
 
 def _too_late(path: Path | str, what: str) -> TimeoutError:
     limit = limits.PIPE_SECONDS
-    return TimeoutError(errno.ETIMEDOUT, f"{what} the {limit.value} seconds of {limit.name}", str(path))
+    return TimeoutError(
+        errno.ETIMEDOUT, f"{what} the {limit.value} seconds of {limit.name}", str(path)
+    )

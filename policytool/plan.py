@@ -1,7 +1,9 @@
 """
-What migrate is about to do to one file, as a value: made by pure code, shown before any write, and obeyed by the writers.
+What migrate is about to do to one file, as a value: made by pure code, shown before any write, and
+obeyed by the writers.
 
-A plan names every JSON value that changes with what stood there, every stored tensor that is cast, and what happens to the optimizer's state.
+A plan names every JSON value that changes with what stood there, every stored tensor that is cast,
+and what happens to the optimizer's state.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ class Absent(Enum):
 
 ABSENT = Absent.ABSENT
 
-REWRITTEN: Final = frozenset({"h5", "keras", "json", "yaml", "tfjs", "savedmodel", "keras-metadata"})
+REWRITTEN: Final = frozenset(
+    {"h5", "keras", "json", "yaml", "tfjs", "savedmodel", "keras-metadata"}
+)
 """The document formats that plans are made for."""
 
 
@@ -74,7 +78,10 @@ class Cast:
 
     reason: str
     through: str | None = None
-    """A dtype that values are rounded to on the way, where the file cannot store the one the layer has (bfloat16 as float32)."""
+    """
+    A dtype that values are rounded to on the way, where the file cannot store the one the layer has
+    (bfloat16 as float32).
+    """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -150,7 +157,9 @@ class Proof(StrEnum):
     """How sure it is that a converted layer computes what it did."""
 
     PROVEN = "proven"
-    """Layers of its class and arguments were converted, run in both libraries, and gave the same."""
+    """
+    Layers of its class and arguments were converted, run in both libraries, and gave the same.
+    """
 
     BEST_EFFORT = "best-effort"
     """Nothing known speaks against it."""
@@ -179,7 +188,10 @@ class Plan:
     format: str
     generation: str | None
     suffix: str
-    """What the default name of the output has before its suffix: ``migrated``, the policy or the target."""
+    """
+    What the default name of the output has before its suffix: ``migrated``, the policy or the
+    target.
+    """
 
     base_policy: str | None = None
     """The policy that ``--to`` replaces; None where nothing is retargeted."""
@@ -198,9 +210,19 @@ class Plan:
     """The file that is written anew for a target; None where the source's own file is edited."""
 
     retrace: bool = False
-    """Whether the model is built and traced anew, which changes a SavedModel's graph whatever becomes of its metadata."""
+    """
+    Whether the model is built and traced anew, which changes a SavedModel's graph whatever becomes
+    of its metadata.
+    """
 
     @property
     def is_empty(self) -> bool:
         """Whether the file needs nothing."""
-        return not (self.edits or self.casts or self.state is not None or self.refusals or self.retrace or self.conversion is not None)
+        return not (
+            self.edits
+            or self.casts
+            or self.state is not None
+            or self.refusals
+            or self.retrace
+            or self.conversion is not None
+        )

@@ -1,7 +1,9 @@
 """
-A dtype policy as a value: what a layer computes in, what it stores its variables in, how its loss is scaled, how it is quantised.
+A dtype policy as a value: what a layer computes in, what it stores its variables in, how its loss
+is scaled, how it is quantised.
 
-This module knows the *names*, which are shared by all generations; how each generation spells a policy in a config is in
+This module knows the *names*, which are shared by all generations; how each generation spells a
+policy in a config is in
 :mod:`policytool.generations`.
 """
 
@@ -20,7 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Dynamic:
-    """A loss scale that halves on overflow and grows after ``growth_steps`` finite steps (TF 2.1's DynamicLossScale and its defaults)."""
+    """
+    A loss scale that halves on overflow and grows after ``growth_steps`` finite steps (TF 2.1's
+    DynamicLossScale and its defaults).
+    """
 
     initial: float = 2.0**15
     growth_steps: int = 2000
@@ -40,13 +45,21 @@ def loss_scale_values(scale: Dynamic | Fixed | None) -> dict[str, Json] | None:
         case Fixed(value=value):
             return {"kind": "fixed", "value": value}
         case Dynamic():
-            return {"kind": "dynamic", "initial": scale.initial, "growth_steps": scale.growth_steps, "multiplier": scale.multiplier}
+            return {
+                "kind": "dynamic",
+                "initial": scale.initial,
+                "growth_steps": scale.growth_steps,
+                "multiplier": scale.multiplier,
+            }
     return None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Auto:
-    """What an experimental policy has when no loss scale was passed: dynamic for ``mixed_float16``, otherwise none."""
+    """
+    What an experimental policy has when no loss scale was passed: dynamic for ``mixed_float16``,
+    otherwise none.
+    """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,13 +75,22 @@ class Quantization:
     """How a quantised layer of Keras 3 stores its kernel."""
 
     mode: str
-    """``int8``, ``int4``, ``int4/<block size>``, ``float8``, ``gptq/<bits>/<group>`` or ``awq/<bits>/<group>``."""
+    """
+    ``int8``, ``int4``, ``int4/<block size>``, ``float8``, ``gptq/<bits>/<group>`` or
+    ``awq/<bits>/<group>``.
+    """
 
     source: str
-    """The name of the policy that the layer had before it was quantised; it gives the compute and the variable dtype."""
+    """
+    The name of the policy that the layer had before it was quantised; it gives the compute and the
+    variable dtype.
+    """
 
     amax_history_length: int | None = None
-    """The steps that a float8 layer remembers its largest values for; None where the file does not say."""
+    """
+    The steps that a float8 layer remembers its largest values for; None where the file does not
+    say.
+    """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,13 +105,18 @@ class Policy:
     """The dtype of the layer's variables; None where the first input decides."""
 
     loss_scale: LossScale | None = None
-    """None where the policy has no such notion: every policy but the experimental one of TF 2.0 to 2.6."""
+    """
+    None where the policy has no such notion: every policy but the experimental one of TF 2.0 to
+    2.6.
+    """
 
     quantization: Quantization | None = None
 
     @property
     def should_cast_variables(self) -> bool:
-        """Whether variables are cast before use (the seed's name for what makes a policy *mixed*)."""
+        """
+        Whether variables are cast before use (the seed's name for what makes a policy *mixed*).
+        """
         return self.compute_dtype != self.variable_dtype
 
     @property
@@ -106,7 +133,11 @@ class Policy:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PolicyMap:
-    """Keras 3.4's ``DTypePolicyMap``: a policy per layer path. A None stands for "the loader's global policy"."""
+    """
+    Keras 3.4's ``DTypePolicyMap``: a policy per layer path.
+
+    A None stands for "the loader's global policy".
+    """
 
     default: Policy | None
     policies: tuple[tuple[str, Policy | None], ...]
@@ -119,7 +150,10 @@ class PolicyMap:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lifecycle:
-    """Since when a name exists, since when it is deprecated, from when on it raises, and what to write instead."""
+    """
+    Since when a name exists, since when it is deprecated, from when on it raises, and what to write
+    instead.
+    """
 
     introduced: str
     deprecated: str | None = None
@@ -128,23 +162,45 @@ class Lifecycle:
 
 
 _FLOAT_LIFE: Final = Lifecycle(introduced="TF 1.15")
-_FLOAT8_LIFE: Final = Lifecycle(introduced="TF 2.12", removed="Keras 3.0", replacement="float8_from_<policy>")
+_FLOAT8_LIFE: Final = Lifecycle(
+    introduced="TF 2.12", removed="Keras 3.0", replacement="float8_from_<policy>"
+)
 _MIXED_LIFE: Final = Lifecycle(introduced="TF 1.15")
 _WITH_VARS: Final = "_with_float32_vars"
 _LIVES: Final = {
-    "infer": Lifecycle(introduced="TF 1.14", removed="TF 2.3", replacement="the dtype that the first input has"),
-    "_infer": Lifecycle(introduced="TF 2.3", removed="Keras 3.0", replacement="the dtype that the first input has"),
-    "infer_float32_vars": Lifecycle(
-        introduced="TF 1.14", deprecated="TF 1.15", removed="TF 2.1", replacement="mixed_float16 or mixed_bfloat16, by the first input"
+    "infer": Lifecycle(
+        introduced="TF 1.14", removed="TF 2.3", replacement="the dtype that the first input has"
     ),
-    "infer_with_float32_vars": Lifecycle(introduced="TF 1.15", removed="TF 2.1", replacement="mixed_float16 or mixed_bfloat16, by the first input"),
+    "_infer": Lifecycle(
+        introduced="TF 2.3", removed="Keras 3.0", replacement="the dtype that the first input has"
+    ),
+    "infer_float32_vars": Lifecycle(
+        introduced="TF 1.14",
+        deprecated="TF 1.15",
+        removed="TF 2.1",
+        replacement="mixed_float16 or mixed_bfloat16, by the first input",
+    ),
+    "infer_with_float32_vars": Lifecycle(
+        introduced="TF 1.15",
+        removed="TF 2.1",
+        replacement="mixed_float16 or mixed_bfloat16, by the first input",
+    ),
 }
 _VARIABLE_DTYPES: Final = {"infer_float32_vars": "float32", "infer_with_float32_vars": "float32"}
 _WITH_VARS_SOURCES: Final = ("float16", "bfloat16", "float32", "float64")
-_REPLACEMENTS: Final = {"float16": "mixed_float16", "bfloat16": "mixed_bfloat16", "float32": "float32"}
+_REPLACEMENTS: Final = {
+    "float16": "mixed_float16",
+    "bfloat16": "mixed_bfloat16",
+    "float32": "float32",
+}
 _GROUP: Final = r"/(?:-1|[1-9]\d{0,8})"
-_QUANTIZED: Final = re.compile(rf"(?P<mode>int8|float8|int4(?:{_GROUP})?|gptq/[2348]{_GROUP}|awq/4{_GROUP})_from_(?P<source>\w+)")
-"""``_get_quantized_dtype_policy_by_str`` and the constructors it calls (keras/src/dtype_policies/dtype_policy.py); -1 is one group per channel."""
+_QUANTIZED: Final = re.compile(
+    rf"(?P<mode>int8|float8|int4(?:{_GROUP})?|gptq/[2348]{_GROUP}|awq/4{_GROUP})_from_(?P<source>\w+)"
+)
+"""
+``_get_quantized_dtype_policy_by_str`` and the constructors it calls
+(keras/src/dtype_policies/dtype_policy.py); -1 is one group per channel.
+"""
 
 _QUANTIZED_LIVES: Final = {
     "int8": Lifecycle(introduced="Keras 3.1"),
@@ -155,33 +211,61 @@ _QUANTIZED_LIVES: Final = {
     "awq": Lifecycle(introduced="Keras 3.14"),
 }
 
-_INT8_FLOAT16_LIFE: Final = Lifecycle(introduced="Keras 3.1", removed="Keras 3.3", replacement="int8_from_mixed_bfloat16 or int8_from_float32")
+_INT8_FLOAT16_LIFE: Final = Lifecycle(
+    introduced="Keras 3.1",
+    removed="Keras 3.3",
+    replacement="int8_from_mixed_bfloat16 or int8_from_float32",
+)
 """From 3.3 on ``_check_quantization_mode`` refuses a float16 compute dtype."""
 
 LISTED: Final = (
     *("float32", "float16", "bfloat16", "float64", "mixed_float16", "mixed_bfloat16"),
-    *("int8_from_float32", "int4_from_float32", "int4/128_from_float32", "float8_from_mixed_bfloat16"),
+    *(
+        "int8_from_float32",
+        "int4_from_float32",
+        "int4/128_from_float32",
+        "float8_from_mixed_bfloat16",
+    ),
     *("gptq/4/128_from_float32", "awq/4/128_from_float32"),
     *("infer", "_infer", "infer_float32_vars", "infer_with_float32_vars"),
     *(f"{dtype}{_WITH_VARS}" for dtype in _WITH_VARS_SOURCES),
 )
-"""The names that the reference shows: every float and mixed policy, one example of each quantised family, and the removed ones."""
+"""
+The names that the reference shows: every float and mixed policy, one example of each quantised
+family, and the removed ones.
+"""
 
 
 def named(name: str, loss_scale: LossScale | None = None) -> Policy:
     """
     Return the policy of this name.
 
-    :raises PolicyNameError: for a name that no release of TensorFlow or Keras accepts; the message lists those that are valid.
+    :raises PolicyNameError: for a name that no release of TensorFlow or Keras accepts; the message
+        lists those that are valid.
     """
     if name in {"mixed_float16", "mixed_bfloat16"}:
-        return Policy(name=name, compute_dtype=name.removeprefix("mixed_"), variable_dtype="float32", loss_scale=loss_scale)
+        return Policy(
+            name=name,
+            compute_dtype=name.removeprefix("mixed_"),
+            variable_dtype="float32",
+            loss_scale=loss_scale,
+        )
     if name in dtypes.NAMES:
         return Policy(name=name, compute_dtype=name, variable_dtype=name, loss_scale=loss_scale)
     if name in _LIVES:
-        return Policy(name=name, compute_dtype=None, variable_dtype=_VARIABLE_DTYPES.get(name), loss_scale=loss_scale)
+        return Policy(
+            name=name,
+            compute_dtype=None,
+            variable_dtype=_VARIABLE_DTYPES.get(name),
+            loss_scale=loss_scale,
+        )
     if name.removesuffix(_WITH_VARS) in _WITH_VARS_SOURCES and name.endswith(_WITH_VARS):
-        return Policy(name=name, compute_dtype=name.removesuffix(_WITH_VARS), variable_dtype="float32", loss_scale=loss_scale)
+        return Policy(
+            name=name,
+            compute_dtype=name.removesuffix(_WITH_VARS),
+            variable_dtype="float32",
+            loss_scale=loss_scale,
+        )
     if match := _QUANTIZED.fullmatch(name):
         return quantized(match["mode"], match["source"])
     raise PolicyNameError(_no_such_name(name))
@@ -189,20 +273,29 @@ def named(name: str, loss_scale: LossScale | None = None) -> Policy:
 
 def quantized(mode: str, source: str, *, amax_history_length: int | None = None) -> Policy:
     """
-    Return Keras 3's policy for a layer that was quantised in ``mode`` from the policy called ``source``.
+    Return Keras 3's policy for a layer that was quantised in ``mode`` from the policy called
+    ``source``.
 
-    :raises PolicyNameError: for a mode that no release has, and for a source that is no policy of Keras 3.
+    :raises PolicyNameError: for a mode that no release has, and for a source that is no policy of
+        Keras 3.
     """
     name = f"{mode}_from_{source}"
     match = _QUANTIZED.fullmatch(name)
-    if match is None or (match["mode"], match["source"]) != (mode, source) or source in _LIVES or source.endswith(_WITH_VARS):
+    if (
+        match is None
+        or (match["mode"], match["source"]) != (mode, source)
+        or source in _LIVES
+        or source.endswith(_WITH_VARS)
+    ):
         raise PolicyNameError(_no_such_name(name))
     base = named(source)
     return Policy(
         name=name,
         compute_dtype=base.compute_dtype,
         variable_dtype=base.variable_dtype,
-        quantization=Quantization(mode=mode, source=source, amax_history_length=amax_history_length),
+        quantization=Quantization(
+            mode=mode, source=source, amax_history_length=amax_history_length
+        ),
     )
 
 
@@ -217,7 +310,12 @@ def lifecycle(policy: Policy) -> Lifecycle:
         return _LIVES[policy.name]
     if policy.name.endswith(_WITH_VARS):
         source = policy.name.removesuffix(_WITH_VARS)
-        return Lifecycle(introduced="TF 1.15", deprecated="TF 2.0", removed="TF 2.1", replacement=_REPLACEMENTS.get(source, source))
+        return Lifecycle(
+            introduced="TF 1.15",
+            deprecated="TF 2.0",
+            removed="TF 2.1",
+            replacement=_REPLACEMENTS.get(source, source),
+        )
     if policy.name.startswith("mixed_"):
         return _MIXED_LIFE
     return _FLOAT8_LIFE if policy.name.startswith("float8_") else _FLOAT_LIFE
@@ -230,6 +328,12 @@ def is_removed(policy: Policy) -> bool:
 
 def _no_such_name(name: str) -> str:
     valid = "any dtype (float32, float16, bfloat16, float64, ...), mixed_float16, mixed_bfloat16"
-    quantised = "int8_from_<policy>, int4[/<block>]_from_<policy>, float8_from_<policy>, gptq/<bits>/<group>_from_<policy>, awq/<bits>/<group>_from_<policy>"
+    quantised = (
+        "int8_from_<policy>, int4[/<block>]_from_<policy>, float8_from_<policy>, "
+        "gptq/<bits>/<group>_from_<policy>, awq/<bits>/<group>_from_<policy>"
+    )
     removed = "infer, infer_with_float32_vars, <dtype>_with_float32_vars"
-    return f"no release of Keras has a policy {name!r}; valid are {valid}; quantised in Keras 3: {quantised}; removed, but understood: {removed}"
+    return (
+        f"no release of Keras has a policy {name!r}; valid are {valid}; quantised in Keras 3: "
+        f"{quantised}; removed, but understood: {removed}"
+    )

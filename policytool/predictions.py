@@ -1,10 +1,13 @@
 """
-What a model and its conversion predict, each loaded in a process of its own by the library that reads it; and how far apart they may be.
+What a model and its conversion predict, each loaded in a process of its own by the library that
+reads it; and how far apart they may be.
 
-The first process draws the inputs and saves them, the second takes the same. Each output may be off by ``8 u sqrt(n)`` of its largest value: u is the
-largest unit roundoff among the layers, and n is how many have weights, whose roundings add up as random ones do. Where any layer computes or stores in 16
-bits it is at least ``32 u``, 16 eps: libraries choose for themselves what they compute in float32 inside. Where the conversion also changes what layers
-compute in, :func:`policytool.verification.tolerance` counts if it is larger.
+The first process draws the inputs and saves them, the second takes the same. Each output may be off
+by ``8 u sqrt(n)`` of its largest value: u is the largest unit roundoff among the layers, and n is
+how many have weights, whose roundings add up as random ones do. Where any layer computes or stores
+in 16 bits it is at least ``32 u``, 16 eps: libraries choose for themselves what they compute in
+float32 inside. Where the conversion also changes what layers compute in,
+:func:`policytool.verification.tolerance` counts if it is larger.
 """
 
 from __future__ import annotations
@@ -41,7 +44,10 @@ class Side:
 
     path: Path
     family: str
-    """:data:`~policytool.reading.KERAS2` or :data:`~policytool.reading.KERAS3`, whose library loads it."""
+    """
+    :data:`~policytool.reading.KERAS2` or :data:`~policytool.reading.KERAS3`, whose library loads
+        it.
+    """
 
     model: Model
 
@@ -57,7 +63,9 @@ class Side:
             "job": "predict",
             "family": self.family,
             "which": self.which,
-            "model": str(self.path.absolute()),  # not resolved: a draft without a name has a link for its path
+            "model": str(
+                self.path.absolute()
+            ),  # not resolved: a draft without a name has a link for its path
             "policy": self.model.layers[0].policy,
             "inputs": str(folder / _INPUTS),
             "outputs": str(self.outputs(folder)),
@@ -69,9 +77,16 @@ class Side:
         return folder / f"{self.which.rpartition(' ')[2]}.npz"
 
 
-def comparison(sides: tuple[Side, Side], answers: tuple[Mapping[str, Any], Mapping[str, Any]], folder: Path, *, numerics: bool) -> Comparison:
+def comparison(
+    sides: tuple[Side, Side],
+    answers: tuple[Mapping[str, Any], Mapping[str, Any]],
+    folder: Path,
+    *,
+    numerics: bool,
+) -> Comparison:
     """
-    Return how far the predictions of two sides are apart; ``numerics`` where the conversion was asked to change what layers compute in.
+    Return how far the predictions of two sides are apart; ``numerics`` where the conversion was
+    asked to change what layers compute in.
 
     :raises ModelFileError: where the result gives other outputs: their number, or their shapes.
     """
@@ -80,12 +95,25 @@ def comparison(sides: tuple[Side, Side], answers: tuple[Mapping[str, Any], Mappi
     source, result = sides
     before, after = answers
     outputs = []
-    with np.load(source.outputs(folder), allow_pickle=False) as first, np.load(result.outputs(folder), allow_pickle=False) as second:
+    with (
+        np.load(source.outputs(folder), allow_pickle=False) as first,
+        np.load(result.outputs(folder), allow_pickle=False) as second,
+    ):
         for place, other in _pairs(before["outputs"], after["outputs"], result.model.path):
-            names = before["outputs"][place]["name"], before["outputs"][place]["dtype"], after["outputs"][other]["dtype"]
-            arrays = [[held[f"{one}.{batch}"] for batch in range(answer["batches"])] for held, one, answer in ((first, place, before), (second, other, after))]
+            names = (
+                before["outputs"][place]["name"],
+                before["outputs"][place]["dtype"],
+                after["outputs"][other]["dtype"],
+            )
+            arrays = [
+                [held[f"{one}.{batch}"] for batch in range(answer["batches"])]
+                for held, one, answer in ((first, place, before), (second, other, after))
+            ]
             if [array.shape for array in arrays[0]] != [array.shape for array in arrays[1]]:
-                text = f"gives output {names[0]} the shape {arrays[1][0].shape}, and the source {arrays[0][0].shape}; nothing was written"
+                text = (
+                    f"gives output {names[0]} the shape {arrays[1][0].shape}, and the source "
+                    f"{arrays[0][0].shape}; nothing was written"
+                )
                 raise ModelFileError(result.model.path, "outputs", text)
             outputs.append(_output(names, arrays[0], arrays[1]))
     return Comparison(
@@ -100,8 +128,15 @@ def comparison(sides: tuple[Side, Side], answers: tuple[Mapping[str, Any], Mappi
 
 def tolerance(before: Model, after: Model, *, numerics: bool) -> float:
     """Return how far an output may be from the source's, relative to its largest value."""
-    found = {dtype for model in (before, after) for layer in model.layers for dtype in (layer.compute_dtype, layer.variable_dtype)}
-    roundoffs = {dtype: UNIT_ROUNDOFF[dtype] for dtype in found if dtype in UNIT_ROUNDOFF} or {"float32": UNIT_ROUNDOFF["float32"]}
+    found = {
+        dtype
+        for model in (before, after)
+        for layer in model.layers
+        for dtype in (layer.compute_dtype, layer.variable_dtype)
+    }
+    roundoffs = {dtype: UNIT_ROUNDOFF[dtype] for dtype in found if dtype in UNIT_ROUNDOFF} or {
+        "float32": UNIT_ROUNDOFF["float32"]
+    }
     coarsest = max(roundoffs.values())
     weighted = sum(1 for layer in after.layers if layer.variables)
     deep = _ULPS * coarsest * math.sqrt(max(weighted, 1))
@@ -109,27 +144,44 @@ def tolerance(before: Model, after: Model, *, numerics: bool) -> float:
     return max(own, verification.tolerance(before, after)) if numerics else own
 
 
-def _pairs(before: Sequence[Mapping[str, str]], after: Sequence[Mapping[str, str]], path: str) -> Iterator[tuple[int, int]]:
+def _pairs(
+    before: Sequence[Mapping[str, str]], after: Sequence[Mapping[str, str]], path: str
+) -> Iterator[tuple[int, int]]:
     """Yield which output is which: by name where all names are the same, else in their order."""
     if len(before) != len(after):
-        raise ModelFileError(path, "outputs", f"gives {len(after)} outputs, and the source {len(before)}; nothing was written")
+        raise ModelFileError(
+            path,
+            "outputs",
+            f"gives {len(after)} outputs, and the source {len(before)}; nothing was written",
+        )
     names, others = ([one["name"] for one in outputs] for outputs in (before, after))
     by_name = set(names) == set(others) and len(set(names)) == len(names)
-    yield from ((place, others.index(name) if by_name else place) for place, name in enumerate(names))
+    yield from (
+        (place, others.index(name) if by_name else place) for place, name in enumerate(names)
+    )
 
 
 def _output(told: tuple[str, str, str], before: Arrays, after: Arrays) -> Output:
-    """Return how far two outputs are apart, ``told`` their name and dtypes: the largest difference, and that relative to the source's largest value."""
+    """
+    Return how far two outputs are apart, ``told`` their name and dtypes: the largest difference,
+    and that relative to the source's largest value.
+    """
     import numpy as np
 
     first, second = (_flat(arrays) for arrays in (before, after))
     name, dtype_before, dtype_after = told
     floating = first.dtype.kind == "f" and second.dtype.kind == "f"
     same = (first == second) | (np.isnan(first) & np.isnan(second)) if floating else first == second
-    finite = np.isfinite(first) & np.isfinite(second) if floating else np.zeros(first.shape, dtype=bool)
+    finite = (
+        np.isfinite(first) & np.isfinite(second) if floating else np.zeros(first.shape, dtype=bool)
+    )
     largest = float(np.abs(first[finite]).max(initial=0.0)) if floating else 0.0
     distance = float(np.abs(first[finite] - second[finite]).max(initial=0.0)) if floating else 0.0
-    infinite = (int(np.count_nonzero(~np.isfinite(first))), int(np.count_nonzero(~np.isfinite(second)))) if floating else (0, 0)
+    infinite = (
+        (int(np.count_nonzero(~np.isfinite(first))), int(np.count_nonzero(~np.isfinite(second))))
+        if floating
+        else (0, 0)
+    )
     return Output(
         name=name,
         dtype_before=dtype_before,
@@ -144,7 +196,10 @@ def _output(told: tuple[str, str, str], before: Arrays, after: Arrays) -> Output
 
 
 def _flat(arrays: Arrays) -> NDArray[Any]:
-    """Return all values of an output in a row: floats as float64, which holds them all, and texts as bytes."""
+    """
+    Return all values of an output in a row: floats as float64, which holds them all, and texts as
+    bytes.
+    """
     import numpy as np
 
     values = np.concatenate([array.reshape(-1) for array in arrays])

@@ -1,11 +1,15 @@
 """
-The messages of TensorFlow's SavedModels and checkpoints, as far as policytool uses them, built at run time under a package name of our own.
+The messages of TensorFlow's SavedModels and checkpoints, as far as policytool uses them, built at
+run time under a package name of our own.
 
-Only used fields are declared: the full schema costs 5.8 times the file in memory. What is not declared survives a parse and a serialise
-as protobuf's unknown fields. Graphs, which are the bulk, stay bytes until someone parses them.
+Only used fields are declared: the full schema costs 5.8 times the file in memory. What is not
+declared survives a parse and a serialise as protobuf's unknown fields. Graphs, which are the bulk,
+stay bytes until someone parses them.
 
-Sources: tensorflow/core/protobuf/{saved_model,meta_graph,saved_object_graph,trackable_object_graph,tensor_bundle}.proto,
-tensorflow/core/framework/{graph,node_def,attr_value,tensor_shape,tensor_slice,versions}.proto, keras/protobuf/saved_metadata.proto.
+Sources:
+tensorflow/core/protobuf/{saved_model,meta_graph,saved_object_graph,trackable_object_graph,tensor_bundle}.proto,
+tensorflow/core/framework/{graph,node_def,attr_value,tensor_shape,tensor_slice,versions}.proto,
+keras/protobuf/saved_metadata.proto.
 """
 
 from __future__ import annotations
@@ -37,16 +41,30 @@ MESSAGES: Final[Mapping[str, tuple[tuple[int, str, str], ...]]] = {
     "Saver": ((1, "filename_tensor", "bytes"), (3, "restore_op", "bytes")),
     "AssetFile": ((1, "tensor", "TensorInfo"), (2, "filename", "bytes")),
     "CollectionEntry": ((1, "key", "bytes"), (2, "value", "Collection")),
-    "Collection": ((1, "nodes", "Empty"), (2, "bytes", "Empty"), (3, "ints", "Empty"), (4, "floats", "Empty"), (5, "any", "AnyList")),
+    "Collection": (
+        (1, "nodes", "Empty"),
+        (2, "bytes", "Empty"),
+        (3, "ints", "Empty"),
+        (4, "floats", "Empty"),
+        (5, "any", "AnyList"),
+    ),
     "AnyList": ((1, "values", "repeated Any"),),
     "Any": ((1, "type_url", "bytes"), (2, "value", "bytes")),
     "SignatureEntry": ((1, "key", "bytes"), (2, "value", "Signature")),
     "Signature": ((1, "inputs", "repeated TensorEntry"), (2, "outputs", "repeated TensorEntry")),
     "TensorEntry": ((1, "key", "bytes"), (2, "value", "TensorInfo")),
-    "TensorInfo": ((1, "name", "bytes"), (2, "dtype", "int32"), (4, "sparse", "SparseInfo"), (5, "composite", "CompositeInfo")),
+    "TensorInfo": (
+        (1, "name", "bytes"),
+        (2, "dtype", "int32"),
+        (4, "sparse", "SparseInfo"),
+        (5, "composite", "CompositeInfo"),
+    ),
     "SparseInfo": ((1, "values", "bytes"), (2, "indices", "bytes"), (3, "shape", "bytes")),
     "CompositeInfo": ((2, "components", "repeated TensorInfo"),),
-    "ObjectGraph": ((1, "nodes", "repeated Object"), (2, "concrete_functions", "repeated ConcreteFunctionEntry")),
+    "ObjectGraph": (
+        (1, "nodes", "repeated Object"),
+        (2, "concrete_functions", "repeated ConcreteFunctionEntry"),
+    ),
     "Object": (
         (1, "children", "repeated Edge"),
         (3, "slots", "repeated SlotVariable"),
@@ -70,13 +88,27 @@ MESSAGES: Final[Mapping[str, tuple[tuple[int, str, str], ...]]] = {
     "Shape": ((2, "dims", "repeated Dimension"), (3, "unknown_rank", "bool")),
     "Dimension": ((1, "size", "int64"),),
     "KerasMetadata": ((1, "nodes", "repeated KerasNode"),),
-    "KerasNode": ((2, "node_id", "int32"), (3, "node_path", "bytes"), (4, "identifier", "bytes"), (5, "metadata", "bytes")),
+    "KerasNode": (
+        (2, "node_id", "int32"),
+        (3, "node_path", "bytes"),
+        (4, "identifier", "bytes"),
+        (5, "metadata", "bytes"),
+    ),
     "GraphDef": ((1, "nodes", "repeated GraphNode"), (2, "library", "FunctionLibrary")),
     "FunctionLibrary": ((1, "functions", "repeated Function"),),
-    "Function": ((1, "signature", "FunctionSignature"), (3, "nodes", "repeated GraphNode"), (5, "attributes", "repeated AttributeEntry")),
+    "Function": (
+        (1, "signature", "FunctionSignature"),
+        (3, "nodes", "repeated GraphNode"),
+        (5, "attributes", "repeated AttributeEntry"),
+    ),
     "FunctionSignature": ((1, "name", "bytes"), (2, "arguments", "repeated FunctionArgument")),
     "FunctionArgument": ((1, "name", "bytes"),),
-    "GraphNode": ((1, "name", "bytes"), (2, "op", "bytes"), (3, "inputs", "repeated bytes"), (5, "attributes", "repeated AttributeEntry")),
+    "GraphNode": (
+        (1, "name", "bytes"),
+        (2, "op", "bytes"),
+        (3, "inputs", "repeated bytes"),
+        (5, "attributes", "repeated AttributeEntry"),
+    ),
     "AttributeEntry": ((1, "key", "bytes"), (2, "value", "Attribute")),
     "Attribute": (
         (1, "list", "AttributeList"),
@@ -90,8 +122,16 @@ MESSAGES: Final[Mapping[str, tuple[tuple[int, str, str], ...]]] = {
     "TextTensor": ((4, "content", "bytes"), (8, "texts", "repeated bytes")),
     "AttributeList": ((6, "types", "repeated int32"), (9, "functions", "repeated FunctionName")),
     "FunctionName": ((1, "name", "bytes"),),
-    "BundleHeader": ((1, "shards", "int32"), (2, "endianness", "int32"), (3, "version", "Versions")),
-    "Versions": ((1, "producer", "int32"), (2, "min_consumer", "int32"), (3, "bad_consumers", "repeated int32")),
+    "BundleHeader": (
+        (1, "shards", "int32"),
+        (2, "endianness", "int32"),
+        (3, "version", "Versions"),
+    ),
+    "Versions": (
+        (1, "producer", "int32"),
+        (2, "min_consumer", "int32"),
+        (3, "bad_consumers", "repeated int32"),
+    ),
     "BundleEntry": (
         (1, "dtype", "int32"),
         (2, "shape", "Shape"),
@@ -104,18 +144,35 @@ MESSAGES: Final[Mapping[str, tuple[tuple[int, str, str], ...]]] = {
     "Slice": ((1, "extents", "repeated Extent"),),
     "Extent": ((1, "start", "int64"), (2, "length", "int64")),
     "TrackableGraph": ((1, "nodes", "repeated Trackable"),),
-    "Trackable": ((1, "children", "repeated Edge"), (2, "attributes", "repeated StoredAttribute"), (3, "slots", "repeated SlotVariable")),
-    "StoredAttribute": ((1, "name", "bytes"), (2, "full_name", "bytes"), (3, "checkpoint_key", "bytes")),
+    "Trackable": (
+        (1, "children", "repeated Edge"),
+        (2, "attributes", "repeated StoredAttribute"),
+        (3, "slots", "repeated SlotVariable"),
+    ),
+    "StoredAttribute": (
+        (1, "name", "bytes"),
+        (2, "full_name", "bytes"),
+        (3, "checkpoint_key", "bytes"),
+    ),
     "SlotVariable": ((1, "original_node", "int32"), (2, "name", "bytes"), (3, "node", "int32")),
 }
 """
-Message to fields: number, name, type. Text is declared as bytes, which are the same on the wire: ill-formed UTF-8 is then ours to deal with.
+Message to fields: number, name, type.
 
-A message that stays bytes is repeated: where a file has it twice, TensorFlow takes both together, and so does whoever joins them.
+Text is declared as bytes, which are the same on the wire: ill-formed UTF-8 is then ours to deal
+with.
+
+A message that stays bytes is repeated: where a file has it twice, TensorFlow takes both together,
+and so does whoever joins them.
 """
 
 _BELOW: Final = {
-    name: {number: kind.rpartition(" ")[2] for number, _, kind in fields if kind.rpartition(" ")[2] in MESSAGES} for name, fields in MESSAGES.items()
+    name: {
+        number: kind.rpartition(" ")[2]
+        for number, _, kind in fields
+        if kind.rpartition(" ")[2] in MESSAGES
+    }
+    for name, fields in MESSAGES.items()
 }
 """Message to the fields that hold others."""
 
@@ -138,7 +195,10 @@ _SCALARS: Final = {
 
 
 class MessagesError(Exception):
-    """More messages within one than are read, each of which takes forty times its bytes in memory; the text says how many."""
+    """
+    More messages within one than are read, each of which takes forty times its bytes in memory; the
+    text says how many.
+    """
 
 
 def parse(name: str, data: bytes) -> Any:  # message classes made at run time have no static type
@@ -149,7 +209,9 @@ def parse(name: str, data: bytes) -> Any:  # message classes made at run time ha
     :raises MessagesError: for more messages within it than are read.
     """
     most = limits.PROTO_MESSAGES.value
-    if len(data) > _LEAST * most and (beyond := limits.PROTO_MESSAGES.beyond(_count(name, data, most), counting=True)):
+    if len(data) > _LEAST * most and (
+        beyond := limits.PROTO_MESSAGES.beyond(_count(name, data, most), counting=True)
+    ):
         raise MessagesError(beyond)
     try:
         return _message_class(name).FromString(data)
@@ -159,7 +221,8 @@ def parse(name: str, data: bytes) -> Any:  # message classes made at run time ha
 
 def _count(name: str, data: bytes, most: int) -> int:
     """
-    Return how many messages there are in one, as far as they are declared, and until there are more than ``most``.
+    Return how many messages there are in one, as far as they are declared, and until there are more
+    than ``most``.
 
     What is no message at all is left to the parser to find.
     """
@@ -210,8 +273,13 @@ def _message_class(name: str) -> Any:
 
 @cache
 def _pool() -> descriptor_pool.DescriptorPool:
-    """Return a pool of our own, so that TensorFlow's messages in the same process never clash with these."""
-    file = descriptor_pb2.FileDescriptorProto(name="policytool/messages.proto", package=PACKAGE, syntax="proto2")
+    """
+    Return a pool of our own, so that TensorFlow's messages in the same process never clash with
+    these.
+    """
+    file = descriptor_pb2.FileDescriptorProto(
+        name="policytool/messages.proto", package=PACKAGE, syntax="proto2"
+    )
     for name, fields in MESSAGES.items():
         declared = file.message_type.add(name=name)
         for number, field_name, kind in fields:
@@ -220,10 +288,14 @@ def _pool() -> descriptor_pool.DescriptorPool:
             field.label = field.LABEL_REPEATED if repeated else field.LABEL_OPTIONAL
             if kind_name in _SCALARS:
                 field.type = _SCALARS[kind_name]
-                field.options.packed = bool(repeated) and kind_name != "bytes"  # as proto3, which TensorFlow's messages are, writes numbers
+                field.options.packed = (
+                    bool(repeated) and kind_name != "bytes"
+                )  # as proto3, which TensorFlow's messages are, writes numbers
             else:
                 field.type = field.TYPE_MESSAGE
                 field.type_name = f".{PACKAGE}.{kind_name}"
     pool = descriptor_pool.DescriptorPool()
-    pool.Add(file) if not hasattr(pool, "AddSerializedFile") else pool.AddSerializedFile(file.SerializeToString())
+    pool.Add(file) if not hasattr(pool, "AddSerializedFile") else pool.AddSerializedFile(
+        file.SerializeToString()
+    )
     return pool

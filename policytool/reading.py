@@ -1,4 +1,7 @@
-"""From a path to a model: recognise the format, read the document, find its generation, build the layers."""
+"""
+From a path to a model: recognise the format, read the document, find its generation, build the
+layers.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,17 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from policytool import dtypes, features, limits, loaders, provenance, recognition, traced, training, tree
+from policytool import (
+    dtypes,
+    features,
+    limits,
+    loaders,
+    provenance,
+    recognition,
+    traced,
+    training,
+    tree,
+)
 from policytool.document import Document, Layout, Observation, Tensor, Writer
 from policytool.errors import LimitError, ModelFileError, SpellingError
 from policytool.model import Layer, Model, Optimizer, Source, Variable
@@ -38,7 +51,10 @@ KERAS3: Final = "keras3"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Analysis:
-    """A model together with what it was read from; its layers and the placed sites have the same indices."""
+    """
+    A model together with what it was read from; its layers and the placed sites have the same
+    indices.
+    """
 
     document: Document
     origins: tuple[Origin, ...]
@@ -77,7 +93,9 @@ def analysed(document: Document) -> Analysis:
 
     :raises ModelFileError: for a config that is no serialised model.
     """
-    objects = (document.parts[node.part] for node in document.nodes.values() if node.part is not None)
+    objects = (
+        document.parts[node.part] for node in document.nodes.values() if node.part is not None
+    )
     marks = features.of(document.config, document.training, objects)
     writer = _writer(document)
     origins, contradiction = provenance.candidates(writer, marks)
@@ -85,10 +103,16 @@ def analysed(document: Document) -> Analysis:
         placed = tree.build(document, origins[-1])
         variables = [variable for owned in placed.variables.values() for variable in owned]
         resolver = Resolver(origins=origins, floatx=floatx(origins, placed.sites, variables))
-        layers = tuple(resolver.layer(site, placed, index) for index, site in enumerate(placed.sites))
+        layers = tuple(
+            resolver.layer(site, placed, index) for index, site in enumerate(placed.sites)
+        )
         at_scope, own = traced.of_layers(document, placed)
     except SpellingError as error:
-        raise ModelFileError(document.path, _BEYOND if isinstance(error, LimitError) else "config-not-keras", str(error)) from error
+        raise ModelFileError(
+            document.path,
+            _BEYOND if isinstance(error, LimitError) else "config-not-keras",
+            str(error),
+        ) from error
     layers = tuple(_with_trace(layer, at_scope.get(index)) for index, layer in enumerate(layers))
     optimizer, about_optimizer = _optimizer(document)
     model = Model(
@@ -105,7 +129,11 @@ def analysed(document: Document) -> Analysis:
             *_about_origin(origins, writer, contradiction=contradiction),
             *resolver.observations,
             *about_optimizer,
-            *(_about_tensorflow_js(layers, marks) if document.format == "tfjs" else _about_storage(layers)),
+            *(
+                _about_tensorflow_js(layers, marks)
+                if document.format == "tfjs"
+                else _about_storage(layers)
+            ),
         ),
         loaders=loaders.verdicts(document, origins, marks, placed.sites),
     )
@@ -113,7 +141,11 @@ def analysed(document: Document) -> Analysis:
 
 
 def _with_trace(layer: Layer, tally: Tally | None) -> Layer:
-    return layer if tally is None else replace(layer, traced_dtypes=tuple(sorted(tally.dtypes)), traced_ops=tally.ops)
+    return (
+        layer
+        if tally is None
+        else replace(layer, traced_dtypes=tuple(sorted(tally.dtypes)), traced_ops=tally.ops)
+    )
 
 
 def _writer(document: Document) -> Writer:
@@ -130,49 +162,98 @@ def _writer(document: Document) -> Writer:
 
 
 def _optimizer(document: Document) -> tuple[Optimizer | None, tuple[Observation, ...]]:
-    """Return the optimizer; one that no release writes is told, and the layers are reported all the same."""
+    """
+    Return the optimizer; one that no release writes is told, and the layers are reported all the
+    same.
+    """
     try:
         return training.read(training.optimizer_config(document)), ()
     except SpellingError as error:
-        return None, (Observation(code="unknown-optimizer", message=f"the saved optimizer is not understood: {error}"),)
+        return None, (
+            Observation(
+                code="unknown-optimizer", message=f"the saved optimizer is not understood: {error}"
+            ),
+        )
 
 
 def _about_storage(layers: tuple[Layer, ...]) -> Iterator[Observation]:
-    """Tell of kernels that are stored as integers though no quantised policy says so (a quantised MultiHeadAttention of Keras 3 writes such files)."""
+    """
+    Tell of kernels that are stored as integers though no quantised policy says so (a quantised
+    MultiHeadAttention of Keras 3 writes such files).
+    """
     for layer in layers:
-        stored = {variable.dtype for variable in layer.variables if variable.shape and len(variable.shape) > 1} & _INTEGER_KERNELS
+        stored = {
+            variable.dtype
+            for variable in layer.variables
+            if variable.shape and len(variable.shape) > 1
+        } & _INTEGER_KERNELS
         if stored and layer.quantization is None and dtypes.is_float(layer.compute_dtype):
-            message = f"{layer.path} declares {layer.policy} and stores a kernel in {', '.join(sorted(stored))}: quantised without a word of it"
+            message = (
+                f"{layer.path} declares {layer.policy} and stores a kernel in "
+                f"{', '.join(sorted(stored))}: quantised without a word of it"
+            )
             yield Observation(code="quantized-undeclared", message=message, where=layer.path)
 
 
 def _about_tensorflow_js(layers: tuple[Layer, ...], marks: Features) -> Iterator[Observation]:
-    """Tell what TensorFlow.js, which was asked, makes of a file: it loads every policy, and computes in float32; it builds no input layer of Keras 3."""
+    """
+    Tell what TensorFlow.js, which was asked, makes of a file: it loads every policy, and computes
+    in float32; it builds no input layer of Keras 3.
+    """
     if "batch_shape" in marks.keys.get("InputLayer", ()):
-        message = "its input layers have Keras 3's batch_shape: neither TensorFlow.js 4.22 nor the converter that wrote the file loads it"
+        message = (
+            "its input layers have Keras 3's batch_shape: neither TensorFlow.js 4.22 nor the "
+            "converter that wrote the file loads it"
+        )
         yield Observation(code="tfjs-keras3", message=message)
-    others = sorted({layer.policy for layer in layers if layer.policy and dtypes.is_float(layer.compute_dtype)} - {_TENSORFLOW_JS})
+    others = sorted(
+        {layer.policy for layer in layers if layer.policy and dtypes.is_float(layer.compute_dtype)}
+        - {_TENSORFLOW_JS}
+    )
     if others:
-        message = f"TensorFlow.js computes in float32, whatever the policies say ({', '.join(others)}); they count where a Keras model is made of the file"
+        message = (
+            f"TensorFlow.js computes in float32, whatever the policies say ({', '.join(others)}); "
+            "they count where a Keras model is made of the file"
+        )
         yield Observation(code="tfjs-float32", message=message)
 
 
-def _about_origin(origins: tuple[Origin, ...], writer: Writer, *, contradiction: bool) -> Iterator[Observation]:
+def _about_origin(
+    origins: tuple[Origin, ...], writer: Writer, *, contradiction: bool
+) -> Iterator[Observation]:
     if contradiction:
-        what = f"releases that do not write keras_version {writer.keras}" if writer.keras else "several releases, none of which writes them all"
-        yield Observation(code="mixed-generations", message=f"its config has marks of {what}: it was edited or converted")
+        what = (
+            f"releases that do not write keras_version {writer.keras}"
+            if writer.keras
+            else "several releases, none of which writes them all"
+        )
+        yield Observation(
+            code="mixed-generations",
+            message=f"its config has marks of {what}: it was edited or converted",
+        )
     if {origin.generation.id for origin in origins} == {_LAST_UNMIXED}:
         yield Observation(
             code="policy-not-stored",
-            message="TF 2.0 and older write the variable dtype alone: a mixed policy, if the model had one, is not in the file",
+            message="TF 2.0 and older write the variable dtype alone: a mixed policy, if the model "
+            "had "
+            "one, is not in the file",
         )
 
 
 def _without_config(document: Document) -> Model:
-    """Return a model of variables alone, grouped by the layer or scope that their names begin with."""
+    """
+    Return a model of variables alone, grouped by the layer or scope that their names begin with.
+    """
     groups = grouped(document)
-    others = len(document.state) + len(document.tensors or ()) - sum(len(tensors) for tensors in groups.values())
-    numbers = {names: [tensor.node for tensor in tensors if tensor.node is not None] for names, tensors in groups.items()}
+    others = (
+        len(document.state)
+        + len(document.tensors or ())
+        - sum(len(tensors) for tensors in groups.values())
+    )
+    numbers = {
+        names: [tensor.node for tensor in tensors if tensor.node is not None]
+        for names, tensors in groups.items()
+    }
     tallies = traced.of_scopes(document, numbers, numbered=document.numbered)
     held_in = tuple(dict.fromkeys((*groups, *(names for names in tallies if names))))
     if beyond := limits.LAYERS.beyond(len(held_in)):
@@ -184,7 +265,14 @@ def _without_config(document: Document) -> Model:
                 name=document.layer_names.get("/".join(names), names[-1]),
                 class_name=None,
                 source=Source.UNKNOWN,
-                variables=tuple(Variable(name=tensor.path[-1].removesuffix(":0"), shape=tensor.shape, dtype=tensor.dtype) for tensor in groups.get(names, ())),
+                variables=tuple(
+                    Variable(
+                        name=tensor.path[-1].removesuffix(":0"),
+                        shape=tensor.shape,
+                        dtype=tensor.dtype,
+                    )
+                    for tensor in groups.get(names, ())
+                ),
             ),
             tallies.get(names),
         )
@@ -192,7 +280,11 @@ def _without_config(document: Document) -> Model:
     )
     stored = sorted({variable.dtype for layer in layers for variable in layer.variables})
     held = f"its variables are stored as {', '.join(stored)}" if stored else "it holds no variables"
-    what = "a weights file holds no policy" if document.format == "weights" else "a SavedModel without Keras metadata holds no policy"
+    what = (
+        "a weights file holds no policy"
+        if document.format == "weights"
+        else "a SavedModel without Keras metadata holds no policy"
+    )
     return Model(
         path=document.path,
         format=document.format,
@@ -200,7 +292,11 @@ def _without_config(document: Document) -> Model:
         writer=document.writer,
         layers=layers,
         signatures=traced.signatures(document),
-        observations=(Observation(code="no-policy", message=f"{what}; {held}"), *_about_others(others), *document.observations),
+        observations=(
+            Observation(code="no-policy", message=f"{what}; {held}"),
+            *_about_others(others),
+            *document.observations,
+        ),
         loaders=(),
     )
 
@@ -208,15 +304,24 @@ def _without_config(document: Document) -> Model:
 def _about_others(count: int) -> Iterator[Observation]:
     """Tell of stored variables that belong to no layer."""
     if count:
-        variables = "1 stored variable belongs" if count == 1 else f"{count} stored variables belong"
-        yield Observation(code="training-state", message=f"{variables} to an optimizer, to metrics or to the training loop, and no layer has them")
+        variables = (
+            "1 stored variable belongs" if count == 1 else f"{count} stored variables belong"
+        )
+        yield Observation(
+            code="training-state",
+            message=f"{variables} to an optimizer, to metrics or to the training loop, and no "
+            "layer "
+            "has them",
+        )
 
 
 def grouped(document: Document) -> dict[tuple[str, ...], list[Tensor]]:
     """
-    Return the variables of a document without a config, by the layer or scope that their names begin with.
+    Return the variables of a document without a config, by the layer or scope that their names
+    begin with.
 
-    The layers of its model are these groups, in this order; after them come scopes of its graph that hold no variables.
+    The layers of its model are these groups, in this order; after them come scopes of its graph
+    that hold no variables.
     """
     groups: dict[tuple[str, ...], list[Tensor]] = defaultdict(list)
     for tensor in document.tensors or ():

@@ -31,28 +31,47 @@ def document(path: Path, shown: str) -> Document:
     probe = Probe(path, shown)
     try:
         if found := format_of(probe):
-            files = tuple(_identities(probe))  # before they are read: one that is replaced later is noticed
+            files = tuple(
+                _identities(probe)
+            )  # before they are read: one that is replaced later is noticed
             return replace(found.read(probe), files=files)
         if probe.is_directory:
-            raise probe.failure("no-model", f"is a directory without a model in it; {mistaken.EXPECTED}")
+            raise probe.failure(
+                "no-model", f"is a directory without a model in it; {mistaken.EXPECTED}"
+            )
         raise probe.failure(*mistaken.foreign(probe.head))
     except FileNotFoundError as error:
         raise ModelFileError(shown, "not-found", _missing(path)) from error
     except PermissionError as error:
-        raise ModelFileError(shown, "no-permission", "may not be read by this user; check its permissions") from error
+        raise ModelFileError(
+            shown, "no-permission", "may not be read by this user; check its permissions"
+        ) from error
     except opening.NotRegularError as error:
         if error.filename == str(path):
-            raise ModelFileError(shown, "foreign", f"is {error.kind}, not a regular file; {mistaken.EXPECTED}") from error
+            raise ModelFileError(
+                shown, "foreign", f"is {error.kind}, not a regular file; {mistaken.EXPECTED}"
+            ) from error
         name = os.path.relpath(error.filename, path if probe.is_directory else path.parent)
-        raise ModelFileError(shown, "not-regular", f"has {error.kind} in the place of {name}; put a regular file there") from error
+        raise ModelFileError(
+            shown,
+            "not-regular",
+            f"has {error.kind} in the place of {name}; put a regular file there",
+        ) from error
     except IsADirectoryError as error:
-        raise ModelFileError(shown, "foreign", f"is a directory where a file should be; {mistaken.EXPECTED}") from error
+        raise ModelFileError(
+            shown, "foreign", f"is a directory where a file should be; {mistaken.EXPECTED}"
+        ) from error
     except OSError as error:
-        raise ModelFileError(shown, "unreadable", f"cannot be read: {error.strerror or error}") from error
+        raise ModelFileError(
+            shown, "unreadable", f"cannot be read: {error.strerror or error}"
+        ) from error
 
 
 def _identities(probe: Probe) -> Iterator[opening.Identity]:
-    """Yield the identities of the files whose content decides whether a model may run: the file itself, or those of a directory that hold config or weights."""
+    """
+    Yield the identities of the files whose content decides whether a model may run: the file
+    itself, or those of a directory that hold config or weights.
+    """
     if not probe.is_directory:
         yield opening.identity(probe.path)
     for name in sorted(probe.names):
@@ -61,10 +80,16 @@ def _identities(probe: Probe) -> Iterator[opening.Identity]:
 
 
 def _missing(path: Path) -> str:
-    """Return what to do about a path that is not there; its backup may be, where a replacement was interrupted."""
+    """
+    Return what to do about a path that is not there; its backup may be, where a replacement was
+    interrupted.
+    """
     backup = path.with_name(f"{path.name}{ASIDE}") if path.name else path
     if not os.path.lexists(path) and os.path.lexists(backup):
-        return f"does not exist, but {backup.name} does: replacing it was interrupted after the original got that name; rename it back, and run again"
+        return (
+            f"does not exist, but {backup.name} does: replacing it was interrupted after the "
+            "original got that name; rename it back, and run again"
+        )
     return "does not exist; check the path"
 
 

@@ -1,7 +1,8 @@
 """
 From a place in a file to a layer: what its policy is, what it computes in, and why we say so.
 
-Where several releases can have written the file and their rules differ, the difference is left unknown and told.
+Where several releases can have written the file and their rules differ, the difference is left
+unknown and told.
 """
 
 from __future__ import annotations
@@ -26,14 +27,24 @@ if TYPE_CHECKING:
     from policytool.tree.storage import Placed
 
 _DEPRECATED_CLASSES: Final = frozenset({"Policy", "PolicyV1"})
-_LOOKUP_DTYPES: Final = {"StringLookup": "string", "TextVectorization": "string", "IntegerLookup": "int64"}
-"""Keras 3 ignores the policy of lookup layers; they say the dtype of their vocabulary (keras/src/layers/preprocessing/index_lookup.py)."""
+_LOOKUP_DTYPES: Final = {
+    "StringLookup": "string",
+    "TextVectorization": "string",
+    "IntegerLookup": "int64",
+}
+"""
+Keras 3 ignores the policy of lookup layers; they say the dtype of their vocabulary
+(keras/src/layers/preprocessing/index_lookup.py).
+"""
 
 _FULL_MATCH_SINCE: Final = 12
 """The minor of Keras 3 from which policy maps match keys in full."""
 
 _LONGEST: Final = 5.0
-"""Seconds of the processor's time for the policy maps of one file; those of models that people made take thousandths."""
+"""
+Seconds of the processor's time for the policy maps of one file; those of models that people made
+take thousandths.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,7 +62,10 @@ class Resolver:
 
     origins: tuple[Origin, ...]
     floatx: str | None
-    """The dtype that all unsaid layers of a Keras 1 or 2 model share; None where the generation has no such rule."""
+    """
+    The dtype that all unsaid layers of a Keras 1 or 2 model share; None where the generation has no
+    such rule.
+    """
 
     observations: list[Observation] = field(default_factory=list)
     spent: float = 0.0
@@ -74,7 +88,9 @@ class Resolver:
             variable_dtype=variable,
             source=reading.source,
             loss_scale=scale,
-            loss_scale_default=scale is not None and found is not None and isinstance(found.loss_scale, Auto),
+            loss_scale_default=scale is not None
+            and found is not None
+            and isinstance(found.loss_scale, Auto),
             quantization=found.quantization if found else None,
             deprecated=reading.deprecated,
             autocast=site.autocast,
@@ -96,7 +112,9 @@ class Resolver:
             self._observe("unknown-policy", f"{path_of(site.names)}: {error}", site)
             return _Reading(policy=None, source=Source.UNKNOWN)
         spelled_class = site.spelled.get("class_name") if isinstance(site.spelled, dict) else None
-        deprecated = spelled_class in _DEPRECATED_CLASSES or (isinstance(found, Policy) and policy.is_removed(found))
+        deprecated = spelled_class in _DEPRECATED_CLASSES or (
+            isinstance(found, Policy) and policy.is_removed(found)
+        )
         source = Source.DEFAULT if site.sub_policy else Source.DECLARED
         if isinstance(found, PolicyMap):
             return self._read_map(site, found, source)
@@ -110,7 +128,9 @@ class Resolver:
         """Return the dtype of an input layer's tensor; float32 where it is unsaid."""
         declared = isinstance(site.spelled, str) and site.spelled in dtypes.NAMES
         name = str(site.spelled) if declared else self.floatx or "float32"
-        return _Reading(policy=policy.named(name), source=Source.DECLARED if declared else Source.DEFAULT)
+        return _Reading(
+            policy=policy.named(name), source=Source.DECLARED if declared else Source.DEFAULT
+        )
 
     def _read_unsaid(self, site: Site) -> _Reading:
         if self.floatx is not None and not site.is_model:
@@ -122,14 +142,26 @@ class Resolver:
         began = time.process_time()
         try:
             for full_match in {self._matches_in_full(origin) for origin in self.origins}:
-                answers.add(policymap.resolve(found, keras_path(site), full_match=full_match, until=began + _LONGEST - self.spent))
+                answers.add(
+                    policymap.resolve(
+                        found,
+                        keras_path(site),
+                        full_match=full_match,
+                        until=began + _LONGEST - self.spent,
+                    )
+                )
         except policymap.UnclearPolicyError as error:
             self._observe("unclear-policy-map", f"{path_of(site.names)}: {error}", site)
             return _Reading(policy=None, source=Source.UNKNOWN)
         finally:
             self.spent += time.process_time() - began
         if len(answers) > 1:
-            self._observe("unclear-policy-map", f"{path_of(site.names)}: Keras up to 3.11 and from 3.12 on read its policy map differently", site)
+            self._observe(
+                "unclear-policy-map",
+                f"{path_of(site.names)}: Keras up to 3.11 and from 3.12 on read its policy map "
+                "differently",
+                site,
+            )
             return _Reading(policy=None, source=Source.UNKNOWN)
         answer = answers.pop()
         return _Reading(policy=answer, source=source if answer else Source.LOADER)
@@ -140,7 +172,10 @@ class Resolver:
         return minor.isdigit() and int(minor) >= _FULL_MATCH_SINCE
 
     def _settled(self, found: Policy, site: Site) -> Policy:
-        """Return the policy with a loss scale only where every release that can have written the file agrees on it."""
+        """
+        Return the policy with a loss scale only where every release that can have written the file
+        agrees on it.
+        """
         candidates = {origin.generation.id: origin.generation for origin in self.origins}
         if len(candidates) == 1:
             return found
@@ -154,11 +189,16 @@ class Resolver:
         if len(readings) > 1:
             self._observe(
                 "loss-scale-unknown",
-                "the file does not tell TF 2.3, whose mixed_float16 scales losses by itself, from TF 2.4, whose does not: "
+                "the file does not tell TF 2.3, whose mixed_float16 scales losses by itself, from "
+                "TF 2.4, whose does not: "
                 "the loss scale of its policies is unknown",
                 None,
             )
-            return Policy(name=found.name, compute_dtype=found.compute_dtype, variable_dtype=found.variable_dtype)
+            return Policy(
+                name=found.name,
+                compute_dtype=found.compute_dtype,
+                variable_dtype=found.variable_dtype,
+            )
         return found
 
     def _dtypes(self, site: Site, found: Policy | None) -> tuple[str | None, str | None]:
@@ -170,14 +210,19 @@ class Resolver:
         return found.compute_dtype, found.variable_dtype
 
     def _observe(self, code: str, message: str, site: Site | None) -> None:
-        observation = Observation(code=code, message=message, where=path_of(site.names) if site else None)
+        observation = Observation(
+            code=code, message=message, where=path_of(site.names) if site else None
+        )
         if observation not in self.observations:
             self.observations.append(observation)
 
 
-def floatx(origins: tuple[Origin, ...], sites: Sequence[Site], variables: Sequence[Variable]) -> str | None:
+def floatx(
+    origins: tuple[Origin, ...], sites: Sequence[Site], variables: Sequence[Variable]
+) -> str | None:
     """
-    Return the backend's ``floatx`` of a Keras 1 or standalone Keras 2 model: what its variables are stored in, else what its first dtype says.
+    Return the backend's ``floatx`` of a Keras 1 or standalone Keras 2 model: what its variables are
+    stored in, else what its first dtype says.
 
     None for other generations, where the loader's policy decides what is unsaid.
     """
@@ -186,9 +231,19 @@ def floatx(origins: tuple[Origin, ...], sites: Sequence[Site], variables: Sequen
     stored = Counter(variable.dtype for variable in variables if dtypes.is_float(variable.dtype))
     if stored:
         return stored.most_common(1)[0][0]
-    return next((site.spelled for site in sites if isinstance(site.spelled, str) and dtypes.is_float(site.spelled)), "float32")
+    return next(
+        (
+            site.spelled
+            for site in sites
+            if isinstance(site.spelled, str) and dtypes.is_float(site.spelled)
+        ),
+        "float32",
+    )
 
 
 def keras_path(site: Site) -> str:
-    """Return the path that Keras 3 gives a layer of a functional model: names below the model, which itself is in no path."""
+    """
+    Return the path that Keras 3 gives a layer of a functional model: names below the model, which
+    itself is in no path.
+    """
     return "/".join(site.names[1:] if len(site.names) > 1 else site.names)

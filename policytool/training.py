@@ -1,4 +1,7 @@
-"""The optimizer a file was saved with, and its loss scale, in every spelling of ``LossScaleOptimizer``."""
+"""
+The optimizer a file was saved with, and its loss scale, in every spelling of
+``LossScaleOptimizer``.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,27 @@ if TYPE_CHECKING:
 WRAPPERS: Final = frozenset({"LossScaleOptimizer", "LossScaleOptimizerV1", "LossScaleOptimizerV3"})
 ALIASES: Final = {
     name.lower(): name
-    for name in ("Adadelta", "Adafactor", "Adagrad", "Adam", "Adamax", "AdamW", "Ftrl", "Lamb", "Lion", "Muon", "Nadam", "RMSprop", "SGD", "TFOptimizer")
+    for name in (
+        "Adadelta",
+        "Adafactor",
+        "Adagrad",
+        "Adam",
+        "Adamax",
+        "AdamW",
+        "Ftrl",
+        "Lamb",
+        "Lion",
+        "Muon",
+        "Nadam",
+        "RMSprop",
+        "SGD",
+        "TFOptimizer",
+    )
 }
-"""What ``compile("adam")`` stands for: Keras looks the lower-cased name up among its optimizers (``keras.optimizers.get``)."""
+"""
+What ``compile("adam")`` stands for: Keras looks the lower-cased name up among its optimizers
+(``keras.optimizers.get``).
+"""
 
 _MAX_WRAPPERS: Final = 8
 _INNER: Final = ("inner_optimizer", "optimizer")
@@ -33,26 +54,44 @@ def optimizer_place(document: Document) -> tuple[Address, Json] | None:
     """
     Return where the serialised optimizer stands, and it.
 
-    It stands in HDF5's ``training_config``, in a SavedModel's root, or in Keras 3's ``compile_config``; None where the model was not compiled.
+    It stands in HDF5's ``training_config``, in a SavedModel's root, or in Keras 3's
+    ``compile_config``; None where the model was not compiled.
     """
     for address, holder in _holders(document):
         for key in ("optimizer_config", "optimizer"):
             if holder.get(key) is not None:
-                return Address(part=address.part, pointer=address.pointer + pointer(key)), holder[key]
+                return Address(part=address.part, pointer=address.pointer + pointer(key)), holder[
+                    key
+                ]
     return None
 
 
 def configuration(document: Document) -> Json:
-    """Return the training configuration that holds the optimizer, its loss and its metrics; None where the model was not compiled."""
-    return next((holder for _, holder in _holders(document) if holder.get("optimizer_config", holder.get("optimizer")) is not None), None)
+    """
+    Return the training configuration that holds the optimizer, its loss and its metrics; None where
+    the model was not compiled.
+    """
+    return next(
+        (
+            holder
+            for _, holder in _holders(document)
+            if holder.get("optimizer_config", holder.get("optimizer")) is not None
+        ),
+        None,
+    )
 
 
 def _holders(document: Document) -> Iterator[tuple[Address, dict[str, Json]]]:
     """Yield the training configurations of a file, and where they stand."""
     root = document.config
-    found: list[tuple[str, str, Json]] = [(document.training_part or "", document.training_pointer, document.training)]
+    found: list[tuple[str, str, Json]] = [
+        (document.training_part or "", document.training_pointer, document.training)
+    ]
     if isinstance(root, dict):
-        found += [(document.config_part or "", document.config_pointer + pointer(key), root.get(key)) for key in ("training_config", "compile_config")]
+        found += [
+            (document.config_part or "", document.config_pointer + pointer(key), root.get(key))
+            for key in ("training_config", "compile_config")
+        ]
     for part, base, holder in found:
         if isinstance(holder, dict):
             yield Address(part=part, pointer=base), holder
@@ -92,7 +131,8 @@ def read(config: Json) -> Optimizer | None:
 
 def innermost(config: Json) -> tuple[str, dict[str, Json]] | None:
     """
-    Return the class and the config of a serialised optimizer, without wrappers; an empty config for a bare name, None where there is no optimizer.
+    Return the class and the config of a serialised optimizer, without wrappers; an empty config for
+    a bare name, None where there is no optimizer.
 
     :raises SpellingError: for what no release writes.
     """
@@ -121,7 +161,10 @@ def scale_of(config: dict[str, Json]) -> Dynamic | Fixed | None:
     initial = _spelling.number(config, "initial_scale", Dynamic().initial)
     if config.get("dynamic", True) is False:
         return Fixed(value=initial)
-    return Dynamic(initial=initial, growth_steps=_spelling.whole(config, "dynamic_growth_steps", Dynamic().growth_steps))
+    return Dynamic(
+        initial=initial,
+        growth_steps=_spelling.whole(config, "dynamic_growth_steps", Dynamic().growth_steps),
+    )
 
 
 def is_wrapped(value: Json) -> bool:
@@ -130,7 +173,9 @@ def is_wrapped(value: Json) -> bool:
 
 
 def inner_of(value: Json) -> tuple[str, Json] | None:
-    """Return the key and the value of the optimizer in a wrapper; None for a wrapper without one."""
+    """
+    Return the key and the value of the optimizer in a wrapper; None for a wrapper without one.
+    """
     config = value.get("config") if isinstance(value, dict) else None
     if isinstance(config, dict):
         for key in _INNER:
@@ -153,6 +198,13 @@ def class_of(value: Json) -> str:
 
 
 def is_new_style(value: Json) -> bool:
-    """Return whether an optimizer of Keras 2 is one of TF 2.11 on, which its own kind of wrapper goes around."""
+    """
+    Return whether an optimizer of Keras 2 is one of TF 2.11 on, which its own kind of wrapper goes
+    around.
+    """
     config = value.get("config") if isinstance(value, dict) else None
-    return isinstance(config, dict) and not _NEW_STYLE_KEYS.isdisjoint(config) and config.get("is_legacy_optimizer") is not True
+    return (
+        isinstance(config, dict)
+        and not _NEW_STYLE_KEYS.isdisjoint(config)
+        and config.get("is_legacy_optimizer") is not True
+    )

@@ -15,8 +15,14 @@ def version() -> str:
 
 @cache
 def documentation() -> str | None:
-    """Return the address of the documentation's directory (``Documentation`` of the project's URLs) without a slash at its end; None where none is known."""
+    """
+    Return the address of the documentation's directory (``Documentation`` of the project's URLs)
+    without a slash at its end; None where none is known.
+    """
     from importlib import metadata
 
-    urls = dict(entry.split(", ", 1) for entry in metadata.metadata("policytool").get_all("Project-URL") or ())
+    urls = dict(
+        entry.split(", ", 1)
+        for entry in metadata.metadata("policytool").get_all("Project-URL") or ()
+    )
     return urls["Documentation"].rstrip("/") if "Documentation" in urls else None

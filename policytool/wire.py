@@ -1,8 +1,10 @@
 """
-Protobuf's wire format, as far as one value in a large message is to be replaced: fields found, and their lengths rewritten around it.
+Protobuf's wire format, as far as one value in a large message is to be replaced: fields found, and
+their lengths rewritten around it.
 
-A message that is parsed and serialised comes back in another order of fields and without what its schema does not declare; so nothing is parsed here.
-A :class:`Span` is a length-delimited field, and a chain of spans, from the outermost in, is the way to a value.
+A message that is parsed and serialised comes back in another order of fields and without what its
+schema does not declare; so nothing is parsed here. A :class:`Span` is a length-delimited field, and
+a chain of spans, from the outermost in, is the way to a value.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ class WireError(ValueError):
 
 @dataclass(frozen=True, order=True, slots=True)
 class Span:
-    """A length-delimited field: where its length stands, where its value begins, and where it ends."""
+    """
+    A length-delimited field: where its length stands, where its value begins, and where it ends.
+    """
 
     length: int
     start: int
@@ -82,7 +86,10 @@ def fields(data: bytes | memoryview, start: int = 0, end: int | None = None) -> 
             raise WireError(f"a field of the unknown kind {kind} at byte {position}")
         if size > stop - position:
             raise WireError(f"a field at byte {position} is longer than the message around it")
-        yield Field(number=number, span=Span(length, position, position + size) if kind == _DELIMITED else None)
+        yield Field(
+            number=number,
+            span=Span(length, position, position + size) if kind == _DELIMITED else None,
+        )
         position += size
 
 
@@ -90,7 +97,8 @@ def spans(data: bytes | memoryview, number: int, within: Span | None = None) -> 
     """
     Yield where each value of a field is, in a whole message or in the one that a span holds.
 
-    :raises WireError: where the bytes are no message, or a value is none that is delimited by a length.
+    :raises WireError: where the bytes are no message, or a value is none that is delimited by a
+        length.
     """
     start, end = (within.start, within.end) if within is not None else (0, len(data))
     for field in fields(data, start, end):
@@ -113,7 +121,10 @@ def the_span(data: bytes | memoryview, number: int, within: Span | None = None) 
 
 
 def splices(changes: Mapping[tuple[Span, ...], bytes]) -> list[Splice]:
-    """Return what replaces the values at the ends of these chains, the lengths around them included; in order, and apart from each other."""
+    """
+    Return what replaces the values at the ends of these chains, the lengths around them included;
+    in order, and apart from each other.
+    """
     grown: dict[Span, int] = {}
     found = []
     for chain, new in changes.items():
@@ -121,9 +132,15 @@ def splices(changes: Mapping[tuple[Span, ...], bytes]) -> list[Splice]:
         found.append(Splice(last.start, last.end, new))
         grown[last] = len(new) - (last.end - last.start)
     for depth in range(max((len(chain) for chain in changes), default=0) - 1, 0, -1):
-        for inner, outer in {(chain[depth], chain[depth - 1]) for chain in changes if depth < len(chain)}:
+        for inner, outer in {
+            (chain[depth], chain[depth - 1]) for chain in changes if depth < len(chain)
+        }:
             grown[outer] = grown.get(outer, 0) + grown[inner] + _length_growth(inner, grown[inner])
-    found += [Splice(span.length, span.start, varint(span.end - span.start + growth)) for span, growth in grown.items() if growth]
+    found += [
+        Splice(span.length, span.start, varint(span.end - span.start + growth))
+        for span, growth in grown.items()
+        if growth
+    ]
     return sorted(found)
 
 

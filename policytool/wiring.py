@@ -1,9 +1,12 @@
 """
-Which call of a layer takes what of which other call, in a functional model's config, and what no loader can build of it.
+Which call of a layer takes what of which other call, in a functional model's config, and what no
+loader can build of it.
 
-Loaders make the calls as the config lists them, each layer's in their order, and come back to a call whose tensors are not there yet. Where calls wait for
-each other, for themselves, or for one that the config does not have, Keras 2 comes back for ever (``reconstruct_from_config`` in
-keras/engine/functional.py), as Keras 3 does up to 3.14 with nodes that are spelled as Keras 2's; ``fixtures/attacks.json`` has what was measured.
+Loaders make the calls as the config lists them, each layer's in their order, and come back to a
+call whose tensors are not there yet. Where calls wait for each other, for themselves, or for one
+that the config does not have, Keras 2 comes back for ever (``reconstruct_from_config`` in
+keras/engine/functional.py), as Keras 3 does up to 3.14 with nodes that are spelled as Keras 2's;
+``fixtures/attacks.json`` has what was measured.
 """
 
 from __future__ import annotations
@@ -30,18 +33,29 @@ _LISTED: Final = 3
 
 
 def tensors(value: Json) -> Iterator[Node]:
-    """Yield the calls whose tensors a value refers to, in its order: ``["layer", call, output, ...]``, or ``keras_history`` of Keras 3."""
+    """
+    Yield the calls whose tensors a value refers to, in its order: ``["layer", call, output, ...]``,
+    or ``keras_history`` of Keras 3.
+    """
     pending = [value]
     while pending:
         item = pending.pop()
         if isinstance(item, dict):
             history = item.get("keras_history")
             if isinstance(history, list) and history and isinstance(history[0], str):
-                yield history[0], history[1] if len(history) > 1 and isinstance(history[1], int) else 0
+                yield (
+                    history[0],
+                    history[1] if len(history) > 1 and isinstance(history[1], int) else 0,
+                )
             else:
                 pending += reversed(item.values())
         elif isinstance(item, list):
-            if len(item) >= _REFERENCE and isinstance(item[0], str) and isinstance(item[1], int) and isinstance(item[2], int):
+            if (
+                len(item) >= _REFERENCE
+                and isinstance(item[0], str)
+                and isinstance(item[1], int)
+                and isinstance(item[2], int)
+            ):
                 yield item[0], item[1]
                 pending += reversed(item[_REFERENCE:])
             else:
@@ -57,13 +71,18 @@ def name(entry: Mapping[str, Json]) -> str:
 
 def stuck(config: Mapping[str, Json]) -> tuple[str, ...]:
     """
-    Return the layers of a functional model's config that have a call which cannot be made, in the order of the config; nothing for a model of any release.
+    Return the layers of a functional model's config that have a call which cannot be made, in the
+    order of the config; nothing for a model of any release.
 
-    A nested model's calls count from 0 or from 1, and a layer that a nested model has too counts its call there in Keras 3.0
-    (:mod:`policytool.conversion._numbering`): of these, any call stands for the first.
+    A nested model's calls count from 0 or from 1, and a layer that a nested model has too counts
+    its call there in Keras 3.0 (:mod:`policytool.conversion._numbering`): of these, any call stands
+    for the first.
     """
     entries = _entries(config)
-    calls = {layer: nodes if isinstance(nodes := entry.get("inbound_nodes"), list) else [] for layer, entry in entries.items()}
+    calls = {
+        layer: nodes if isinstance(nodes := entry.get("inbound_nodes"), list) else []
+        for layer, entry in entries.items()
+    }
     within = {inner for entry in entries.values() for inner in _below(entry)}
     loose = {layer for layer, entry in entries.items() if layer in within or _is_model(entry)}
     if _in_order(calls, loose):
@@ -75,22 +94,36 @@ def stuck(config: Mapping[str, Json]) -> tuple[str, ...]:
             order.add((layer, number), *([(layer, number - 1)] if number else []), *taken)
             for other, call in taken:
                 if call >= max(len(calls[other]), 1):
-                    order.add((other, call), (other, call))  # there is no such call, and there will be none
+                    order.add(
+                        (other, call), (other, call)
+                    )  # there is no such call, and there will be none
     made = set(_made(order))
-    return tuple(layer for layer, nodes in calls.items() if any((layer, number) not in made for number in range(len(nodes))))
+    return tuple(
+        layer
+        for layer, nodes in calls.items()
+        if any((layer, number) not in made for number in range(len(nodes)))
+    )
 
 
 def told(layers: Sequence[str]) -> str:
-    """Return what is wrong with a model that has these stuck layers, as a part of a sentence: the first of them, and how many more there are."""
+    """
+    Return what is wrong with a model that has these stuck layers, as a part of a sentence: the
+    first of them, and how many more there are.
+    """
     more = f" and {len(layers) - _LISTED} more" if len(layers) > _LISTED else ""
-    return f"layers that wait for each other, or for a call that is not there: {', '.join(map(short, layers[:_LISTED]))}{more}"
+    return (
+        "layers that wait for each other, or for a call that is not there: "
+        f"{', '.join(map(short, layers[:_LISTED]))}{more}"
+    )
 
 
 def depth(config: Mapping[str, Json]) -> int:
     """
-    Return how many calls deep a loader is when it walks a functional model's graph back from the outputs, into the first tensor first.
+    Return how many calls deep a loader is when it walks a functional model's graph back from the
+    outputs, into the first tensor first.
 
-    Every Keras does so by recursion (``_build_map_helper`` in keras/engine/functional.py, keras/src/ops/function.py of Keras 3).
+    Every Keras does so by recursion (``_build_map_helper`` in keras/engine/functional.py,
+    keras/src/ops/function.py of Keras 3).
     """
     entries = _entries(config)
     met: set[Node] = set()
@@ -103,7 +136,13 @@ def depth(config: Mapping[str, Json]) -> int:
         elif node not in met and node[0] in entries:
             met.add(node)
             nodes = entries[node[0]].get("inbound_nodes")
-            under_way.append(tensors(nodes[max(0, min(node[1], len(nodes) - 1))] if isinstance(nodes, list) and nodes else None))
+            under_way.append(
+                tensors(
+                    nodes[max(0, min(node[1], len(nodes) - 1))]
+                    if isinstance(nodes, list) and nodes
+                    else None
+                )
+            )
             deepest = max(deepest, len(under_way) - 1)
     return deepest
 
@@ -111,11 +150,18 @@ def depth(config: Mapping[str, Json]) -> int:
 def _entries(config: Mapping[str, Json]) -> dict[str, dict[str, Json]]:
     """Return the entries of a model's layers by their names."""
     listed = config.get("layers")
-    return {name(entry): entry for entry in (listed if isinstance(listed, list) else ()) if isinstance(entry, dict)}
+    return {
+        name(entry): entry
+        for entry in (listed if isinstance(listed, list) else ())
+        if isinstance(entry, dict)
+    }
 
 
 def _in_order(calls: Mapping[str, list[Json]], loose: set[str]) -> bool:
-    """Return whether each call takes what was made before it, as in most files; a graph of half a million calls takes a quarter of a gigabyte."""
+    """
+    Return whether each call takes what was made before it, as in most files; a graph of half a
+    million calls takes a quarter of a gigabyte.
+    """
     made = {layer: 0 if nodes else 1 for layer, nodes in calls.items()}
     for layer, nodes in calls.items():
         for node in nodes:
@@ -151,7 +197,13 @@ def _below(entry: Mapping[str, Json]) -> Iterator[str]:
     pending: list[Json] = [entry.get("config")] if _is_model(entry) else []
     while pending:
         config = pending.pop()
-        layers = config if isinstance(config, list) else config.get("layers") if isinstance(config, dict) else None
+        layers = (
+            config
+            if isinstance(config, list)
+            else config.get("layers")
+            if isinstance(config, dict)
+            else None
+        )
         for inner in layers if isinstance(layers, list) else ():
             if isinstance(inner, dict):
                 yield name(inner)

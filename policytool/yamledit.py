@@ -1,9 +1,11 @@
 """
-YAML text edited where it stands: what is not edited stays as it is, byte for byte, with its tags, comments, quotes and line ends.
+YAML text edited where it stands: what is not edited stays as it is, byte for byte, with its tags,
+comments, quotes and line ends.
 
-The nodes along the pointers are found by :mod:`policytool.yamltext`, and new values are spliced in, in flow style. A value that several places share by
-an alias is written out where it becomes another one than elsewhere. The edited text is read again before it is returned: it says what was asked, or the
-edit is refused.
+The nodes along the pointers are found by :mod:`policytool.yamltext`, and new values are spliced in,
+in flow style. A value that several places share by an alias is written out where it becomes another
+one than elsewhere. The edited text is read again before it is returned: it says what was asked, or
+the edit is refused.
 """
 
 from __future__ import annotations
@@ -34,10 +36,14 @@ _PROPERTIES: Final = re.compile(r"(?:[!&]\S*\s+)*")
 
 _COMMENT: Final = re.compile(r"#[^\n]*")
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_WORDS: Final = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"})
+_WORDS: Final = frozenset(
+    {"y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"}
+)
 """What some reader of YAML takes for more than a word."""
 
-_ESCAPED: Final = re.compile(r'[^\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]|["\\]')
+_ESCAPED: Final = re.compile(
+    r'[^\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]|["\\]'
+)
 """Characters that double quotes do not hold as they are."""
 
 _FOUR_DIGITS: Final = 0xFFFF
@@ -77,9 +83,11 @@ class _Step:
 
 def apply(text: str, edits: Sequence[Change]) -> str:
     """
-    Return ``text`` with these values replaced, added to mappings (before is ABSENT) and removed from mappings (after is ABSENT).
+    Return ``text`` with these values replaced, added to mappings (before is ABSENT) and removed
+    from mappings (after is ABSENT).
 
-    :raises EditError: where a pointer leads nowhere, something other than ``before`` stands there, or edits overlap.
+    :raises EditError: where a pointer leads nowhere, something other than ``before`` stands there,
+        or edits overlap.
     :raises UneditableError: where the text would say something else than asked.
     """
     if not edits:
@@ -109,7 +117,9 @@ def _trie(edits: Sequence[Change]) -> _Step:
         step = root
         for name in steps(pointer):
             if step.change is not None:
-                raise EditError(f"the edit at {pointer!r} lies inside the one at {step.change[0]!r}")
+                raise EditError(
+                    f"the edit at {pointer!r} lies inside the one at {step.change[0]!r}"
+                )
             step = step.below.setdefault(name, _Step())
         if step.change is not None or step.below:
             raise EditError(f"several edits at or below {pointer!r} overlap")
@@ -123,7 +133,13 @@ def _edited(value: Json, edits: Sequence[Change]) -> Json:
     for pointer, before, after in edits:
         try:
             inner, key = place(holder, f"/{pointer}")
-            found = inner.get(key, ABSENT) if isinstance(inner, dict) else inner[key] if pointer.endswith(f"/{key}") else ABSENT
+            found = (
+                inner.get(key, ABSENT)
+                if isinstance(inner, dict)
+                else inner[key]
+                if pointer.endswith(f"/{key}")
+                else ABSENT
+            )
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise EditError(f"{pointer!r} leads nowhere") from error
         if not same(found, before) or (isinstance(after, Absent) and isinstance(before, Absent)):
@@ -191,7 +207,9 @@ class _Editor:
         removed = {key for key, step in asked.below.items() if step.is_removal}
         added = {key: wanted[key] for key, step in asked.below.items() if step.is_addition}
         if removed or added:
-            self._resize(mapping, removed, [f"{_flow(key)}: {_flow(value)}" for key, value in added.items()])
+            self._resize(
+                mapping, removed, [f"{_flow(key)}: {_flow(value)}" for key, value in added.items()]
+            )
         for key, step in asked.below.items():
             if key not in removed and key not in added:
                 name, node = last[key]
@@ -200,10 +218,14 @@ class _Editor:
     def _replace(self, node: Node, new: Json, key: Node | None) -> None:
         """Put a value in the place of a node."""
         start, end, text = node.start, node.end, self._text
-        written = (f"&{node.anchor} " if node.anchor is not None else "") + _flow(new, node.bare.style)
+        written = (f"&{node.anchor} " if node.anchor is not None else "") + _flow(
+            new, node.bare.style
+        )
         if text[start:end].endswith("\n"):  # a block scalar, or a collection that ends with one
             written += self._newline
-        if key is not None and (not node.flow or start == end):  # begins on a line of its own, or has nothing yet
+        if key is not None and (
+            not node.flow or start == end
+        ):  # begins on a line of its own, or has nothing yet
             colon = text.find(":", key.end, start)
             start, written = (colon + 1, f" {written}") if colon >= 0 else (key.end, f": {written}")
         elif start and text[start - 1] in ":-?":
@@ -211,7 +233,10 @@ class _Editor:
         self._splices.append((start, end, written))
 
     def _resize(self, mapping: Node, removed: Collection[str], new: Sequence[str]) -> None:
-        """Remove keys from a mapping, each time they stand there, and add members at its beginning: YAML has indentation to copy there, and no comma."""
+        """
+        Remove keys from a mapping, each time they stand there, and add members at its beginning:
+        YAML has indentation to copy there, and no comma.
+        """
         members = mapping.members
         self._refuse_explicit(mapping)
         self._gone += [(name.start, node.end) for key, name, node in members if key in removed]
@@ -220,40 +245,58 @@ class _Editor:
             self._refill(mapping, ", ".join(new))
             return
         begin, first = members[0][1].start, members[kept[0]][1].start
-        between = ", " if mapping.flow else self._newline + " " * (begin - self._text.rfind("\n", 0, begin) - 1)
+        between = (
+            ", "
+            if mapping.flow
+            else self._newline + " " * (begin - self._text.rfind("\n", 0, begin) - 1)
+        )
         if new or begin != first:
             self._splices.append((begin, first, "".join(f"{member}{between}" for member in new)))
         for one, other in zip(kept, [*kept[1:], len(members)], strict=True):
             if other - one > 1:
                 start, end = members[one + 1][1].start, members[other - 1][2].end
-                self._splices.append((*((members[one][2].end, end) if mapping.flow else self._lines(start, end)), ""))
+                self._splices.append(
+                    (*((members[one][2].end, end) if mapping.flow else self._lines(start, end)), "")
+                )
 
     def _refill(self, mapping: Node, members: str) -> None:
         """Put members in the place of all that a mapping has."""
         if mapping.flow:
             opening = _PROPERTIES.match(self._text, mapping.start)
-            self._splices.append(((opening.end() if opening else mapping.start) + 1, mapping.end - 1, members))
+            self._splices.append(
+                ((opening.end() if opening else mapping.start) + 1, mapping.end - 1, members)
+            )
             return
         start = mapping.members[0][1].start
         tail = self._newline if self._text[start : mapping.end].endswith("\n") else ""
         self._splices.append((start, mapping.end, f"{{{members}}}{tail}"))
 
     def _lines(self, start: int, end: int) -> tuple[int, int]:
-        """Return from where to where the lines are that members in block style stand on, with a comment behind the last."""
+        """
+        Return from where to where the lines are that members in block style stand on, with a
+        comment behind the last.
+        """
         if not self._text[start:end].endswith("\n"):
             end = self._text.find("\n", end) + 1 or len(self._text)
         return self._text.rfind("\n", 0, start) + 1, end
 
     def _refuse_explicit(self, mapping: Node) -> None:
-        """Refuse to change which keys a mapping has where one of them stands behind a question mark."""
+        """
+        Refuse to change which keys a mapping has where one of them stands behind a question mark.
+        """
         end = mapping.start
         for _, name, node in mapping.members:
             if "?" in _COMMENT.sub("", self._text[end : name.start]):
-                raise UneditableError(f"a key stands behind a question mark, before character {name.start}")
+                raise UneditableError(
+                    f"a key stands behind a question mark, before character {name.start}"
+                )
             end = node.end
 
     def _write_out_aliases(self) -> None:
-        """Write out the aliases of values that change where they are defined, and that keep what they have."""
+        """
+        Write out the aliases of values that change where they are defined, and that keep what they
+        have.
+        """
         gone = sorted(self._gone)
 
         def is_gone(node: Node) -> bool:
@@ -261,7 +304,11 @@ class _Editor:
             return index >= 0 and node.end <= gone[index][1]
 
         nodes = list(yamltext.nodes(self._root))
-        changed = {id(node) for node in nodes if node.anchor is not None and (id(node) in self._holders or is_gone(node))}
+        changed = {
+            id(node)
+            for node in nodes
+            if node.anchor is not None and (id(node) in self._holders or is_gone(node))
+        }
         for node in nodes:
             if node.target is not None and id(node.target) in changed and not is_gone(node):
                 _refuse_tags(node)
@@ -272,7 +319,10 @@ def _refuse_tags(alias: Node) -> None:
     """Refuse to write out what has tags: the text would lose them."""
     for node in _shared(alias):
         if node.tag is not None:
-            raise UneditableError(f"a value with the tag {node.tag.rpartition(':')[2]} is shared with other places by an alias")
+            raise UneditableError(
+                f"a value with the tag {node.tag.rpartition(':')[2]} is shared with other places "
+                "by an alias"
+            )
 
 
 def _shared(alias: Node) -> Iterator[Node]:

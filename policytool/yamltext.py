@@ -1,7 +1,9 @@
 """
-YAML from strangers, as ``model.to_yaml()`` wrote it: composed without recursion, bounded in size, depth and aliases, and nothing in it constructed.
+YAML from strangers, as ``model.to_yaml()`` wrote it: composed without recursion, bounded in size,
+depth and aliases, and nothing in it constructed.
 
-PyYAML's parser gives events; what they mean is decided here. A tag of Python's is data where it stands for data (``python/tuple``, and the wrappers of
+PyYAML's parser gives events; what they mean is decided here. A tag of Python's is data where it
+stands for data (``python/tuple``, and the wrappers of
 :data:`_WRAPPERS`, which TF 1.15 to 2.2 left in their files); every other one is refused.
 """
 
@@ -34,16 +36,26 @@ _WRAPPERS: Final[dict[str, frozenset[Kind]]] = {
     f"{_PYTHON}object/apply:{_SHAPE}.TensorShape": frozenset({"sequence"}),
     f"{_PYTHON}object/apply:{_SHAPE}.Dimension": frozenset({"scalar"}),
 }
-"""Classes that TF 1.15 to 2.2 wrote calls of, each with the kind of its one argument, which is all that they hold."""
+"""
+Classes that TF 1.15 to 2.2 wrote calls of, each with the kind of its one argument, which is all
+that they hold.
+"""
 
 _LONGEST_NUMBER: Final = 4300
-"""Characters: what Python reads of an integer. YAML 1.1 counts in sixties too (``1:30:00``), which takes the square of the length without a bound."""
+"""
+Characters: what Python reads of an integer.
+
+YAML 1.1 counts in sixties too (``1:30:00``), which takes the square of the length without a bound.
+"""
 
 _UNREADABLE: Final = "is not valid YAML"
 
 
 class YamlError(ValueError):
-    """Text that is not YAML, YAML beyond the bounds, or with what no config holds; ``code`` tells which."""
+    """
+    Text that is not YAML, YAML beyond the bounds, or with what no config holds; ``code`` tells
+    which.
+    """
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -112,7 +124,9 @@ class Parsed:
     """Keys that stand twice in one mapping; the last one counts, as in PyYAML and so in Keras."""
 
     wrappers: tuple[str, ...]
-    """Classes of Python that the text has calls of, each for the argument that was read in its place."""
+    """
+    Classes of Python that the text has calls of, each for the argument that was read in its place.
+    """
 
 
 def parse(text: str) -> Parsed:
@@ -123,7 +137,11 @@ def parse(text: str) -> Parsed:
     """
     root = compose(text)
     wrappers = (node.tag.rpartition(":")[2] for node in nodes(root) if node.tag in _WRAPPERS)
-    return Parsed(value=value(root), repeated=tuple(dict.fromkeys(_repeated(root))), wrappers=tuple(dict.fromkeys(wrappers)))
+    return Parsed(
+        value=value(root),
+        repeated=tuple(dict.fromkeys(_repeated(root))),
+        wrappers=tuple(dict.fromkeys(wrappers)),
+    )
 
 
 def compose(text: str) -> Node:
@@ -146,13 +164,20 @@ def compose(text: str) -> Node:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
-        raise YamlError("invalid-yaml", f"{_UNREADABLE}: {error.problem or error.context}{where}") from error
+        raise YamlError(
+            "invalid-yaml", f"{_UNREADABLE}: {error.problem or error.context}{where}"
+        ) from error
     except yaml.YAMLError as error:
-        raise YamlError("invalid-yaml", f"{_UNREADABLE}: {' '.join(str(error).split())[:200]}") from error
+        raise YamlError(
+            "invalid-yaml", f"{_UNREADABLE}: {' '.join(str(error).split())[:200]}"
+        ) from error
 
 
 def value(node: Node) -> Json:
-    """Return what a node holds as a JSON value, with aliases written out; no two places share an object."""
+    """
+    Return what a node holds as a JSON value, with aliases written out; no two places share an
+    object.
+    """
     node = node.content
     if node.kind == "mapping":
         return {key: value(below) for key, _, below in node.members}
@@ -181,9 +206,15 @@ def _repeated(root: Node) -> Iterator[str]:
 
 
 class _Composer:
-    """Makes nodes of the events of one document; a stack instead of recursion, because the depth is the file's."""
+    """
+    Makes nodes of the events of one document; a stack instead of recursion, because the depth is
+    the file's.
+    """
 
-    def __init__(self, reader: Any) -> None:  # noqa: ANN401  # one of PyYAML's two loaders, which have no base in common
+    def __init__(
+        self,
+        reader: Any,  # noqa: ANN401  # one of PyYAML's two loaders, which have no base in common
+    ) -> None:  # one of PyYAML's two loaders, which have no base in common
         self._reader = reader
         self._anchors: dict[str, Node] = {}
         self._open: list[tuple[Node, list[Node]]] = []
@@ -202,9 +233,15 @@ class _Composer:
                     raise YamlError("invalid-yaml", f"{_UNREADABLE}: it is empty")
                 return root
             if name == "DocumentStartEvent" and root is not None:
-                raise YamlError("invalid-yaml", f"holds several YAML documents, the second at line {event.start_mark.line + 1}; a model is one")
+                raise YamlError(
+                    "invalid-yaml",
+                    "holds several YAML documents, the second at line "
+                    f"{event.start_mark.line + 1}; a model is one",
+                )
             if name in {"ScalarEvent", "AliasEvent"}:
-                done: Node | None = self._scalar(event) if name == "ScalarEvent" else self._alias(event)
+                done: Node | None = (
+                    self._scalar(event) if name == "ScalarEvent" else self._alias(event)
+                )
             elif name in {"SequenceStartEvent", "MappingStartEvent"}:
                 self._begin(event, "sequence" if name.startswith("Seq") else "mapping")
                 done = None
@@ -217,75 +254,133 @@ class _Composer:
             elif done is not None:
                 root = done
 
-    def _begin(self, event: Any, kind: Kind) -> None:  # noqa: ANN401  # an event of PyYAML
+    def _begin(self, event: Any, kind: Kind) -> None:  # an event of PyYAML  # noqa: ANN401  # an event of PyYAML
         if len(self._open) >= self._deepest:
             raise _too_deep()
-        node = Node(kind=kind, start=event.start_mark.index, end=event.start_mark.index, tag=event.tag, anchor=event.anchor, flow=bool(event.flow_style))
+        node = Node(
+            kind=kind,
+            start=event.start_mark.index,
+            end=event.start_mark.index,
+            tag=event.tag,
+            anchor=event.anchor,
+            flow=bool(event.flow_style),
+        )
         if event.anchor is not None:
             self._anchors[event.anchor] = node
         self._open.append((node, []))
         _check_tag(node, event.start_mark.line)
 
-    def _ended(self, event: Any) -> Node:  # noqa: ANN401  # an event of PyYAML
+    def _ended(self, event: Any) -> Node:  # an event of PyYAML  # noqa: ANN401  # an event of PyYAML
         node, below = self._open.pop()
         line = event.start_mark.line
         if node.kind == "mapping":
-            node.members = [(_key(key, line), key, item) for key, item in zip(below[::2], below[1::2], strict=True)]
+            node.members = [
+                (_key(key, line), key, item)
+                for key, item in zip(below[::2], below[1::2], strict=True)
+            ]
         else:
             node.items = below
-            if node.tag in _WRAPPERS and [item.content.kind for item in below] not in [[kind] for kind in _WRAPPERS[node.tag]]:
+            if node.tag in _WRAPPERS and [item.content.kind for item in below] not in [
+                [kind] for kind in _WRAPPERS[node.tag]
+            ]:
                 raise YamlError(
-                    "yaml-tag", f"has the tag {_shown(node.tag)} with other than its one argument, before line {line + 1}; to_yaml() writes none such"
+                    "yaml-tag",
+                    f"has the tag {_shown(node.tag)} with other than its one argument, before line "
+                    f"{line + 1}; to_yaml() writes none such",
                 )
-        node.end = event.end_mark.index if node.flow else max((item.end for item in below), default=event.start_mark.index)
+        node.end = (
+            event.end_mark.index
+            if node.flow
+            else max((item.end for item in below), default=event.start_mark.index)
+        )
         self._measure(node, below)
         return node
 
-    def _scalar(self, event: Any) -> Node:  # noqa: ANN401  # an event of PyYAML
+    def _scalar(self, event: Any) -> Node:  # an event of PyYAML  # noqa: ANN401  # an event of PyYAML
         from yaml.nodes import ScalarNode
 
-        node = Node(kind="scalar", start=event.start_mark.index, end=event.end_mark.index, tag=event.tag, anchor=event.anchor, style=event.style or None)
-        tag = event.tag if event.tag not in {None, "!"} else self._reader.resolve(ScalarNode, event.value, event.implicit)
+        node = Node(
+            kind="scalar",
+            start=event.start_mark.index,
+            end=event.end_mark.index,
+            tag=event.tag,
+            anchor=event.anchor,
+            style=event.style or None,
+        )
+        tag = (
+            event.tag
+            if event.tag not in {None, "!"}
+            else self._reader.resolve(ScalarNode, event.value, event.implicit)
+        )
         kind = tag.removeprefix(_CORE)
         if kind not in _SCALARS:
             raise _foreign(tag, event.start_mark.line)
-        node.scalar = self._constructed(kind, ScalarNode(tag, event.value, event.start_mark, event.end_mark), event)
+        node.scalar = self._constructed(
+            kind, ScalarNode(tag, event.value, event.start_mark, event.end_mark), event
+        )
         if event.anchor is not None:
             self._anchors[event.anchor] = node
         self._measure(node, ())
         return node
 
-    def _constructed(self, kind: str, scalar: Any, event: Any) -> str | int | float | bool | None:  # noqa: ANN401  # PyYAML's
+    def _constructed(
+        self,
+        kind: str,
+        scalar: Any,  # noqa: ANN401  # PyYAML's
+        event: Any,  # noqa: ANN401  # PyYAML's
+    ) -> str | int | float | bool | None:
         """Return the value of a scalar, by PyYAML's own rules for YAML 1.1."""
         if kind == "str":
             return str(event.value)
         if kind == "null":
             return None
         if len(event.value) > _LONGEST_NUMBER:
-            raise YamlError("invalid-yaml", f"{_UNREADABLE}: a number of {len(event.value)} characters at line {event.start_mark.line + 1}")
+            raise YamlError(
+                "invalid-yaml",
+                f"{_UNREADABLE}: a number of {len(event.value)} characters at line "
+                f"{event.start_mark.line + 1}",
+            )
         try:
             found: int | float | bool = getattr(self._reader, f"construct_yaml_{kind}")(scalar)
         except (ValueError, KeyError, IndexError, OverflowError) as error:
-            raise YamlError("invalid-yaml", f"{_UNREADABLE}: no {kind} at line {event.start_mark.line + 1}") from error
+            raise YamlError(
+                "invalid-yaml", f"{_UNREADABLE}: no {kind} at line {event.start_mark.line + 1}"
+            ) from error
         return found
 
-    def _alias(self, event: Any) -> Node:  # noqa: ANN401  # an event of PyYAML
+    def _alias(self, event: Any) -> Node:  # an event of PyYAML  # noqa: ANN401  # an event of PyYAML
         target = self._anchors.get(event.anchor)
         line = event.start_mark.line + 1
         if target is None:
-            raise YamlError("invalid-yaml", f"{_UNREADABLE}: the alias *{event.anchor} at line {line} stands for nothing")
+            raise YamlError(
+                "invalid-yaml",
+                f"{_UNREADABLE}: the alias *{event.anchor} at line {line} stands for nothing",
+            )
         if any(node is target for node, _ in self._open):
-            raise YamlError("invalid-yaml", f"holds a value inside itself, by the alias *{event.anchor} at line {line}; a config has an end")
-        node = Node(kind="alias", start=event.start_mark.index, end=event.end_mark.index, target=target)
+            raise YamlError(
+                "invalid-yaml",
+                f"holds a value inside itself, by the alias *{event.anchor} at line {line}; a "
+                "config has an end",
+            )
+        node = Node(
+            kind="alias", start=event.start_mark.index, end=event.end_mark.index, target=target
+        )
         self._measure(node, (target,))
         return node
 
     def _measure(self, node: Node, below: Iterable[Node]) -> None:
-        """Note how large a node is when its aliases are written out, and refuse what would grow beyond the bounds."""
+        """
+        Note how large a node is when its aliases are written out, and refuse what would grow beyond
+        the bounds.
+        """
         node.size = 1 + sum(item.size for item in below)
         node.depth = 1 + max((item.depth for item in below), default=0)
         if node.size > self._most:
-            raise YamlError("yaml-limit", f"holds, once its aliases are written out, {limits.YAML_VALUES.beyond(node.size, counting=True)}")
+            raise YamlError(
+                "yaml-limit",
+                "holds, once its aliases are written out, "
+                f"{limits.YAML_VALUES.beyond(node.size, counting=True)}",
+            )
         if node.depth > self._deepest + 1:
             raise _too_deep()
 
@@ -294,13 +389,20 @@ def _key(node: Node, line: int) -> str:
     """Return a key as JSON has it: text, or a number or a word as ``json.dumps`` spells it."""
     held = node.content
     if held.kind != "scalar":
-        raise YamlError("invalid-yaml", f"has a key that is no text, before line {line + 1}; the keys of a config are names")
+        raise YamlError(
+            "invalid-yaml",
+            f"has a key that is no text, before line {line + 1}; the keys of a config are names",
+        )
     return held.scalar if isinstance(held.scalar, str) else json.dumps(held.scalar)
 
 
 def _check_tag(node: Node, line: int) -> None:
     """Refuse a collection's tag that stands for more than data."""
-    if node.tag is None or node.tag == "!" or (node.kind == "sequence" and (node.tag in _SEQUENCES or node.tag in _WRAPPERS)):
+    if (
+        node.tag is None
+        or node.tag == "!"
+        or (node.kind == "sequence" and (node.tag in _SEQUENCES or node.tag in _WRAPPERS))
+    ):
         return
     if node.kind != "mapping" or node.tag != _MAPPING:
         raise _foreign(node.tag, line)
@@ -308,8 +410,14 @@ def _check_tag(node: Node, line: int) -> None:
 
 def _foreign(tag: str, line: int) -> YamlError:
     if tag == f"{_CORE}merge":
-        return YamlError("yaml-tag", f"has a merge key (<<) at line {line + 1}; to_yaml() writes none")
-    return YamlError("yaml-tag", f"has the tag {_shown(tag)} at line {line + 1}, which stands for more than plain data and is never constructed")
+        return YamlError(
+            "yaml-tag", f"has a merge key (<<) at line {line + 1}; to_yaml() writes none"
+        )
+    return YamlError(
+        "yaml-tag",
+        f"has the tag {_shown(tag)} at line {line + 1}, which stands for more than plain data and "
+        "is never constructed",
+    )
 
 
 def _shown(tag: str) -> str:
@@ -318,4 +426,7 @@ def _shown(tag: str) -> str:
 
 
 def _too_deep() -> YamlError:
-    return YamlError("yaml-limit", f"nests YAML in {limits.JSON_DEPTH.beyond(limits.JSON_DEPTH.value + 1, counting=True)}")
+    return YamlError(
+        "yaml-limit",
+        f"nests YAML in {limits.JSON_DEPTH.beyond(limits.JSON_DEPTH.value + 1, counting=True)}",
+    )

@@ -21,30 +21,61 @@ Config = dict[str, Any]
 
 LOSS_SCALED: Final[Config] = {
     "class_name": "Policy",
-    "config": {"name": "mixed_float16", "loss_scale": {"class_name": "FixedLossScale", "config": {"loss_scale_value": 128.0}}},
+    "config": {
+        "name": "mixed_float16",
+        "loss_scale": {"class_name": "FixedLossScale", "config": {"loss_scale_value": 128.0}},
+    },
 }
 
 
 def dense(name: str = "dense_a", dtype: object = "float32", **more: object) -> Config:
     """Return the entry of a Dense layer."""
-    return {"class_name": "Dense", "config": {"name": name, "trainable": True, "dtype": dtype, "units": 2, **more}}
+    return {
+        "class_name": "Dense",
+        "config": {"name": name, "trainable": True, "dtype": dtype, "units": 2, **more},
+    }
 
 
 def sequential(*layers: Config, name: str = "mlp") -> Config:
-    """Return the config of a Sequential model with these layers, of one Dense where none are given."""
-    return {"class_name": "Sequential", "config": {"name": name, "layers": list(layers) or [dense()]}}
+    """
+    Return the config of a Sequential model with these layers, of one Dense where none are given.
+    """
+    return {
+        "class_name": "Sequential",
+        "config": {"name": name, "layers": list(layers) or [dense()]},
+    }
 
 
 def nested(levels: int) -> str:
-    """Return the JSON of models in models, ``levels`` of them around one Dense; as text, because ``json.dumps`` recurses."""
-    heads = (f'{{"class_name": "Sequential", "config": {{"name": "level{level}", "trainable": true, "layers": [' for level in range(levels))
+    """
+    Return the JSON of models in models, ``levels`` of them around one Dense; as text, because
+    ``json.dumps`` recurses.
+    """
+    heads = (
+        (
+            f'{{"class_name": "Sequential", "config": {{"name": "level{level}", "trainable": true, '
+            '"layers": ['
+        )
+        for level in range(levels)
+    )
     return "".join(heads) + json.dumps(dense()) + "]}}" * levels
 
 
-def h5_model(path: Path, config: object, *, weights: bool = True, keras_version: str = "2.4.0") -> Path:
-    """Write a whole model in HDF5; ``config`` is text (bytes for text of fixed length, as old releases write it), anything else becomes JSON."""
+def h5_model(
+    path: Path, config: object, *, weights: bool = True, keras_version: str = "2.4.0"
+) -> Path:
+    """
+    Write a whole model in HDF5; ``config`` is text (bytes for text of fixed length, as old releases
+    write it), anything else becomes JSON.
+    """
     with h5py.File(path, "w") as file:
-        file.attrs["model_config"] = np.bytes_(config) if isinstance(config, bytes) else config if isinstance(config, str) else json.dumps(config)
+        file.attrs["model_config"] = (
+            np.bytes_(config)
+            if isinstance(config, bytes)
+            else config
+            if isinstance(config, str)
+            else json.dumps(config)
+        )
         file.attrs["keras_version"] = keras_version
         file.attrs["backend"] = "tensorflow"
         group = file.create_group("model_weights")
@@ -66,10 +97,19 @@ def weights_bytes() -> bytes:
 def keras_members(config: object = None) -> dict[str, bytes]:
     """Return the members of a ``.keras`` archive."""
     text = config if isinstance(config, bytes) else json.dumps(config or sequential()).encode()
-    return {"config.json": text, "metadata.json": b'{"keras_version": "3.6.0", "date_saved": "2024-01-01@00:00:00"}', "model.weights.h5": weights_bytes()}
+    return {
+        "config.json": text,
+        "metadata.json": b'{"keras_version": "3.6.0", "date_saved": "2024-01-01@00:00:00"}',
+        "model.weights.h5": weights_bytes(),
+    }
 
 
-def keras_zip(path: Path, members: Mapping[str, bytes] | Sequence[tuple[str, bytes]] | None = None, *, compression: int = zipfile.ZIP_STORED) -> Path:
+def keras_zip(
+    path: Path,
+    members: Mapping[str, bytes] | Sequence[tuple[str, bytes]] | None = None,
+    *,
+    compression: int = zipfile.ZIP_STORED,
+) -> Path:
     """Write a ``.keras`` archive of these members; pairs may repeat a name."""
     held = keras_members() if members is None else members
     with zipfile.ZipFile(path, "w", compression) as archive:
@@ -91,14 +131,30 @@ class Object:
     """Name, TensorFlow's dtype number, shape."""
 
 
-def keras_object(name: str, class_name: str, *, children: list[tuple[str, int]] | None = None, identifier: str = "_tf_keras_layer", **more: object) -> Object:
+def keras_object(
+    name: str,
+    class_name: str,
+    *,
+    children: list[tuple[str, int]] | None = None,
+    identifier: str = "_tf_keras_layer",
+    **more: object,
+) -> Object:
     """Return the node of a layer."""
-    metadata = {"name": name, "class_name": class_name, "trainable": True, "config": {"name": name, "trainable": True, "dtype": "float32"}, **more}
+    metadata = {
+        "name": name,
+        "class_name": class_name,
+        "trainable": True,
+        "config": {"name": name, "trainable": True, "dtype": "float32"},
+        **more,
+    }
     return Object(identifier=identifier, metadata=metadata, children=children or [])
 
 
 def saved_model(directory: Path, objects: Sequence[Object], *, separate: bool = False) -> Path:
-    """Write a SavedModel whose Keras metadata is in ``saved_model.pb``, or ``separate`` in ``keras_metadata.pb``."""
+    """
+    Write a SavedModel whose Keras metadata is in ``saved_model.pb``, or ``separate`` in
+    ``keras_metadata.pb``.
+    """
     saved = protobuf_messages.parse("SavedModel", b"")
     graph = saved.meta_graphs.add()
     graph.meta_info.tensorflow_version = b"2.6.0" if separate else b"2.3.0"
@@ -115,9 +171,15 @@ def saved_model(directory: Path, objects: Sequence[Object], *, separate: bool = 
         if item.identifier:
             node.user_object.identifier = item.identifier.encode()
         if item.metadata is not None:
-            text = item.metadata if isinstance(item.metadata, bytes) else json.dumps(item.metadata).encode()
+            text = (
+                item.metadata
+                if isinstance(item.metadata, bytes)
+                else json.dumps(item.metadata).encode()
+            )
             if separate:
-                metadata.nodes.add(node_id=number, identifier=item.identifier.encode(), metadata=text)
+                metadata.nodes.add(
+                    node_id=number, identifier=item.identifier.encode(), metadata=text
+                )
             else:
                 node.user_object.metadata = text
     directory.mkdir(parents=True, exist_ok=True)
@@ -132,7 +194,13 @@ def small_saved_model(directory: Path, *, separate: bool = False) -> Path:
     return saved_model(
         directory,
         [
-            keras_object("mlp", "Sequential", identifier="_tf_keras_sequential", children=[("layer-0", 1)], keras_version="2.4.0"),
+            keras_object(
+                "mlp",
+                "Sequential",
+                identifier="_tf_keras_sequential",
+                children=[("layer-0", 1)],
+                keras_version="2.4.0",
+            ),
             keras_object("dense_a", "Dense", children=[("kernel", 2)]),
             Object(variable=("dense_a/kernel", 1, (6, 2))),
         ],

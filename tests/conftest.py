@@ -37,11 +37,16 @@ MIXED_TFJS: Final = FIXTURES / "tfjs4.22/global_mixed_float16/model.json"
 UNPACKED: Final = FIXTURES / "keras3.15/unpacked.keras.d"
 """One model in each format, for tests that ask nothing more of them."""
 
-hypothesis.settings.register_profile("unhurried", deadline=None)  # a first call imports what later ones have
+hypothesis.settings.register_profile(
+    "unhurried", deadline=None
+)  # a first call imports what later ones have
 hypothesis.settings.load_profile("unhurried")
 
 COMPAT: Final = os.environ.get("POLICYTOOL_COMPAT")
-"""The interpreter that has TensorFlow; read before the tests, whose own environment has no variable of policytool's."""
+"""
+The interpreter that has TensorFlow; read before the tests, whose own environment has no variable of
+policytool's.
+"""
 
 _SETTING_VARIABLES: Final = ("NO_COLOR", "COLUMNS", "TERM", "PYTHONIOENCODING", "PYTHONPATH")
 
@@ -49,11 +54,17 @@ _SETTING_VARIABLES: Final = ("NO_COLOR", "COLUMNS", "TERM", "PYTHONIOENCODING", 
 @pytest.fixture(autouse=True)
 def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """No variable of the developer's own shell changes what a test sees."""
-    for name in [name for name in os.environ if name.startswith("POLICYTOOL_") and name != "POLICYTOOL_GOLDEN"]:
+    for name in [
+        name
+        for name in os.environ
+        if name.startswith("POLICYTOOL_") and name != "POLICYTOOL_GOLDEN"
+    ]:
         monkeypatch.delenv(name)
     for name in _SETTING_VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("POLICYTOOL_JOBS", "1")  # what a test changes in this process would be unknown to another
+    monkeypatch.setenv(
+        "POLICYTOOL_JOBS", "1"
+    )  # what a test changes in this process would be unknown to another
 
 
 Bounded = Callable[[str, int], None]
@@ -92,7 +103,11 @@ class Ended:
 def run(*arguments: str | Path, stdin: bytes = b"") -> Ended:
     """Run the command line in this process."""
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="") for _ in range(2))
-    with mock.patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8")), redirect_stdout(out), redirect_stderr(err):
+    with (
+        mock.patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8")),
+        redirect_stdout(out),
+        redirect_stderr(err),
+    ):
         code = run_main([str(argument) for argument in arguments])
     texts = []
     for stream in (out, err):
@@ -101,7 +116,12 @@ def run(*arguments: str | Path, stdin: bytes = b"") -> Ended:
     return Ended(code=code, out=texts[0], err=texts[1])
 
 
-def run_process(*arguments: str | Path, stdin: bytes = b"", cwd: Path | None = None, environment: Mapping[str, str] | None = None) -> Ended:
+def run_process(
+    *arguments: str | Path,
+    stdin: bytes = b"",
+    cwd: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Ended:
     """Run the command line as a process of its own, by ``python -m policytool``."""
     done = subprocess.run(
         [sys.executable, "-m", "policytool", *map(str, arguments)],
@@ -112,11 +132,18 @@ def run_process(*arguments: str | Path, stdin: bytes = b"", cwd: Path | None = N
         env={**os.environ, **(environment or {})},
         timeout=60,
     )
-    return Ended(code=done.returncode, out=done.stdout.decode("utf-8"), err=done.stderr.decode("utf-8"))
+    return Ended(
+        code=done.returncode, out=done.stdout.decode("utf-8"), err=done.stderr.decode("utf-8")
+    )
 
 
 def tensorflow() -> str:
-    """Return the interpreter that has TensorFlow, as `make test` makes one; without it the test is skipped."""
+    """
+    Return the interpreter that has TensorFlow, as `make test` makes one; without it the test is
+    skipped.
+    """
     if COMPAT is None:
         pytest.skip("POLICYTOOL_COMPAT names no interpreter with TensorFlow; `make test` makes one")
-    return str(Path(COMPAT).absolute())  # not resolved, because a virtual environment's is a link out of it
+    return str(
+        Path(COMPAT).absolute()
+    )  # not resolved, because a virtual environment's is a link out of it

@@ -1,7 +1,8 @@
 """
 HDF5 files over which the library goes in circles, made from sound ones by changing some bytes.
 
-HDF5 1.14.2 to 2.0.0 follow both kinds without end. ``python -m tests.endless DIR`` writes one of each.
+HDF5 1.14.2 to 2.0.0 follow both kinds without end. ``python -m tests.endless DIR`` writes one of
+each.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ _OBJECT_HEAD: Final = 16
 
 def endless_collection(path: Path) -> Path:
     """
-    Write a model whose global heap says that its free space has no bytes: whoever steps over it, to read the config, stays where he is.
+    Write a model whose global heap says that its free space has no bytes: whoever steps over it, to
+    read the config, stays where he is.
 
     The process takes time and no memory.
     """
@@ -40,7 +42,10 @@ def endless_collection(path: Path) -> Path:
 
 
 def endless_list(path: Path) -> Path:
-    """Write a model with a local heap whose first free block is followed by itself: whoever lists a group's links takes ever more memory."""
+    """
+    Write a model with a local heap whose first free block is followed by itself: whoever lists a
+    group's links takes ever more memory.
+    """
     data = bytearray(h5_model(path, sequential()).read_bytes())
     head = data.index(b"HEAP")
     _, free, start = struct.unpack_from("<QQQ", data, head + 8)
@@ -49,7 +54,10 @@ def endless_list(path: Path) -> Path:
     return path
 
 
-ENDLESS: Final[dict[str, Callable[[Path], Path]]] = {"collection": endless_collection, "list": endless_list}
+ENDLESS: Final[dict[str, Callable[[Path], Path]]] = {
+    "collection": endless_collection,
+    "list": endless_list,
+}
 
 
 if __name__ == "__main__":

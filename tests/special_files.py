@@ -1,4 +1,7 @@
-"""What may stand in the place of a regular file, and the command line in a process that has a few seconds and little memory."""
+"""
+What may stand in the place of a regular file, and the command line in a process that has a few
+seconds and little memory.
+"""
 
 from __future__ import annotations
 
@@ -39,16 +42,34 @@ def make_socket(path: Path) -> None:
         os.close(here)
 
 
-KINDS: Final[Mapping[str, Callable[[Path], None]]] = {"character device": make_endless, "FIFO": os.mkfifo, "socket": make_socket}
+KINDS: Final[Mapping[str, Callable[[Path], None]]] = {
+    "character device": make_endless,
+    "FIFO": os.mkfifo,
+    "socket": make_socket,
+}
 """What each is called, and what makes one."""
 
 
-WAITING: Final = "import policytool.opening as opening\nopening._check_regular = lambda path, status: None\nopening._AT_ONCE = 0\n"
-"""A ``sitecustomize.py`` that makes a process wait for FIFOs, as it waits for a file on a disk that does not answer."""
+WAITING: Final = (
+    "import policytool.opening as opening\nopening._check_regular = lambda path, status: "
+    "None\nopening._AT_ONCE = 0\n"
+)
+"""
+A ``sitecustomize.py`` that makes a process wait for FIFOs, as it waits for a file on a disk that
+does not answer.
+"""
 
 
-def run_bounded(*arguments: str | Path, cwd: Path | None = None, stdin: int | IO[bytes] = subprocess.DEVNULL, pass_fds: Iterable[int] = ()) -> Ended:
-    """Run the command line in a process of its own, which fails where it waits forever or reads without end."""
+def run_bounded(
+    *arguments: str | Path,
+    cwd: Path | None = None,
+    stdin: int | IO[bytes] = subprocess.DEVNULL,
+    pass_fds: Iterable[int] = (),
+) -> Ended:
+    """
+    Run the command line in a process of its own, which fails where it waits forever or reads
+    without end.
+    """
     done = subprocess.run(
         [sys.executable, "-m", "policytool", *map(str, arguments)],
         stdin=stdin,
@@ -58,6 +79,10 @@ def run_bounded(*arguments: str | Path, cwd: Path | None = None, stdin: int | IO
         env={**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"},
         timeout=SECONDS,
         pass_fds=tuple(pass_fds),
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY, _MEMORY)),  # the tests have no threads that it could disturb
+        preexec_fn=lambda: resource.setrlimit(
+            resource.RLIMIT_DATA, (_MEMORY, _MEMORY)
+        ),  # the tests have no threads that it could disturb
     )
-    return Ended(code=done.returncode, out=done.stdout.decode("utf-8"), err=done.stderr.decode("utf-8"))
+    return Ended(
+        code=done.returncode, out=done.stdout.decode("utf-8"), err=done.stderr.decode("utf-8")
+    )

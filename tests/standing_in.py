@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from policytool.rules import Case, Question
 
 
-def _saying(name: str, remedy: Remedy | None = None, only: Callable[[Case], bool] = lambda _: True) -> Callable[[Case, Question], Iterator[Finding]]:
+def _saying(
+    name: str, remedy: Remedy | None = None, only: Callable[[Case], bool] = lambda _: True
+) -> Callable[[Case, Question], Iterator[Finding]]:
     """Return a check that finds something at each layer with a mixed policy."""
 
     def check(case: Case, _question: Question) -> Iterator[Finding]:
@@ -29,7 +31,14 @@ def _saying(name: str, remedy: Remedy | None = None, only: Callable[[Case], bool
     return check
 
 
-def rule(identifier: str, name: str, *, needs: Needs | None = None, severity: Severity = Severity.WARNING, remedy: Remedy | None = None) -> Rule:
+def rule(
+    identifier: str,
+    name: str,
+    *,
+    needs: Needs | None = None,
+    severity: Severity = Severity.WARNING,
+    remedy: Remedy | None = None,
+) -> Rule:
     """Return a rule that finds every mixed layer."""
     return Rule(
         id=identifier,

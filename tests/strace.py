@@ -9,4 +9,7 @@ PATH: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')
 """A text among a call's arguments."""
 
 COPY: Final = re.compile(r"flags=CLONE_CHILD_CLEARTID\|CLONE_CHILD_SETTID\|SIGCHLD\b")
-"""How a process makes a copy of itself to read in (policytool.guard); a program that it then starts is told by execve."""
+"""
+How a process makes a copy of itself to read in (policytool.guard); a program that it then starts is
+told by execve.
+"""

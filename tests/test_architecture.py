@@ -34,21 +34,57 @@ PACKAGE: Final = Path(policytool.__file__).parent
 LEVELS: Final = (
     # L0 mechanisms, which know nothing of models
     {
-        *("errors", "limits", "jsontext", "yamltext", "dtypes", "mistaken", "version", "naming", "examples", "classes", "casting", "drafts"),
-        *("graphops", "protobuf_messages", "checkpoints", "wire", "child", "codec", "guard", "opening", "pool", "workers", "runtime"),
+        *(
+            "errors",
+            "limits",
+            "jsontext",
+            "yamltext",
+            "dtypes",
+            "mistaken",
+            "version",
+            "naming",
+            "examples",
+            "classes",
+            "casting",
+            "drafts",
+        ),
+        *(
+            "graphops",
+            "protobuf_messages",
+            "checkpoints",
+            "wire",
+            "child",
+            "codec",
+            "guard",
+            "opening",
+            "pool",
+            "workers",
+            "runtime",
+        ),
     },
     # L1 values: a policy; a file as named JSON parts
     {"policy", "policymap", "document"},
-    # L2 the layer tree as a value; what is to change in it, how it differs from another, what was measured of it, and JSON and YAML text that changes
+    # L2 the layer tree as a value; what is to change in it, how it differs from another, what was
+    # measured of it, and JSON and YAML text that changes
     {"model", "content", "plan", "comparison", "finding", "measurement", "jsonedit", "yamledit"},
     # L3 files and spellings to values
     {
-        *("formats", "generations", "features", "provenance", "tree", "training", "loaders", "opaque"),
+        *(
+            "formats",
+            "generations",
+            "features",
+            "provenance",
+            "tree",
+            "training",
+            "loaders",
+            "opaque",
+        ),
         *("capabilities", "kernels", "hazards", "wiring"),
     },
     # L4 from a path to a model, and to its stored values
     {"recognition", "resolving", "traced", "reading", "discovery", "values"},
-    # L5 from a model to a plan, from a plan to a file; from two models to what differs; what runs when TensorFlow loads one; what it did, held against the plan
+    # L5 from a model to a plan, from a plan to a file; from two models to what differs; what runs
+    # when TensorFlow loads one; what it did, held against the plan
     {
         "planning",
         "conversion",
@@ -71,7 +107,10 @@ LEVELS: Final = (
     # L8 the command line
     {"cli", "__main__", "_worker"},
 )
-"""Package or module to level; within a level modules may import each other, as long as they make no circle."""
+"""
+Package or module to level; within a level modules may import each other, as long as they make no
+circle.
+"""
 
 HOMES: Final = {
     "h5py": {"formats._hdf5", "writers._hdf5", "building", "values", "runtime"},
@@ -90,8 +129,8 @@ BANNED: Final = {"tensorflow", "keras", "tf_keras", "pickle", "marshal", "shelve
 
 CHILD: Final = "runtime"
 """
-What runs in a process of its own, under another name and possibly another Python: it may import TensorFlow, it imports its own modules relatively, and
-nothing here imports it.
+What runs in a process of its own, under another name and possibly another Python: it may import
+TensorFlow, it imports its own modules relatively, and nothing here imports it.
 """
 
 
@@ -99,14 +138,19 @@ def _modules() -> Iterator[tuple[str, ast.Module]]:
     """Yield each module's name below the package and its syntax tree."""
     for file in sorted(PACKAGE.rglob("*.py")):
         parts = file.relative_to(PACKAGE).with_suffix("").parts
-        yield ".".join(part for part in parts if part != "__init__") or "__init__", ast.parse(file.read_text(encoding="utf-8"))
+        yield (
+            ".".join(part for part in parts if part != "__init__") or "__init__",
+            ast.parse(file.read_text(encoding="utf-8")),
+        )
 
 
 MODULES: Final = dict(_modules())
 
 
 def _imports(tree: ast.Module) -> Iterator[str]:
-    """Yield the full names that a module imports, at its top, in functions, and for type checkers."""
+    """
+    Yield the full names that a module imports, at its top, in functions, and for type checkers.
+    """
     for node in ast.walk(tree):
         match node:
             case ast.Import(names=names):
@@ -118,7 +162,10 @@ def _imports(tree: ast.Module) -> Iterator[str]:
 
 
 def _own(name: str) -> str | None:
-    """Return the module or package directly below ``policytool`` that a full name is in; None for foreign names."""
+    """
+    Return the module or package directly below ``policytool`` that a full name is in; None for
+    foreign names.
+    """
     first, _, rest = name.partition(".")
     return rest.partition(".")[0] if first == "policytool" and rest else None
 
@@ -154,7 +201,11 @@ def test_modules_make_no_circle() -> None:
     for module, tree in MODULES.items():
         top = module.partition(".")[0]
         if top in graph:
-            graph[top] |= {own for name in _imports(_without_type_checking(tree)) if (own := _own(name)) in graph and own != top}
+            graph[top] |= {
+                own
+                for name in _imports(_without_type_checking(tree))
+                if (own := _own(name)) in graph and own != top
+            }
     while graph:
         free = {top for top, below in graph.items() if not below & set(graph)}
         assert free, f"circle among {sorted(graph)}"
@@ -162,30 +213,57 @@ def test_modules_make_no_circle() -> None:
 
 
 def _without_type_checking(tree: ast.Module) -> ast.Module:
-    kept = [node for node in tree.body if not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")]
+    kept = [
+        node
+        for node in tree.body
+        if not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+    ]
     return ast.Module(body=kept, type_ignores=[])
 
 
 @pytest.mark.parametrize("library", sorted(HOMES))
 def test_each_library_has_one_home(library: str) -> None:
     """A third-party library is imported in its home and nowhere else."""
-    importers = {module for module, tree in MODULES.items() if any(name.partition(".")[0] == library for name in _imports(tree))}
+    importers = {
+        module
+        for module, tree in MODULES.items()
+        if any(name.partition(".")[0] == library for name in _imports(tree))
+    }
     assert importers
-    assert all(any(module == home or module.startswith(f"{home}.") for home in HOMES[library]) for module in importers), importers
+    assert all(
+        any(module == home or module.startswith(f"{home}.") for home in HOMES[library])
+        for module in importers
+    ), importers
 
 
 def test_nothing_imports_what_executes_files() -> None:
     """No module imports TensorFlow, Keras, or a format of Python's own that runs code when read."""
     ours = {module: tree for module, tree in MODULES.items() if module.partition(".")[0] != CHILD}
-    found = {(module, name) for module, tree in ours.items() for name in _imports(tree) if name.partition(".")[0] in BANNED or name.startswith("relative")}
+    found = {
+        (module, name)
+        for module, tree in ours.items()
+        for name in _imports(tree)
+        if name.partition(".")[0] in BANNED or name.startswith("relative")
+    }
     assert not found
 
 
 def test_the_child_stands_alone() -> None:
-    """No module imports what runs in the child, and that imports nothing of policytool's: another interpreter has none of it."""
+    """
+    No module imports what runs in the child, and that imports nothing of policytool's: another
+    interpreter has none of it.
+    """
     imports = {module: set(_imports(tree)) for module, tree in MODULES.items()}
-    assert not {module for module, names in imports.items() if any(_own(name) == CHILD for name in names)}
-    assert not {(module, name) for module, names in imports.items() if module.partition(".")[0] == CHILD for name in names if name.startswith("policytool")}
+    assert not {
+        module for module, names in imports.items() if any(_own(name) == CHILD for name in names)
+    }
+    assert not {
+        (module, name)
+        for module, names in imports.items()
+        if module.partition(".")[0] == CHILD
+        for name in names
+        if name.startswith("policytool")
+    }
 
 
 def test_the_child_is_written_for_old_pythons() -> None:
@@ -200,7 +278,9 @@ def test_nothing_evaluates_text() -> None:
         (module, node.func.id)
         for module, tree in MODULES.items()
         for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in {"eval", "exec", "compile", "__import__"}
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in {"eval", "exec", "compile", "__import__"}
     }
     assert not calls
 
@@ -219,10 +299,26 @@ def test_nothing_evaluates_text() -> None:
         (writers, "WRITER", Writer, writers.WRITERS),
         (keep, "RULE", KeepRule, keep.KEEP_RULES),
     ],
-    ids=["formats", "builders", "generations", "reports", "plan reports", "difference reports", "finding reports", "check reports", "writers", "keep rules"],
+    ids=[
+        "formats",
+        "builders",
+        "generations",
+        "reports",
+        "plan reports",
+        "difference reports",
+        "finding reports",
+        "check reports",
+        "writers",
+        "keep rules",
+    ],
 )
-def test_packages_list_every_member(package: ModuleType, constant: str, kind: type, listed: tuple[object, ...]) -> None:
-    """Every public module of the package declares its constant, and all of them are in the package's tuple, once."""
+def test_packages_list_every_member(
+    package: ModuleType, constant: str, kind: type, listed: tuple[object, ...]
+) -> None:
+    """
+    Every public module of the package declares its constant, and all of them are in the package's
+    tuple, once.
+    """
     declared = []
     for info in pkgutil.iter_modules(package.__path__):
         if not info.name.startswith("_") and not info.ispkg:
@@ -236,14 +332,33 @@ def test_packages_list_every_member(package: ModuleType, constant: str, kind: ty
 
 
 def test_everything_public_says_what_it_is() -> None:
-    """Public modules, classes, functions, methods and properties have docstrings that begin with a sentence."""
+    """
+    Public modules, classes, functions, methods and properties have docstrings that begin with a
+    sentence.
+    """
     silent = []
     for module, tree in MODULES.items():
-        documented: list[tuple[str, ast.Module | ast.ClassDef | ast.FunctionDef]] = [(module, tree)] if tree.body else []
-        public = (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_"))
+        documented: list[tuple[str, ast.Module | ast.ClassDef | ast.FunctionDef]] = (
+            [(module, tree)] if tree.body else []
+        )
+        public = (
+            node
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_")
+        )
         documented += [(f"{module}.{node.name}", node) for node in public]
-        nested = {id(inner) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) for inner in ast.walk(node) if inner is not node}
-        silent += [name for name, node in documented if id(node) not in nested and not (ast.get_docstring(node) or "").strip()]
+        nested = {
+            id(inner)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.FunctionDef)
+            for inner in ast.walk(node)
+            if inner is not node
+        }
+        silent += [
+            name
+            for name, node in documented
+            if id(node) not in nested and not (ast.get_docstring(node) or "").strip()
+        ]
     assert not silent
 
 
@@ -251,5 +366,8 @@ def test_public_api_is_what_it_lists() -> None:
     """``policytool.__all__`` names what the package offers, and each is callable and typed."""
     assert policytool.__all__ == ["audit", "check", "diff", "inspect", "migrate"]
     for name in policytool.__all__:
-        assert inspect.signature(getattr(policytool, name)).return_annotation is not inspect.Signature.empty
+        assert (
+            inspect.signature(getattr(policytool, name)).return_annotation
+            is not inspect.Signature.empty
+        )
     assert (PACKAGE / "py.typed").is_file()

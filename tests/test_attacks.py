@@ -1,7 +1,8 @@
 """
 The published attacks on loaders: their files are what was recorded, do no harm here, and are named.
 
-``fixtures/attacks.py`` writes them and lets releases of Keras load them; ``docs/attacks.md`` shows what came of it.
+``fixtures/attacks.py`` writes them and lets releases of Keras load them; ``docs/attacks.md`` shows
+what came of it.
 """
 
 from __future__ import annotations
@@ -20,14 +21,42 @@ from policytool.discovery import Input
 from policytool.finding import Severity
 from policytool.operations import auditing
 from policytool.rules import BY_ID, Question
-from tests.attacking import BESIDE, CANARIES, MARKER, MAX_MEMORY, MAX_SECONDS, MODELS, RECORD, TEMPORARY, Traced, traced
+from tests.attacking import (
+    BESIDE,
+    CANARIES,
+    MARKER,
+    MAX_MEMORY,
+    MAX_SECONDS,
+    MODELS,
+    RECORD,
+    TEMPORARY,
+    Traced,
+    traced,
+)
 from tests.conftest import FIXTURES, MIXED_JSON, ROOT, run
 
 ATTACKS: Final[dict[str, dict[str, Any]]] = RECORD["attacks"]
 
 PUBLISHED: Final = {
-    *("CVE-2024-3660", "CVE-2025-1550", "CVE-2025-8747", "CVE-2025-9905", "CVE-2025-9906", "CVE-2025-49655", "CVE-2025-12058", "CVE-2025-12060"),
-    *("CVE-2025-12638", "CVE-2026-0897", "CVE-2026-1462", "CVE-2026-1669", "CVE-2026-12479", "CVE-2026-12481", "GHSA-pwq7-2gvj-vg9v"),
+    *(
+        "CVE-2024-3660",
+        "CVE-2025-1550",
+        "CVE-2025-8747",
+        "CVE-2025-9905",
+        "CVE-2025-9906",
+        "CVE-2025-49655",
+        "CVE-2025-12058",
+        "CVE-2025-12060",
+    ),
+    *(
+        "CVE-2025-12638",
+        "CVE-2026-0897",
+        "CVE-2026-1462",
+        "CVE-2026-1669",
+        "CVE-2026-12479",
+        "CVE-2026-12481",
+        "GHSA-pwq7-2gvj-vg9v",
+    ),
 }
 FIRED: Final = "fired"
 PROMISED: Final = {0, 1, 3, 4}
@@ -83,7 +112,11 @@ OUTPUTS: Final = ("out", "wide", "three", "two", "verified", "retraced")
 
 
 def _calls(patterns: tuple[tuple[str, ...], ...]) -> list[tuple[str, ...]]:
-    return [tuple(word.replace("{}", name) for word in pattern) for pattern in patterns for name in ATTACKS]
+    return [
+        tuple(word.replace("{}", name) for word in pattern)
+        for pattern in patterns
+        for name in ATTACKS
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -99,16 +132,34 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_files_are_those_that_were_recorded() -> None:
     """None was changed, lost or added by hand, and all together are small."""
-    present = {path.relative_to(FIXTURES / "attacks").as_posix(): path.read_bytes() for path in (FIXTURES / "attacks").rglob("*") if path.is_file()}
-    assert {name: hashlib.sha256(data).hexdigest() for name, data in present.items()} == RECORD["files"]
+    present = {
+        path.relative_to(FIXTURES / "attacks").as_posix(): path.read_bytes()
+        for path in (FIXTURES / "attacks").rglob("*")
+        if path.is_file()
+    }
+    assert {name: hashlib.sha256(data).hexdigest() for name, data in present.items()} == RECORD[
+        "files"
+    ]
     assert sum(map(len, present.values())) < MAX_BYTES
 
 
-@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the byte code in them is that of Python 3.11")
-@pytest.mark.skipif(h5py.version.hdf5_version != RECORD["hdf5"], reason="another release of HDF5 lays its files out in another way")
+@pytest.mark.skipif(
+    sys.version_info[:2] != (3, 11), reason="the byte code in them is that of Python 3.11"
+)
+@pytest.mark.skipif(
+    h5py.version.hdf5_version != RECORD["hdf5"],
+    reason="another release of HDF5 lays its files out in another way",
+)
 def test_the_generator_writes_them_again() -> None:
     """The same bytes."""
-    done = subprocess.run([sys.executable, "fixtures/attacks.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "fixtures/attacks.py", "--check"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
     assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr
 
 
@@ -121,7 +172,11 @@ def test_every_published_attack_has_files() -> None:
 def test_each_did_its_harm_where_it_was_loaded(name: str) -> None:
     """On a release that was asked; where on none, the record says why."""
     outcomes = ATTACKS[name]["outcomes"].values()
-    assert all(set(RECORD["releases"]) == {release for names in groups.values() for release in names.split()} for groups in outcomes)
+    assert all(
+        set(RECORD["releases"])
+        == {release for names in groups.values() for release in names.split()}
+        for groups in outcomes
+    )
     assert any(FIRED in groups for groups in outcomes) != bool(ATTACKS[name]["note"])
 
 
@@ -130,14 +185,25 @@ def test_audit_names_each(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An error, of a rule that knows the advisory."""
     monkeypatch.chdir(MODELS)
     found = auditing.audited(Input(path=Path(name), exact=True), Question()).findings
-    errors = {finding.rule for finding in found if finding.severity is Severity.ERROR and finding.rule.startswith("PT6")}
+    errors = {
+        finding.rule
+        for finding in found
+        if finding.severity is Severity.ERROR and finding.rule.startswith("PT6")
+    }
     assert errors
-    assert set(ATTACKS[name]["ids"]) <= {reference for rule in errors for reference in BY_ID[rule].references}
+    assert set(ATTACKS[name]["ids"]) <= {
+        reference for rule in errors for reference in BY_ID[rule].references
+    }
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_nothing_is_started_for_a_file_that_nobody_trusts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """``check`` refuses it by what it holds, or because no Keras here runs its format, and starts no process."""
+def test_nothing_is_started_for_a_file_that_nobody_trusts(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    ``check`` refuses it by what it holds, or because no Keras here runs its format, and starts no
+    process.
+    """
 
     def started(*_: object, **__: object) -> None:
         raise AssertionError("a process was started")
@@ -146,12 +212,19 @@ def test_nothing_is_started_for_a_file_that_nobody_trusts(name: str, monkeypatch
     monkeypatch.chdir(MODELS)
     ended = run("check", name, "--to", "mixed_bfloat16")
     assert ended.code == 3
-    assert ended.err.rstrip().endswith("[not-runnable]" if name.startswith("lambda_tfjs") else "[runs-code]"), ended.err
+    assert ended.err.rstrip().endswith(
+        "[not-runnable]" if name.startswith("lambda_tfjs") else "[runs-code]"
+    ), ended.err
 
 
 @pytest.mark.parametrize(("name", "words"), CAUSES.items())
-def test_refusal_names_layer_and_symbol(name: str, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    """One sentence says which layer calls which function, or which op of the graph does the harm, and how to allow it."""
+def test_refusal_names_layer_and_symbol(
+    name: str, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    One sentence says which layer calls which function, or which op of the graph does the harm, and
+    how to allow it.
+    """
     monkeypatch.setattr(subprocess, "Popen", None)
     monkeypatch.chdir(MODELS)
     ended = run("check", name, "--to", "mixed_bfloat16")
@@ -159,8 +232,17 @@ def test_refusal_names_layer_and_symbol(name: str, words: tuple[str, ...], monke
     assert not [word for word in (name, *words, "--trust") if word not in ended.err], ended.err
 
 
-@pytest.mark.parametrize("name", [name for name in ATTACKS if name.endswith(".h5") and name.startswith(("external", "virtual", "shape"))])
-def test_weights_beside_an_architecture_are_looked_at_too(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        for name in ATTACKS
+        if name.endswith(".h5") and name.startswith(("external", "virtual", "shape"))
+    ],
+)
+def test_weights_beside_an_architecture_are_looked_at_too(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A harmless architecture may be given weights that are not."""
     monkeypatch.setattr(subprocess, "Popen", None)
     ended = run("check", MIXED_JSON, "--weights", MODELS / name, "--to", "mixed_bfloat16")
@@ -188,36 +270,60 @@ def test_references_are_advisories() -> None:
 def _harmless(found: Traced, place: Path) -> None:
     """Hold what a process did against what it may do."""
     assert {ended.code for ended in found.ended} <= PROMISED
-    assert not [ended for ended in found.ended if "Traceback" in ended.err or any(canary in ended.out + ended.err for canary in CANARIES)]
+    assert not [
+        ended
+        for ended in found.ended
+        if "Traceback" in ended.err or any(canary in ended.out + ended.err for canary in CANARIES)
+    ]
     assert max(ended.seconds for ended in found.ended) < MAX_SECONDS
     assert found.memory < MAX_MEMORY
     assert not found.network
     assert not found.started
-    given = {place / name.removeprefix("models/") for name in RECORD["files"] if name.startswith("models/")}
+    given = {
+        place / name.removeprefix("models/")
+        for name in RECORD["files"]
+        if name.startswith("models/")
+    }
     allowed = {str(path) for path in (*given, *(path.parent for path in given), place.parent)}
     outputs = (*(str(place / name) for name in OUTPUTS), str(place.parent / TEMPORARY))
-    assert not [path for path in found.opened if path.rstrip("/.") not in allowed and not path.startswith(outputs)]
+    assert not [
+        path
+        for path in found.opened
+        if path.rstrip("/.") not in allowed and not path.startswith(outputs)
+    ]
     assert not [path for path in found.changed if not path.startswith(outputs)]
     assert not list(place.parent.rglob(MARKER))
     assert not list((place.parent / TEMPORARY).iterdir())
 
 
 def test_reading_touches_the_given_file_alone(place: Path) -> None:
-    """No other file, no network, no process, within a gigabyte: the kernel's word, for all files and commands in one process."""
+    """
+    No other file, no network, no process, within a gigabyte: the kernel's word, for all files and
+    commands in one process.
+    """
     _harmless(traced(_calls(READING), place), place)
 
 
 def test_what_would_run_a_file_refuses_it(place: Path) -> None:
-    """The same of ``check``, ``--verify`` and ``--retrace``, which end before TensorFlow would start."""
+    """
+    The same of ``check``, ``--verify`` and ``--retrace``, which end before TensorFlow would start.
+    """
     found = traced(_calls(RUNNING), place)
     _harmless(found, place)
     assert all(ended.code == 3 for ended in found.ended if ended.arguments[0] == "check")
-    assert all(ended.code == 3 or "was not touched" in ended.out for ended in found.ended if "--verify" in ended.arguments)
+    assert all(
+        ended.code == 3 or "was not touched" in ended.out
+        for ended in found.ended
+        if "--verify" in ended.arguments
+    )
     assert not [path for path in (place / "verified").rglob("*") if path.is_file()]
 
 
 def test_the_trace_sees_what_it_should(place: Path) -> None:
-    """A process that opens a canary, makes the marker's like, connects and starts another is seen to do all of it."""
+    """
+    A process that opens a canary, makes the marker's like, connects and starts another is seen to
+    do all of it.
+    """
     driver = """
 import json, socket, subprocess, sys
 open("policytool-canary.txt").close()

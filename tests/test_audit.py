@@ -30,7 +30,10 @@ CURRENT: Final = FIXTURES / "keras3.15/default_float32.h5"
 
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the working directory, which holds ``old/a.h5`` and ``b.h5``, both with a finding of PT101, and rules that stand in for others."""
+    """
+    Return the working directory, which holds ``old/a.h5`` and ``b.h5``, both with a finding of
+    PT101, and rules that stand in for others.
+    """
     standing_in.use(monkeypatch, standing_in.REAL, standing_in.NOTE, standing_in.TARGETED)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "old").mkdir()
@@ -46,12 +49,18 @@ def audit(*arguments: str | Path) -> Ended:
 
 def counted(*arguments: str | Path) -> dict[str, list[str]]:
     """Return by model the rules of what counts."""
-    return {model["path"]: [finding["rule"] for finding in model["findings"]] for model in audit(*arguments).json["models"]}
+    return {
+        model["path"]: [finding["rule"] for finding in model["findings"]]
+        for model in audit(*arguments).json["models"]
+    }
 
 
 def passed(*arguments: str | Path) -> dict[str, list[tuple[str, str]]]:
     """Return by model what lets which rules' findings pass."""
-    return {model["path"]: [(one["rule"], one["by"]) for one in model["suppressed"]] for model in audit(*arguments).json["models"]}
+    return {
+        model["path"]: [(one["rule"], one["by"]) for one in model["suppressed"]]
+        for model in audit(*arguments).json["models"]
+    }
 
 
 def settings(text: str) -> None:
@@ -82,8 +91,15 @@ def test_rules_are_selected_and_ignored(monkeypatch: pytest.MonkeyPatch) -> None
 def test_an_unknown_rule_is_wrong_usage() -> None:
     """Wherever it is named."""
     settings('[per-file-ignores]\n"*" = ["PT102"]\n')
-    for arguments in (("--select", "PT102"), ("--ignore", "PT102"), ("--per-file-ignores", "*:PT102"), ()):
-        ended = run("audit", "--config", "policytool.toml" if not arguments else "/dev/null", *arguments)
+    for arguments in (
+        ("--select", "PT102"),
+        ("--ignore", "PT102"),
+        ("--per-file-ignores", "*:PT102"),
+        (),
+    ):
+        ended = run(
+            "audit", "--config", "policytool.toml" if not arguments else "/dev/null", *arguments
+        )
         assert (ended.code, ended.out) == (2, "")
         assert "the nearest is PT101" in ended.err
 
@@ -100,39 +116,61 @@ def test_a_selected_rule_that_cannot_be_asked_is_told() -> None:
 
 
 def test_rules_are_ignored_by_file() -> None:
-    """Relative to the working directory, or to the settings file; what a settings file has gives way to the option."""
-    only_old = {"b.h5": [], "old/a.h5": [("PT101", "per-file-ignores"), ("PT301", "per-file-ignores")]}
+    """
+    Relative to the working directory, or to the settings file; what a settings file has gives way
+    to the option.
+    """
+    only_old = {
+        "b.h5": [],
+        "old/a.h5": [("PT101", "per-file-ignores"), ("PT301", "per-file-ignores")],
+    }
     assert passed("--per-file-ignores", "old/**:PT1,PT3") == only_old
     settings('[per-file-ignores]\n"old/**" = ["PT1", "mixed-at-all"]\n')
     assert passed() == only_old
-    assert passed("--per-file-ignores", "b.h5:PT1") == {"b.h5": [("PT101", "per-file-ignores")], "old/a.h5": []}
+    assert passed("--per-file-ignores", "b.h5:PT1") == {
+        "b.h5": [("PT101", "per-file-ignores")],
+        "old/a.h5": [],
+    }
     settings('per-file-ignores = ["old/**:PT1,PT3"]\n')
     assert passed() == only_old
 
 
 def test_patterns_are_relative_to_the_settings_file(monkeypatch: pytest.MonkeyPatch) -> None:
     """From a directory below, and from the one that ``--config`` names."""
-    settings('[[suppress]]\nrules = ["PT1"]\npath = "old/*.h5"\nreason = "r"\n[per-file-ignores]\n"old/*.h5" = "PT3"\n')
+    settings(
+        '[[suppress]]\nrules = ["PT1"]\npath = "old/*.h5"\nreason = '
+        '"r"\n[per-file-ignores]\n"old/*.h5" = "PT3"\n'
+    )
     monkeypatch.chdir("old")
     assert passed("a.h5") == {"a.h5": [("PT101", "suppression"), ("PT301", "per-file-ignores")]}
-    assert passed("--config", "../policytool.toml", "a.h5") == {"a.h5": [("PT101", "suppression"), ("PT301", "per-file-ignores")]}
+    assert passed("--config", "../policytool.toml", "a.h5") == {
+        "a.h5": [("PT101", "suppression"), ("PT301", "per-file-ignores")]
+    }
 
 
 def test_several_in_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     """``;`` stands between them, because globs have spaces and lists have commas."""
     monkeypatch.setenv("POLICYTOOL_PER_FILE_IGNORES", "old/a.h5:PT1,PT3; b.h5:PT3")
-    assert passed() == {"b.h5": [("PT301", "per-file-ignores")], "old/a.h5": [("PT101", "per-file-ignores"), ("PT301", "per-file-ignores")]}
+    assert passed() == {
+        "b.h5": [("PT301", "per-file-ignores")],
+        "old/a.h5": [("PT101", "per-file-ignores"), ("PT301", "per-file-ignores")],
+    }
 
 
 def test_a_suppression_has_a_reason_and_a_last_day() -> None:
     """Until the day before; from that day on a warning names it."""
     today = datetime.now(tz=UTC).astimezone().date()
     for expires, holds in ((today + timedelta(days=2), True), (today - timedelta(days=2), False)):
-        settings(f'[[suppress]]\nrules = ["experimental-policy"]\npath = "b.h5"\nlayer = "mlp/dense_."\nreason = "waiting for 2.0"\nexpires = {expires}\n')
+        settings(
+            '[[suppress]]\nrules = ["experimental-policy"]\npath = "b.h5"\nlayer = '
+            f'"mlp/dense_."\nreason = "waiting for 2.0"\nexpires = {expires}\n'
+        )
         ended = audit("b.h5")
         assert bool(ended.json["models"][0]["suppressed"]) is holds
         assert ended.code == (0 if holds else 1)
-        assert ended.err.count(f"the suppression of experimental-policy of mlp/dense_. in b.h5 expired on {expires}") == (not holds)
+        assert ended.err.count(
+            f"the suppression of experimental-policy of mlp/dense_. in b.h5 expired on {expires}"
+        ) == (not holds)
         if holds:
             assert ended.json["models"][0]["suppressed"][0]["reason"] == "waiting for 2.0"
 
@@ -153,13 +191,22 @@ def test_a_suppression_that_matches_nothing_is_told_where_more_is_asked_for() ->
         ("rules = []\nreason = 'r'", "names no rule"),
         ("rules = 5\nreason = 'r'", "should be a list of texts"),
         ("rules = ['PT9']\nreason = 'r'", "the nearest is"),
-        ("rules = ['PT1']\nreason = 'r'\nfile = 'a'", "has the unknown key 'file'; known keys are rules, path, layer, reason, expires"),
+        (
+            "rules = ['PT1']\nreason = 'r'\nfile = 'a'",
+            "has the unknown key 'file'; known keys are rules, path, layer, reason, expires",
+        ),
         ("rules = ['PT1']\nreason = 'r'\npath = 5", "a path that is no pattern"),
         ("rules = ['PT1']\nreason = 'r'\npath = ''", "a path that is no pattern"),
         ("rules = ['PT1']\nreason = 'r'\nlayer = ''", "a layer that is no layer path"),
-        ("rules = ['PT1']\nreason = 'r'\nlayer = '('", "neither a layer path nor a regular expression"),
+        (
+            "rules = ['PT1']\nreason = 'r'\nlayer = '('",
+            "neither a layer path nor a regular expression",
+        ),
         ("rules = ['PT1']\nreason = 'r'\nexpires = '2030-01-01'", "an expires that is no date"),
-        ("rules = ['PT1']\nreason = 'r'\nexpires = 2030-01-01T10:00:00", "an expires that is no date"),
+        (
+            "rules = ['PT1']\nreason = 'r'\nexpires = 2030-01-01T10:00:00",
+            "an expires that is no date",
+        ),
     ],
 )
 def test_wrong_suppressions_are_refused_in_a_sentence(entry: str, words: str) -> None:
@@ -192,8 +239,14 @@ def test_wrong_settings_are_refused_in_a_sentence(text: str, words: str) -> None
 
 
 def test_settings_of_audit_serve_other_commands_nothing() -> None:
-    """One file is for all of them; where ``target`` names several loaders, migrate, which takes one, takes none."""
-    settings('select = ["PT1"]\nbaseline = "b.json"\ntarget = ["keras3", "tf2.15"]\n[[suppress]]\nreason = "r"\nrules = ["PT1"]\n')
+    """
+    One file is for all of them; where ``target`` names several loaders, migrate, which takes one,
+    takes none.
+    """
+    settings(
+        'select = ["PT1"]\nbaseline = "b.json"\ntarget = ["keras3", '
+        '"tf2.15"]\n[[suppress]]\nreason = "r"\nrules = ["PT1"]\n'
+    )
     shown = run("migrate", "--show-settings")
     assert shown.code == 0, shown.err
     assert 'target = ""' in shown.out
@@ -210,10 +263,17 @@ def test_settings_are_shown_and_read_back() -> None:
     shown = run("audit", "--show-settings")
     assert shown.code == 0, shown.err
     lines = [line for line in shown.out.splitlines() if "policytool.toml" in line]
-    assert [line.partition(" = ")[0] for line in lines] == ["select", "per-file-ignores", "target", "suppress"]
+    assert [line.partition(" = ")[0] for line in lines] == [
+        "select",
+        "per-file-ignores",
+        "target",
+        "suppress",
+    ]
     Path("other.toml").write_text("\n".join(lines), encoding="utf-8")
     again = run("audit", "--config", "other.toml", "--show-settings").out
-    assert [line.partition("  # ")[0] for line in again.splitlines() if "other.toml" in line] == [line.partition("  # ")[0] for line in lines]
+    assert [line.partition("  # ")[0] for line in again.splitlines() if "other.toml" in line] == [
+        line.partition("  # ")[0] for line in lines
+    ]
 
 
 def test_what_is_let_pass_is_shown_on_request() -> None:
@@ -248,7 +308,11 @@ def test_a_baseline_is_found_from_anywhere(monkeypatch: pytest.MonkeyPatch) -> N
     settings('baseline = "ci/known.json"\n')
     Path("none.toml").touch()
     assert run("audit", "--config", "none.toml", "--write-baseline", "ci/known.json").code == 0
-    assert {json.loads(line.rstrip(","))["path"] for line in Path("ci/known.json").read_text().splitlines() if line.startswith('{"')} == {
+    assert {
+        json.loads(line.rstrip(","))["path"]
+        for line in Path("ci/known.json").read_text().splitlines()
+        if line.startswith('{"')
+    } == {
         "../b.h5",
         "../old/a.h5",
     }
@@ -266,7 +330,10 @@ def test_a_baseline_remembers_entry_points(monkeypatch: pytest.MonkeyPatch) -> N
         seen.append(question)
         yield from ()
 
-    standing_in.use(monkeypatch, replace(standing_in.rule("PT402", "changed", needs=Needs.BASELINE), check=check))
+    standing_in.use(
+        monkeypatch,
+        replace(standing_in.rule("PT402", "changed", needs=Needs.BASELINE), check=check),
+    )
     assert run("audit", "model").code == 0
     assert not seen
     monkeypatch.chdir("old")
@@ -279,7 +346,10 @@ def test_a_baseline_remembers_entry_points(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_suppressed_findings_are_not_written() -> None:
-    """A baseline has no reason and no last day: what a suppression lets pass would otherwise stay so after it expired."""
+    """
+    A baseline has no reason and no last day: what a suppression lets pass would otherwise stay so
+    after it expired.
+    """
     settings('[[suppress]]\nrules = ["PT1"]\nreason = "r"\n')
     assert run("audit", "--write-baseline", "known.json", "b.h5").code == 0
     assert "PT101" not in Path("known.json").read_text(encoding="utf-8")
@@ -298,10 +368,17 @@ def test_a_renamed_file_is_known_and_what_is_gone_is_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"), [(b"{", "is not valid JSON"), (b"\xff", "is no text in UTF-8"), (b'{"version": 9, "findings": []}', "is a baseline of version 9")]
+    ("text", "words"),
+    [
+        (b"{", "is not valid JSON"),
+        (b"\xff", "is no text in UTF-8"),
+        (b'{"version": 9, "findings": []}', "is a baseline of version 9"),
+    ],
 )
 def test_a_baseline_that_cannot_be_read_ends_the_run(text: bytes, words: str) -> None:
-    """With one sentence, exit code 3 and no report: a gate without its baseline would say anything."""
+    """
+    With one sentence, exit code 3 and no report: a gate without its baseline would say anything.
+    """
     Path("known.json").write_bytes(text)
     ended = run("audit", "--baseline", "known.json")
     assert (ended.code, ended.out, ended.err.count("\n")) == (3, "", 1)
@@ -327,7 +404,10 @@ def test_a_baseline_never_replaces_a_model_or_a_report() -> None:
 
 @pytest.mark.parametrize("form", ["table", "json", "markdown", "sarif", "github", "junit"])
 def test_the_format_never_changes_the_code(form: str) -> None:
-    """Clean, findings, wrong usage, a file that cannot be read, no model; with several, the first in the order of the design."""
+    """
+    Clean, findings, wrong usage, a file that cannot be read, no model; with several, the first in
+    the order of the design.
+    """
     shutil.copy(CURRENT, "clean.h5")
     Path("empty").mkdir()
     Path("broken.h5").write_bytes(b"")
@@ -380,7 +460,12 @@ def test_audit_in_python() -> None:
     found = policytool.audit(Path("b.h5"))
     assert [finding.rule for finding in found.findings] == ["PT101", "PT301"]
     assert not found.suppressed
-    assert [finding.rule for finding in policytool.audit("b.h5", targets=["keras3"], select=["PT5", "PT1"], ignore=["PT101"]).findings] == ["PT501"]
+    assert [
+        finding.rule
+        for finding in policytool.audit(
+            "b.h5", targets=["keras3"], select=["PT5", "PT1"], ignore=["PT101"]
+        ).findings
+    ] == ["PT501"]
     assert policytool.audit("b.h5", ignore=["ALL"], device="gpu", weights=True).findings == ()
 
 

@@ -1,4 +1,7 @@
-"""What is known of layer classes under policies is what the real libraries said, and is asked in the right way."""
+"""
+What is known of layer classes under policies is what the real libraries said, and is asked in the
+right way.
+"""
 
 from __future__ import annotations
 
@@ -29,21 +32,31 @@ def test_trouble_of_an_initialiser_is_not_the_layers_own(library: str) -> None:
 
 
 def test_a_class_that_refuses_float32_by_default_is_judged_by_its_other_arguments() -> None:
-    """A lookup that gives integers refuses every float; one that encodes takes float64 and float32."""
+    """
+    A lookup that gives integers refuses every float; one that encodes takes float64 and float32.
+    """
     assert not capabilities.unbuildable(TF_KERAS, "StringLookup", "float64")
     assert capabilities.unbuildable(TF_KERAS, "StringLookup", "mixed_float16")
 
 
 def test_variables_that_do_not_follow_the_policy() -> None:
     """BatchNormalization of Keras 2 keeps float32 under pure 16-bit policies, Keras 3's follows."""
-    assert capabilities.variable_dtype(TF_KERAS, "BatchNormalization", "float16", "gamma") == "float32"
-    assert capabilities.variable_dtype(TF_KERAS, "BatchNormalization", "mixed_float16", "gamma") is None
+    assert (
+        capabilities.variable_dtype(TF_KERAS, "BatchNormalization", "float16", "gamma") == "float32"
+    )
+    assert (
+        capabilities.variable_dtype(TF_KERAS, "BatchNormalization", "mixed_float16", "gamma")
+        is None
+    )
     assert capabilities.variable_dtype(KERAS, "BatchNormalization", "float16", "gamma") is None
 
 
 def test_outputs_that_do_not_have_the_compute_dtype() -> None:
     """UpSampling2D of Keras 2 interpolates in float32."""
-    assert capabilities.output_dtype(TF_KERAS, "UpSampling2D", "bilinear", "mixed_float16") == "float32"
+    assert (
+        capabilities.output_dtype(TF_KERAS, "UpSampling2D", "bilinear", "mixed_float16")
+        == "float32"
+    )
     assert capabilities.output_dtype(TF_KERAS, "UpSampling2D", "nearest", "mixed_float16") is None
 
 

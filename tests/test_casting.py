@@ -15,7 +15,12 @@ from hypothesis.extra import numpy as npst
 
 from policytool.casting import DTYPES, Counts, cast, converted
 
-BITS = {"float16": (10, -14, 15), "bfloat16": (7, -126, 127), "float32": (23, -126, 127), "float64": (52, -1022, 1023)}
+BITS = {
+    "float16": (10, -14, 15),
+    "bfloat16": (7, -126, 127),
+    "float32": (23, -126, 127),
+    "float64": (52, -1022, 1023),
+}
 """Stored bits of the fraction, and the exponents of the smallest and the largest normal values."""
 
 WIDE = st.floats(width=64, allow_nan=False) | st.floats(-1e-3, 1e-3) | st.floats(-7e4, 7e4)
@@ -33,9 +38,16 @@ def _rounded(value: float, dtype: str) -> float:
     return math.copysign(math.inf if abs(exact) > largest else float(abs(exact)), value)
 
 
-@given(st.lists(WIDE, min_size=1, max_size=20), st.sampled_from(list(DTYPES)), st.sampled_from(list(DTYPES)))
+@given(
+    st.lists(WIDE, min_size=1, max_size=20),
+    st.sampled_from(list(DTYPES)),
+    st.sampled_from(list(DTYPES)),
+)
 def test_every_cast_rounds_once_to_even(values: list[float], before: str, after: str) -> None:
-    """Each value is the nearest one there is, by exact arithmetic, signs of zeros and infinities included."""
+    """
+    Each value is the nearest one there is, by exact arithmetic, signs of zeros and infinities
+    included.
+    """
     source = np.array([_rounded(value, before) for value in values]).astype(DTYPES[before])
     result, counts = cast(source, before, after)
     assert result.dtype == DTYPES[after]
@@ -53,8 +65,13 @@ def test_float64_to_bfloat16_is_not_rounded_twice() -> None:
 
 
 @given(npst.arrays(np.uint32, npst.array_shapes(max_dims=3, max_side=4)))
-def test_float32_to_bfloat16_is_what_ml_dtypes_makes(bits: np.ndarray[Any, np.dtype[np.uint32]]) -> None:
-    """Every bit pattern of float32: the shape stays, and but for the payload of NaNs the bits are ml_dtypes' own."""
+def test_float32_to_bfloat16_is_what_ml_dtypes_makes(
+    bits: np.ndarray[Any, np.dtype[np.uint32]],
+) -> None:
+    """
+    Every bit pattern of float32: the shape stays, and but for the payload of NaNs the bits are
+    ml_dtypes' own.
+    """
     source = bits.view(np.float32)
     result, _ = cast(source, "float32", "bfloat16")
     with np.errstate(all="ignore"):
@@ -67,7 +84,10 @@ def test_float32_to_bfloat16_is_what_ml_dtypes_makes(bits: np.ndarray[Any, np.dt
 
 @given(npst.arrays(np.uint16, 8))
 def test_widening_is_exact(bits: np.ndarray[Any, np.dtype[np.uint16]]) -> None:
-    """A 16-bit float survives the way to a wider one and back, NaN payloads included where they are quiet."""
+    """
+    A 16-bit float survives the way to a wider one and back, NaN payloads included where they are
+    quiet.
+    """
     for narrow in ("float16", "bfloat16"):
         source = bits.view(DTYPES[narrow])
         for wide in ("float32", "float64"):
@@ -88,27 +108,65 @@ def test_nan_payloads_are_carried() -> None:
 @pytest.mark.parametrize(
     ("values", "before", "after", "through", "counts"),
     [
-        ([65504.0, 65519.9, 65520.0, -1e6, math.inf, math.nan], "float32", "float16", None, Counts(values=6, overflow=2)),
-        ([2.0**-14, 2.0**-15, 2.0**-24, 2.0**-26, 0.0, -0.0], "float32", "float16", None, Counts(values=6, subnormal=2, flushed=1)),
-        ([3.38e38, 1e-40, 1e-45], "float32", "bfloat16", None, Counts(values=3, overflow=0, subnormal=1, flushed=1)),
-        ([3.4028235e38, 1e-40, 1e-45], "float32", "float32", "bfloat16", Counts(values=3, overflow=1, subnormal=1, flushed=1)),
-        ([1e39, 1e-40, 1e-50], "float64", "float32", None, Counts(values=3, overflow=1, subnormal=1, flushed=1)),
+        (
+            [65504.0, 65519.9, 65520.0, -1e6, math.inf, math.nan],
+            "float32",
+            "float16",
+            None,
+            Counts(values=6, overflow=2),
+        ),
+        (
+            [2.0**-14, 2.0**-15, 2.0**-24, 2.0**-26, 0.0, -0.0],
+            "float32",
+            "float16",
+            None,
+            Counts(values=6, subnormal=2, flushed=1),
+        ),
+        (
+            [3.38e38, 1e-40, 1e-45],
+            "float32",
+            "bfloat16",
+            None,
+            Counts(values=3, overflow=0, subnormal=1, flushed=1),
+        ),
+        (
+            [3.4028235e38, 1e-40, 1e-45],
+            "float32",
+            "float32",
+            "bfloat16",
+            Counts(values=3, overflow=1, subnormal=1, flushed=1),
+        ),
+        (
+            [1e39, 1e-40, 1e-50],
+            "float64",
+            "float32",
+            None,
+            Counts(values=3, overflow=1, subnormal=1, flushed=1),
+        ),
         ([2.0**-24, 1.0], "float16", "float32", None, Counts(values=2)),
     ],
 )
-def test_counts_tell_what_is_lost(values: list[float], before: str, after: str, through: str | None, counts: Counts) -> None:
-    """Overflow, subnormal and flushed values of the narrow dtype; what was not finite before does not count."""
+def test_counts_tell_what_is_lost(
+    values: list[float], before: str, after: str, through: str | None, counts: Counts
+) -> None:
+    """
+    Overflow, subnormal and flushed values of the narrow dtype; what was not finite before does not
+    count.
+    """
     assert cast(np.array(values).astype(DTYPES[before]), before, after, through)[1] == counts
 
 
 def test_counts_add_up() -> None:
     """Blocks of one tensor are counted together."""
-    assert Counts(values=1, overflow=2, subnormal=3, flushed=4) + Counts(values=10, overflow=20, subnormal=30, flushed=40) == Counts(
-        values=11, overflow=22, subnormal=33, flushed=44
-    )
+    assert Counts(values=1, overflow=2, subnormal=3, flushed=4) + Counts(
+        values=10, overflow=20, subnormal=30, flushed=40
+    ) == Counts(values=11, overflow=22, subnormal=33, flushed=44)
 
 
-@pytest.mark.parametrize("names", [("int8", "float32", None), ("float32", "int8", None), ("float32", "float32", "float8_e4m3fn")])
+@pytest.mark.parametrize(
+    "names",
+    [("int8", "float32", None), ("float32", "int8", None), ("float32", "float32", "float8_e4m3fn")],
+)
 def test_only_floats_are_cast(names: tuple[str, str, str | None]) -> None:
     """Integers and 8-bit floats are no business of a policy change."""
     with pytest.raises(ValueError, match="cannot cast"):
@@ -125,7 +183,11 @@ def test_shapes_stay(shape: tuple[int, ...]) -> None:
             assert cast(source.T, before, after)[0].shape == shape[::-1]
 
 
-@given(values=st.lists(st.floats(width=64), min_size=1, max_size=20), before=st.sampled_from(list(DTYPES)), after=st.sampled_from(list(DTYPES)))
+@given(
+    values=st.lists(st.floats(width=64), min_size=1, max_size=20),
+    before=st.sampled_from(list(DTYPES)),
+    after=st.sampled_from(list(DTYPES)),
+)
 def test_converting_is_casting_without_counts(values: list[float], before: str, after: str) -> None:
     """The same bits."""
     source = converted(np.array(values), "float64", before)

@@ -1,5 +1,6 @@
 """
-``check`` on named fixtures, with the TensorFlow of the interpreter that ``POLICYTOOL_COMPAT`` names, as ``make test`` sets it.
+``check`` on named fixtures, with the TensorFlow of the interpreter that ``POLICYTOOL_COMPAT``
+names, as ``make test`` sets it.
 
 One child does it all. Every fixture is checked in ``tests/compat/test_check_fixtures.py``.
 """
@@ -32,7 +33,10 @@ if TYPE_CHECKING:
 PYTHON: Final = os.environ.get("POLICYTOOL_COMPAT")
 """Read before the tests: their own environment has no variable of policytool's."""
 
-pytestmark = pytest.mark.skipif(PYTHON is None, reason="POLICYTOOL_COMPAT names no interpreter with TensorFlow; make test sets it")
+pytestmark = pytest.mark.skipif(
+    PYTHON is None,
+    reason="POLICYTOOL_COMPAT names no interpreter with TensorFlow; make test sets it",
+)
 
 CLASSES: Final = """
 from writer import api, custom_classes
@@ -58,7 +62,10 @@ NAMED: Final = (
     ("keras3.15/wrappers_mixed.keras", None),
     ("keras3.15/text_vectorization.keras", "mixed_float16"),
 )
-"""A fixture of each kind and format, of both Kerases, and the policy of the candidate; None for the file's own."""
+"""
+A fixture of each kind and format, of both Kerases, and the policy of the candidate; None for the
+file's own.
+"""
 
 
 @pytest.fixture(scope="module")  # other tests count the processes there are
@@ -70,10 +77,14 @@ def worker() -> Iterator[Worker]:
 
 def checked(worker: Worker, *files: str | Path, to: str | None = None, **wanted: Any) -> Check:
     """Return what a check of one or two fixtures makes."""
-    tools = {name: wanted.pop(name) for name in ("custom_objects", "path", "trust") if name in wanted}
+    tools = {
+        name: wanted.pop(name) for name in ("custom_objects", "path", "trust") if name in wanted
+    }
     inputs = [next(discovery.inputs([str(FIXTURES / file)])) for file in files]
     options = Wanted(candidate=Options(to=to), **wanted)
-    return checks.check(inputs[0], inputs[1] if len(inputs) > 1 else None, options, Tools(worker=worker, **tools))
+    return checks.check(
+        inputs[0], inputs[1] if len(inputs) > 1 else None, options, Tools(worker=worker, **tools)
+    )
 
 
 def the_run(check: Check) -> Run:
@@ -93,7 +104,10 @@ def test_named_fixtures_pass(worker: Worker, file: str, to: str | None) -> None:
     assert not run.unmatched
     assert not found.notes
     assert run.outputs
-    assert all(output.accumulated is not None and output.accumulated.infinite == (0, 0) for output in run.outputs)
+    assert all(
+        output.accumulated is not None and output.accumulated.infinite == (0, 0)
+        for output in run.outputs
+    )
     assert any(output.isolated is not None for call in run.calls for output in call.outputs)
     assert {call.path.partition("/")[0] for call in run.calls} == {run.calls[-1].path}
     assert found.candidate.weights == ("random" if file.endswith(("json", "yaml")) else "file")
@@ -106,11 +120,15 @@ def test_the_library_is_the_file_s(worker: Worker) -> None:
 
 
 def test_an_unpacked_model_is_a_model(worker: Worker) -> None:
-    """A directory that holds what a ``.keras`` holds is checked as one, or refused with a sentence."""
+    """
+    A directory that holds what a ``.keras`` holds is checked as one, or refused with a sentence.
+    """
     assert the_run(checked(worker, UNPACKED, to="mixed_bfloat16")).outputs
 
 
-@pytest.mark.parametrize("file", ["keras3.15/global_mixed_float16.export", "keras3.3/global_mixed_float16.export"])
+@pytest.mark.parametrize(
+    "file", ["keras3.15/global_mixed_float16.export", "keras3.3/global_mixed_float16.export"]
+)
 def test_a_saved_model_without_keras_metadata_runs_as_a_graph(worker: Worker, file: str) -> None:
     """TensorFlow's own rewrite makes the candidate, for each signature, and the report says so."""
     found = checked(worker, file, to="mixed_bfloat16")
@@ -119,15 +137,26 @@ def test_a_saved_model_without_keras_metadata_runs_as_a_graph(worker: Worker, fi
     assert found.passed, the_run(found).verdict.missed
 
 
-@pytest.mark.parametrize(("file", "release"), [("tf2.15/custom_layer.h5", "tf_keras2.21"), ("keras3.15/subclassed.keras", "keras3.15")])
-def test_classes_of_somebody_s_own_are_named(worker: Worker, tmp_path: Path, file: str, release: str) -> None:
+@pytest.mark.parametrize(
+    ("file", "release"),
+    [("tf2.15/custom_layer.h5", "tf_keras2.21"), ("keras3.15/subclassed.keras", "keras3.15")],
+)
+def test_classes_of_somebody_s_own_are_named(
+    worker: Worker, tmp_path: Path, file: str, release: str
+) -> None:
     """Without them the file is refused before TensorFlow starts, and what to give is said."""
     with pytest.raises(ModelFileError, match="--custom-objects") as refused:
         checked(worker, file, to="mixed_bfloat16")
     assert refused.value.code == "runs-code"
     module = f"own_{release.partition('.')[0]}"
     (tmp_path / f"{module}.py").write_text(CLASSES.format(release), encoding="utf-8")
-    found = checked(worker, file, to="mixed_bfloat16", custom_objects=(f"{module}:CLASSES",), path=(str(FIXTURES), str(tmp_path)))
+    found = checked(
+        worker,
+        file,
+        to="mixed_bfloat16",
+        custom_objects=(f"{module}:CLASSES",),
+        path=(str(FIXTURES), str(tmp_path)),
+    )
     assert found.passed, the_run(found).verdict.missed
     assert not found.notes
 
@@ -142,21 +171,44 @@ def test_a_lambda_runs_only_where_it_is_trusted(worker: Worker, file: str) -> No
 
 
 def test_two_files(worker: Worker, tmp_path: Path) -> None:
-    """A file before and after migrate: the same where only spelling changed, and apart by no more than roundings where the policy did."""
+    """
+    A file before and after migrate: the same where only spelling changed, and apart by no more than
+    roundings where the policy did.
+    """
     for name, options in (("same.h5", ()), ("other.h5", ("--to", "float32"))):
-        assert run("migrate", FIXTURES / "tf2.3/global_mixed_float16.h5", *options, "-o", tmp_path / name).code == 0
+        assert (
+            run(
+                "migrate",
+                FIXTURES / "tf2.3/global_mixed_float16.h5",
+                *options,
+                "-o",
+                tmp_path / name,
+            ).code
+            == 0
+        )
     same = checked(worker, "tf2.3/global_mixed_float16.h5", tmp_path / "same.h5")
     assert same.passed
-    assert {output.accumulated.relative for call in the_run(same).calls for output in call.outputs if output.accumulated is not None} == {0.0}
+    assert {
+        output.accumulated.relative
+        for call in the_run(same).calls
+        for output in call.outputs
+        if output.accumulated is not None
+    } == {0.0}
     other = checked(worker, tmp_path / "other.h5", "tf2.3/global_mixed_float16.h5")
     assert other.passed
-    assert any(output.accumulated is not None and output.accumulated.relative for output in the_run(other).outputs)
+    assert any(
+        output.accumulated is not None and output.accumulated.relative
+        for output in the_run(other).outputs
+    )
     alone = checked(worker, "tf2.3/global_mixed_float16.h5")
     assert the_run(other).calls == the_run(alone).calls
 
 
 def architecture(target: Path, *, outputs: int = 1, units: int | None = None) -> Path:
-    """Return a file with an architecture whose last layer is given more than once, or has another size."""
+    """
+    Return a file with an architecture whose last layer is given more than once, or has another
+    size.
+    """
     config = json.loads((FIXTURES / "keras3.15/default_float32.json").read_bytes())
     layers = config["config"]["layers"]
     dense = [layer["config"] for layer in layers if layer["class_name"] == "Dense"][-1]
@@ -169,21 +221,34 @@ def architecture(target: Path, *, outputs: int = 1, units: int | None = None) ->
 def test_other_outputs_are_no_pass(worker: Worker, tmp_path: Path) -> None:
     """Two models that give something else are refused, not judged by the layers that both have."""
     with pytest.raises(WorkerError, match="cannot be compared") as refused:
-        checked(worker, architecture(tmp_path / "one.json"), architecture(tmp_path / "two.json", outputs=2))
+        checked(
+            worker,
+            architecture(tmp_path / "one.json"),
+            architecture(tmp_path / "two.json", outputs=2),
+        )
     assert refused.value.code == "outputs"
 
 
 def test_random_weights_have_to_fit_both(worker: Worker, tmp_path: Path) -> None:
     """Architectures of other sizes are told apart before anything is compared."""
     with pytest.raises(WorkerError, match="--weights") as refused:
-        checked(worker, architecture(tmp_path / "one.json"), architecture(tmp_path / "two.json", units=9))
+        checked(
+            worker,
+            architecture(tmp_path / "one.json"),
+            architecture(tmp_path / "two.json", units=9),
+        )
     assert refused.value.code == "weights"
 
 
 def test_weights_are_an_architecture_s(worker: Worker, tmp_path: Path) -> None:
     """They have to be there, and of use."""
     with pytest.raises(ModelFileError, match="does not exist") as refused:
-        checked(worker, "keras3.15/default_float32.json", to="mixed_float16", weights=tmp_path / "gone.weights.h5")
+        checked(
+            worker,
+            "keras3.15/default_float32.json",
+            to="mixed_float16",
+            weights=tmp_path / "gone.weights.h5",
+        )
     assert refused.value.code == "not-found"
     with pytest.raises(UsageError, match="has its own"):
         checked(worker, MIXED_KERAS, weights=FIXTURES / "keras3.15/weights_only.weights.h5")
@@ -193,17 +258,31 @@ def test_a_policy_that_changes_nothing_is_not_put_to_the_test(worker: Worker) ->
     """A pass says so then, and not for two files, which may differ in their weights."""
     assert checked(worker, "keras3.15/global_float32.keras", to="float32").is_alike
     assert not checked(worker, "keras3.15/global_float32.keras", to="mixed_float16").is_alike
-    assert not checked(worker, "keras3.15/global_float32.keras", "keras3.15/global_float32.keras").is_alike
+    assert not checked(
+        worker, "keras3.15/global_float32.keras", "keras3.15/global_float32.keras"
+    ).is_alike
 
 
 def test_layers_that_draw_numbers_are_told(worker: Worker, tmp_path: Path) -> None:
-    """A Dropout that is always on makes two models differ, whatever their policies; one that is on in training alone does not."""
+    """
+    A Dropout that is always on makes two models differ, whatever their policies; one that is on in
+    training alone does not.
+    """
     config = json.loads((FIXTURES / "tf2.15/default_float32.json").read_bytes())
     (last, *place) = config["config"]["output_layers"][0]
     for training, random in ((True, 1), (False, 0)):
         layer = {"name": "noisy", "rate": 0.5, "dtype": "float32"}
-        noisy = {"class_name": "Dropout", "config": layer, "name": "noisy", "inbound_nodes": [[[last, *place, {"training": training}]]]}
-        changed = {**config["config"], "layers": [*config["config"]["layers"], noisy], "output_layers": [["noisy", 0, 0]]}
+        noisy = {
+            "class_name": "Dropout",
+            "config": layer,
+            "name": "noisy",
+            "inbound_nodes": [[[last, *place, {"training": training}]]],
+        }
+        changed = {
+            **config["config"],
+            "layers": [*config["config"]["layers"], noisy],
+            "output_layers": [["noisy", 0, 0]],
+        }
         target = tmp_path / f"{training}.json"
         target.write_text(json.dumps({**config, "config": changed}), encoding="utf-8")
         found = the_run(checked(worker, target, to="mixed_float16"))
@@ -214,11 +293,16 @@ def test_layers_that_draw_numbers_are_told(worker: Worker, tmp_path: Path) -> No
 def test_gradients_are_those_of_one_keras(worker: Worker) -> None:
     """Files of both generations are refused for that before anything runs."""
     with pytest.raises(UsageError, match="--gradients"):
-        checked(worker, "tf2.15/default_float32.h5", "keras3.15/default_float32.keras", gradients=True)
+        checked(
+            worker, "tf2.15/default_float32.h5", "keras3.15/default_float32.keras", gradients=True
+        )
 
 
 def test_files_of_both_generations(worker: Worker) -> None:
-    """A model of Keras 2 and one of Keras 3 are compared layer by layer, each by itself too, though one Keras passes more arguments on."""
+    """
+    A model of Keras 2 and one of Keras 3 are compared layer by layer, each by itself too, though
+    one Keras passes more arguments on.
+    """
     found = checked(worker, "tf2.15/default_float32.h5", "keras3.15/default_float32.keras")
     assert found.reference.library != found.candidate.library
     layers = [call for call in the_run(found).calls if not call.is_model]
@@ -244,7 +328,11 @@ def test_a_quantised_model_stays_quantised(worker: Worker) -> None:
     """Its policies change beside the quantisation, and it runs in integers on both sides."""
     found = checked(worker, "keras3.15/int8.keras", to="mixed_bfloat16")
     assert found.passed, the_run(found).verdict.missed
-    assert found.reference.policies["int8_from_float32"] > found.candidate.policies["int8_from_float32"] > 0
+    assert (
+        found.reference.policies["int8_from_float32"]
+        > found.candidate.policies["int8_from_float32"]
+        > 0
+    )
 
 
 def test_tolerances_decide_the_exit_code(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,6 @@
-"""What ``check`` refuses before TensorFlow is started: each with a sentence that says what to do."""
+"""
+What ``check`` refuses before TensorFlow is started: each with a sentence that says what to do.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,10 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def check(*arguments: str) -> Ended:
-    """Run ``check`` with an interpreter that does not exist: what gets as far as starting it fails with ``no-python``."""
+    """
+    Run ``check`` with an interpreter that does not exist: what gets as far as starting it fails
+    with ``no-python``.
+    """
     return run("check", *arguments, "--to", "mixed_float16", "--python", "no-such-python")
 
 
@@ -59,7 +64,11 @@ def test_a_file_that_is_not_there_is_told_at_once(option: str) -> None:
 
 @pytest.mark.parametrize(
     ("file", "code", "told"),
-    [("nowhere/x.npz", 3, "make nowhere first"), ("one/a.h5", 2, "would replace a file that this call reads"), ("two/b.h5", 2, "would replace a model")],
+    [
+        ("nowhere/x.npz", 3, "make nowhere first"),
+        ("one/a.h5", 2, "would replace a file that this call reads"),
+        ("two/b.h5", 2, "would replace a model"),
+    ],
 )
 def test_inputs_are_saved_where_they_can_be(file: str, code: int, told: str) -> None:
     """Not in place of the model, of another one, or in no directory."""
@@ -73,4 +82,6 @@ def test_a_setting_has_the_option_s_name(place: Path) -> None:
     (place / "policytool.toml").write_text('tolerance = ["0.5", "probs=0.1"]\n', encoding="utf-8")
     found = run("check", "--config", "policytool.toml", "--show-settings")
     assert found.code == 0, found.err
-    assert re.search(r'^tolerance = \["0.5", "probs=0.1"\]  # .*policytool\.toml$', found.out, re.MULTILINE)
+    assert re.search(
+        r'^tolerance = \["0.5", "probs=0.1"\]  # .*policytool\.toml$', found.out, re.MULTILINE
+    )

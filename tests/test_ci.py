@@ -1,4 +1,6 @@
-"""Where the tool is used: the hook for pre-commit, the action for GitHub, and the page of recipes."""
+"""
+Where the tool is used: the hook for pre-commit, the action for GitHub, and the page of recipes.
+"""
 
 from __future__ import annotations
 
@@ -32,20 +34,47 @@ def options(command: str) -> set[str]:
     """Return every spelling of the options of a command."""
     found = cli.get_command(click.Context(cli), command)
     assert found is not None
-    return {spelling for parameter in found.params for spelling in (*parameter.opts, *parameter.secondary_opts)}
+    return {
+        spelling
+        for parameter in found.params
+        for spelling in (*parameter.opts, *parameter.secondary_opts)
+    }
 
 
 def unknown(text: str) -> set[str]:
     """Return the options in a text of ``policytool`` commands that those do not have."""
-    found = re.findall(r"policytool (inspect|audit|migrate|diff|policies|rules|completion)\b((?:[^\n|`]|\\\n)*)", text)
-    return {f"{name} {word}" for name, rest in found for word in re.findall(r"(?<![\w-])--[a-z][a-z-]*", rest) if word not in {*options(name), "--help"}}
+    found = re.findall(
+        r"policytool (inspect|audit|migrate|diff|policies|rules|completion)\b((?:[^\n|`]|\\\n)*)",
+        text,
+    )
+    return {
+        f"{name} {word}"
+        for name, rest in found
+        for word in re.findall(r"(?<![\w-])--[a-z][a-z-]*", rest)
+        if word not in {*options(name), "--help"}
+    }
 
 
 def test_the_hook_is_what_pre_commit_takes() -> None:
-    """Each hook has the keys that are required and no unknown one; its command is one of ours, with options that it has."""
+    """
+    Each hook has the keys that are required and no unknown one; its command is one of ours, with
+    options that it has.
+    """
     for hook in HOOKS:
         assert {"id", "name", "entry", "language"} <= set(hook)
-        assert set(hook) <= {"id", "name", "description", "entry", "language", "files", "args", "require_serial", "types", "types_or", "stages"}
+        assert set(hook) <= {
+            "id",
+            "name",
+            "description",
+            "entry",
+            "language",
+            "files",
+            "args",
+            "require_serial",
+            "types",
+            "types_or",
+            "stages",
+        }
         assert (hook["language"], hook["entry"]) == ("python", "policytool audit")
         assert not unknown(f"{hook['entry']} {' '.join(hook.get('args', []))}")
 
@@ -53,11 +82,32 @@ def test_the_hook_is_what_pre_commit_takes() -> None:
 @pytest.mark.parametrize(
     ("path", "meant"),
     [
-        *((path, True) for path in ("model.h5", "a/b c.hdf5", "x.keras", "saved_model.pb", "export/saved_model.pb", "export/keras_metadata.pb")),
-        *((path, False) for path in ("model.h5.txt", "h5", "my_saved_model.pb", "frozen.pb", "variables/variables.index", "x.keras.bak", "keras.py")),
+        *(
+            (path, True)
+            for path in (
+                "model.h5",
+                "a/b c.hdf5",
+                "x.keras",
+                "saved_model.pb",
+                "export/saved_model.pb",
+                "export/keras_metadata.pb",
+            )
+        ),
+        *(
+            (path, False)
+            for path in (
+                "model.h5.txt",
+                "h5",
+                "my_saved_model.pb",
+                "frozen.pb",
+                "variables/variables.index",
+                "x.keras.bak",
+                "keras.py",
+            )
+        ),
     ],
 )
-def test_the_hook_runs_on_model_files(path: str, meant: bool) -> None:  # noqa: FBT001  # a column
+def test_the_hook_runs_on_model_files(path: str, meant: bool) -> None:  # a column  # noqa: FBT001
     """By their names, as pre-commit matches them."""
     assert bool(re.search(HOOKS[0]["files"], path)) == meant
 
@@ -66,7 +116,9 @@ def test_inputs_of_the_action_are_declared_and_used() -> None:
     """With a description and a default; and no other is asked for."""
     text = (ROOT / "action.yml").read_text(encoding="utf-8")
     assert set(re.findall(r"inputs\.([a-z-]+)", text)) == set(ACTION["inputs"])
-    assert all(one["description"] and isinstance(one["default"], str) for one in ACTION["inputs"].values())
+    assert all(
+        one["description"] and isinstance(one["default"], str) for one in ACTION["inputs"].values()
+    )
     ids = {step["id"] for step in ACTION["runs"]["steps"] if "id" in step}
     assert set(re.findall(r"steps\.([a-z-]+)", text)) <= ids
 
@@ -79,7 +131,10 @@ def test_nothing_is_put_into_the_scripts_of_the_action() -> None:
 
 
 def test_actions_of_others_are_pinned_by_commit() -> None:
-    """With the version beside it, for people and for tools that update it; a tag can be moved to other code."""
+    """
+    With the version beside it, for people and for tools that update it; a tag can be moved to other
+    code.
+    """
     used = re.findall(r"uses: *(.*)", (ROOT / "action.yml").read_text(encoding="utf-8"))
     assert len(used) == sum("uses" in step for step in ACTION["runs"]["steps"])
     for one in used:
@@ -123,22 +178,40 @@ class Runner:
             "RUNNER_TEMP": str(self.files),
             "GITHUB_OUTPUT": str(self.files / "output"),
             "GITHUB_STEP_SUMMARY": str(self.files / "summary"),
-            **{variable: self._value(value, inputs) for variable, value in STEPS[name]["env"].items()},
+            **{
+                variable: self._value(value, inputs)
+                for variable, value in STEPS[name]["env"].items()
+            },
         }
         script = self.files / "step.sh"
         script.write_text(STEPS[name]["run"], encoding="utf-8")
         command = ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", str(script)]
-        return subprocess.run(command, cwd=self.work, env=environment, capture_output=True, text=True, check=False, timeout=60)
+        return subprocess.run(
+            command,
+            cwd=self.work,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
 
     def _value(self, expression: str, inputs: dict[str, str]) -> str:
         match = re.fullmatch(r"\$\{\{ (inputs|steps\.\w+\.outputs)\.([a-z-]+) \}\}", expression)
         assert match is not None
         kind, name = match.groups()
-        return inputs.get(name.replace("-", "_"), str(ACTION["inputs"][name]["default"])) if kind == "inputs" else self.outputs()[name]
+        return (
+            inputs.get(name.replace("-", "_"), str(ACTION["inputs"][name]["default"]))
+            if kind == "inputs"
+            else self.outputs()[name]
+        )
 
     def outputs(self) -> dict[str, str]:
         """Return what the steps gave so far."""
-        return dict(line.split("=", 1) for line in (self.files / "output").read_text(encoding="utf-8").splitlines())
+        return dict(
+            line.split("=", 1)
+            for line in (self.files / "output").read_text(encoding="utf-8").splitlines()
+        )
 
 
 @pytest.fixture
@@ -149,11 +222,16 @@ def runner(models: Path) -> Runner:
 
 def test_the_action_audits(runner: Runner) -> None:
     """It writes SARIF, the summary and the exit code, goes on, and fails at its end."""
-    done = runner.run("Audit", paths="models/model.h5\n\n  models/*.keras \n", target="keras3\ntf2.15\n")
+    done = runner.run(
+        "Audit", paths="models/model.h5\n\n  models/*.keras \n", target="keras3\ntf2.15\n"
+    )
     assert done.returncode == 0, done.stderr
     assert runner.outputs() == {"exit-code": "1", "sarif": "policytool.sarif"}
     sarif = json.loads((runner.work / "policytool.sarif").read_text(encoding="utf-8"))
-    found = {result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for result in sarif["runs"][0]["results"]}
+    found = {
+        result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
+        for result in sarif["runs"][0]["results"]
+    }
     assert "models/model.h5" in found
     assert "models/exported" not in found
     assert "PT101" in (runner.files / "summary").read_text(encoding="utf-8")
@@ -187,7 +265,9 @@ def test_inputs_of_the_action_are_words_and_no_code(runner: Runner) -> None:
     assert not (runner.work / "ran").exists()
 
 
-@pytest.mark.parametrize("sarif", ["a.sarif\nexit-code=0", "a.sarif\n", "\nsarif=b", "a\rb", "a\r\nexit-code<<E\n0\nE"])
+@pytest.mark.parametrize(
+    "sarif", ["a.sarif\nexit-code=0", "a.sarif\n", "\nsarif=b", "a\rb", "a\r\nexit-code<<E\n0\nE"]
+)
 def test_an_input_of_the_action_makes_no_further_output(runner: Runner, sarif: str) -> None:
     """A path of several lines ends the step before anything runs."""
     done = runner.run("Audit", paths="models/model.h5", sarif=sarif)
@@ -247,7 +327,10 @@ def test_the_page_names_options_that_exist() -> None:
     assert recipes
     for recipe in recipes:
         for step in steps(yaml.safe_load(recipe)):
-            assert set(step.get("with", {})) <= set(ACTION["inputs"]) or "policytool" not in step["uses"]
+            assert (
+                set(step.get("with", {})) <= set(ACTION["inputs"])
+                or "policytool" not in step["uses"]
+            )
     assert {hook["id"] for hook in HOOKS} <= set(re.findall(r"id: ([\w-]+)", page))
 
 

@@ -16,7 +16,16 @@ from policytool.cli.exit_codes import Exit
 from policytool.operations import inspection
 from policytool.version import version
 from tests.building import dense, h5_model, nested, sequential
-from tests.conftest import FIXED_SCALE_H5, FIXTURES, MIXED_H5, MIXED_KERAS, MIXED_SAVEDMODEL, ROOT, run, run_process
+from tests.conftest import (
+    FIXED_SCALE_H5,
+    FIXTURES,
+    MIXED_H5,
+    MIXED_KERAS,
+    MIXED_SAVEDMODEL,
+    ROOT,
+    run,
+    run_process,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +52,19 @@ def test_help_names_every_command(option: str) -> None:
     assert "inspect" in ended.out
     command = run("inspect", option)
     assert (command.code, command.err) == (0, "")
-    for name in ("--format", "--report", "--layer", "--only", "--variables", "--depth", "--color", "--progress", "--config", "--show-settings", "--debug"):
+    for name in (
+        "--format",
+        "--report",
+        "--layer",
+        "--only",
+        "--variables",
+        "--depth",
+        "--color",
+        "--progress",
+        "--config",
+        "--show-settings",
+        "--debug",
+    ):
         assert name in command.out
 
 
@@ -57,7 +78,14 @@ def test_version_is_the_package_version() -> None:
 def test_module_and_script_are_the_same() -> None:
     """``python -m policytool`` and the installed script say the same."""
     script = Path(sys.executable).parent / "policytool"
-    done = subprocess.run([script, "inspect", MIXED_H5], capture_output=True, text=True, check=True, timeout=60, env={**os.environ, "COLUMNS": "80"})
+    done = subprocess.run(
+        [script, "inspect", MIXED_H5],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        env={**os.environ, "COLUMNS": "80"},
+    )
     assert run_process("inspect", MIXED_H5, environment={"COLUMNS": "80"}).out == done.stdout
     assert done.stdout
 
@@ -66,7 +94,11 @@ def test_module_and_script_are_the_same() -> None:
     "arguments",
     [
         *((), ("bogus",), ("--bogus",), ("inspect", "--bogus"), ("inspect", "--format", "xml")),
-        *(("inspect", "--depth", "-1"), ("inspect", "--depth", "deep"), ("inspect", "--color", "red")),
+        *(
+            ("inspect", "--depth", "-1"),
+            ("inspect", "--depth", "deep"),
+            ("inspect", "--color", "red"),
+        ),
     ],
     ids=" ".join,
 )
@@ -81,7 +113,10 @@ def test_wrong_usage_is_exit_code_2(arguments: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--layer", "(", str(MIXED_H5)), "--layer '(' is neither a layer path nor a regular expression"),
+        (
+            ("--layer", "(", str(MIXED_H5)),
+            "--layer '(' is neither a layer path nor a regular expression",
+        ),
         (("--only", "mixed_float8", str(MIXED_H5)), "--only takes deprecated, mixed, or a policy"),
     ],
 )
@@ -103,9 +138,20 @@ def test_clean_run_is_exit_code_0_and_silent_on_stderr() -> None:
 
 @pytest.mark.parametrize("form", ["table", "json"])
 def test_one_failure_among_several_does_not_end_the_run(form: str, tmp_path: Path) -> None:
-    """The other models are reported, the failure stands on stderr and in the JSON, and the code is 3 in either format."""
+    """
+    The other models are reported, the failure stands on stderr and in the JSON, and the code is 3
+    in either format.
+    """
     (tmp_path / "empty.h5").write_bytes(b"")
-    ended = run("inspect", "--format", form, MIXED_H5, tmp_path / "empty.h5", tmp_path / "gone.h5", MIXED_KERAS)
+    ended = run(
+        "inspect",
+        "--format",
+        form,
+        MIXED_H5,
+        tmp_path / "empty.h5",
+        tmp_path / "gone.h5",
+        MIXED_KERAS,
+    )
     assert ended.code == 3
     assert re.findall(r"\[([a-z-]+)\]$", ended.err, re.MULTILINE) == ["empty", "not-found"]
     if form == "json":
@@ -159,14 +205,25 @@ def test_interrupt_is_exit_code_130(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_interrupted_process_ends_with_130(tmp_path: Path, name: str) -> None:
-    """A real signal, while the process waits for the list on stdin, ends it quietly with 130, so that what is temporary is removed."""
+    """
+    A real signal, while the process waits for the list on stdin, ends it quietly with 130, so that
+    what is temporary is removed.
+    """
     script = (
-        "import signal, threading; signal.signal(signal.SIGHUP, signal.SIG_DFL); "  # below nohup it is ignored, and stays so
+        # below nohup it is ignored, and stays so
+        "import signal, threading; signal.signal(signal.SIGHUP, signal.SIG_DFL); "
         "from policytool.cli.main import main; "
-        f"threading.Timer(0.5, signal.pthread_kill, (threading.main_thread().ident, signal.{name})).start(); "
+        "threading.Timer(0.5, signal.pthread_kill, (threading.main_thread().ident, "
+        f"signal.{name})).start(); "
         "main(['inspect', '-'])"
     )
-    process = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path)
+    process = subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=tmp_path,
+    )
     code = process.wait(timeout=30)
     out, err = process.communicate()
     assert (code, out) == (130, b"")
@@ -176,10 +233,16 @@ def test_interrupted_process_ends_with_130(tmp_path: Path, name: str) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes close differently")
 @pytest.mark.parametrize("form", ["table", "json"])
 def test_closed_pipe_ends_quietly(form: str, tmp_path: Path) -> None:
-    """A reader that stops, such as ``head -1``, gets no traceback and no complaint, and the code is 0."""
+    """
+    A reader that stops, such as ``head -1``, gets no traceback and no complaint, and the code is 0.
+    """
     config = sequential(*(dense(f"dense_{number}") for number in range(5000)))
     path = h5_model(tmp_path / "long.h5", config)
-    process = subprocess.Popen([sys.executable, "-m", "policytool", "inspect", "--format", form, path], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "policytool", "inspect", "--format", form, path],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     assert process.stdout
     assert process.stderr
     process.stdout.readline()
@@ -206,7 +269,9 @@ def test_layer_by_its_path() -> None:
 def test_layer_by_a_pattern_that_matches_in_full() -> None:
     """A regular expression has to match the whole path."""
     everything = paths(MIXED_H5)
-    assert paths("--layer", ".*/dense.*", MIXED_H5) == [path for path in everything if "/dense" in path]
+    assert paths("--layer", ".*/dense.*", MIXED_H5) == [
+        path for path in everything if "/dense" in path
+    ]
     assert paths("--layer", "dense", MIXED_H5) == []
     assert paths("--layer", ".*", MIXED_H5) == everything
 
@@ -229,7 +294,11 @@ def test_selection_that_keeps_nothing_says_so() -> None:
 def test_only_deprecated_or_mixed_or_one_policy() -> None:
     """``--only`` keeps the layers of which it is true."""
     layers = run("inspect", "--format", "json", FIXED_SCALE_H5).json["models"][0]["layers"]
-    assert paths("--only", "deprecated", FIXED_SCALE_H5) == [layer["path"] for layer in layers if layer["deprecated"]] == ["mlp/dense_a"]
+    assert (
+        paths("--only", "deprecated", FIXED_SCALE_H5)
+        == [layer["path"] for layer in layers if layer["deprecated"]]
+        == ["mlp/dense_a"]
+    )
     assert paths("--only", "mixed", FIXED_SCALE_H5) == ["mlp/dense_a"]
     assert paths("--only", "mixed_float16", FIXED_SCALE_H5) == ["mlp/dense_a"]
     assert paths("--only", "float32", FIXED_SCALE_H5) == ["mlp/features", "mlp/probabilities"]
@@ -241,21 +310,39 @@ def test_depth_counts_levels_below_the_model() -> None:
     everything = paths(NESTED)
     assert max(path.count("/") for path in everything) >= 2
     for depth in range(4):
-        assert paths("--depth", str(depth), NESTED) == [path for path in everything if path.count("/") <= depth]
+        assert paths("--depth", str(depth), NESTED) == [
+            path for path in everything if path.count("/") <= depth
+        ]
     assert len(paths("--depth", "0", NESTED)) == 1
 
 
 def test_selections_combine_and_leave_the_totals() -> None:
     """All selections hold at once; the summary is over all layers."""
     whole = run("inspect", "--format", "json", NESTED).json["models"][0]
-    part = run("inspect", "--format", "json", "--depth", "1", "--only", "float32", "--layer", ".*dense.*", NESTED).json["models"][0]
+    part = run(
+        "inspect",
+        "--format",
+        "json",
+        "--depth",
+        "1",
+        "--only",
+        "float32",
+        "--layer",
+        ".*dense.*",
+        NESTED,
+    ).json["models"][0]
     assert part["summary"] == whole["summary"]
     assert len(part["layers"]) < len(whole["layers"])
-    assert all("dense" in layer["path"] and layer["path"].count("/") <= 1 for layer in part["layers"])
+    assert all(
+        "dense" in layer["path"] and layer["path"].count("/") <= 1 for layer in part["layers"]
+    )
 
 
 def test_variables_have_rows_of_their_own() -> None:
-    """``--variables`` shows name, shape and stored dtype below each layer; without it the table has none."""
+    """
+    ``--variables`` shows name, shape and stored dtype below each layer; without it the table has
+    none.
+    """
     assert "kernel" not in run("inspect", MIXED_H5).out
     shown = run("inspect", "--variables", MIXED_H5).out
     row = next(line for line in shown.splitlines() if line.strip().startswith("kernel"))
@@ -266,7 +353,11 @@ def test_variables_have_rows_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("width", [80, 100, 119, 120, 160, 200])
-@pytest.mark.parametrize("path", [MIXED_H5, MIXED_KERAS, MIXED_SAVEDMODEL, NESTED, FIXED_SCALE_H5], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path",
+    [MIXED_H5, MIXED_KERAS, MIXED_SAVEDMODEL, NESTED, FIXED_SCALE_H5],
+    ids=lambda path: path.name,
+)
 def test_report_keeps_to_the_width(width: int, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No line is wider than the terminal; only a path in the title may be."""
     monkeypatch.chdir(ROOT)
@@ -287,10 +378,16 @@ def test_wide_terminal_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "notes: D deprecated spelling; L the policy has a loss scale" in narrow
 
 
-def test_long_paths_are_shortened_in_their_middle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_paths_are_shortened_in_their_middle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A deep layer keeps the model's and its own name at 80 columns."""
     monkeypatch.setenv("COLUMNS", "80")
-    row = next(line for line in run("inspect", h5_model(tmp_path / "deep.h5", nested(12))).out.splitlines() if line.endswith("declared"))
+    row = next(
+        line
+        for line in run("inspect", h5_model(tmp_path / "deep.h5", nested(12))).out.splitlines()
+        if line.endswith("declared")
+    )
     assert row.startswith("  level0")
     assert "…" in row
     assert "dense_a" in row
@@ -307,7 +404,11 @@ def test_long_paths_are_shortened_in_their_middle(tmp_path: Path, monkeypatch: p
         (["--color", "never"], {"POLICYTOOL_COLOR": "always"}, False),
     ],
 )
-def test_colour_on_a_pipe_only_where_it_is_asked_for(option: list[str], variables: dict[str, str], coloured: bool) -> None:  # noqa: FBT001
+def test_colour_on_a_pipe_only_where_it_is_asked_for(
+    option: list[str],
+    variables: dict[str, str],
+    coloured: bool,  # noqa: FBT001
+) -> None:
     """A pipe gets no colour unless ``always`` says so; what is said is the same either way."""
     ended = run_process("inspect", *option, MIXED_H5, environment=variables)
     assert ("\x1b[" in ended.out) is coloured
@@ -320,13 +421,22 @@ def test_colour_on_a_pipe_only_where_it_is_asked_for(option: list[str], variable
     [({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True), ({"TERM": "dumb"}, False)],
     ids=["plain", "NO_COLOR", "empty NO_COLOR", "dumb"],
 )
-def test_colour_on_a_terminal_unless_it_is_refused(variables: dict[str, str], coloured: bool) -> None:  # noqa: FBT001
+def test_colour_on_a_terminal_unless_it_is_refused(
+    variables: dict[str, str],
+    coloured: bool,  # noqa: FBT001
+) -> None:
     """A terminal gets colour; NO_COLOR, where it is not empty, and a dumb terminal get none."""
     import pty  # POSIX only
 
     master, terminal = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", **variables}
-    done = subprocess.run([sys.executable, "-m", "policytool", "inspect", MIXED_H5], stdout=terminal, check=True, env=environment, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-m", "policytool", "inspect", MIXED_H5],
+        stdout=terminal,
+        check=True,
+        env=environment,
+        timeout=60,
+    )
     os.close(terminal)
     out = b""
     try:
@@ -355,7 +465,11 @@ def test_names_beyond_the_terminals_encoding_are_escaped(encoding: str, tmp_path
     """A layer called in Japanese does not end the report."""
     path = h5_model(tmp_path / "names.h5", sequential(dense("層一")))
     done = subprocess.run(
-        [sys.executable, "-m", "policytool", "inspect", path], capture_output=True, check=True, env={**os.environ, "PYTHONIOENCODING": encoding}, timeout=60
+        [sys.executable, "-m", "policytool", "inspect", path],
+        capture_output=True,
+        check=True,
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+        timeout=60,
     )
     assert b"mlp" in done.stdout
     assert done.stderr == b""
@@ -364,7 +478,10 @@ def test_names_beyond_the_terminals_encoding_are_escaped(encoding: str, tmp_path
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
 @pytest.mark.parametrize("name", ["層一", "naïve", "\U0001f600"])
 def test_json_is_json_whatever_the_terminal(name: str, encoding: str, tmp_path: Path) -> None:
-    """Machine output is JSON under an ASCII terminal too: what its encoding lacks is escaped as JSON does it."""
+    """
+    Machine output is JSON under an ASCII terminal too: what its encoding lacks is escaped as JSON
+    does it.
+    """
     path = h5_model(tmp_path / "names.h5", sequential(dense(name)))
     done = subprocess.run(
         [sys.executable, "-m", "policytool", "inspect", "--format", "json", path],
@@ -378,7 +495,10 @@ def test_json_is_json_whatever_the_terminal(name: str, encoding: str, tmp_path: 
 
 def test_progress_goes_to_stderr() -> None:
     """A bar that was asked for leaves stdout to the report."""
-    with_bar, without = run_process("inspect", "--progress", "on", MIXED_H5), run_process("inspect", "--progress", "off", MIXED_H5)
+    with_bar, without = (
+        run_process("inspect", "--progress", "on", MIXED_H5),
+        run_process("inspect", "--progress", "off", MIXED_H5),
+    )
     assert with_bar.out == without.out
     assert without.err == ""
 

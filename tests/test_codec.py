@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping  # noqa: TC003  # the codec looks annotations up
+from collections.abc import Mapping  # the codec looks annotations up  # noqa: TC003  # the codec looks annotations up
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,18 @@ from policytool import discovery
 from policytool.codec import codec
 from policytool.document import Signature
 from policytool.finding import Finding, Fix, Remedy, Severity, Suppressed
-from policytool.model import Address, Layer, Model, Observation, Optimizer, Source, TracedOp, Variable, Verdict, Writer
+from policytool.model import (
+    Address,
+    Layer,
+    Model,
+    Observation,
+    Optimizer,
+    Source,
+    TracedOp,
+    Variable,
+    Verdict,
+    Writer,
+)
 from policytool.operations import tasks
 from policytool.operations.inspection import Failure
 from policytool.policy import Dynamic, Fixed, Quantization
@@ -69,7 +80,9 @@ class Tree:
     by_path: Mapping[tuple[str, ...], tuple[int, ...] | None]
 
 
-TEXT = st.text(alphabet=st.characters(codec=None), max_size=8)  # lone surrogates too: file names that are not UTF-8
+TEXT = st.text(
+    alphabet=st.characters(codec=None), max_size=8
+)  # lone surrogates too: file names that are not UTF-8
 LEAVES = st.builds(Leaf, size=st.floats(allow_nan=False) | st.integers())
 OTHERS = st.builds(Other, name=st.none() | TEXT, colour=st.sampled_from(Colour))
 TREES = st.builds(
@@ -83,7 +96,11 @@ TREES = st.builds(
     choice=st.none() | LEAVES | OTHERS | st.builds(Nothing),
     marks=st.frozensets(st.sampled_from(Colour)),
     by_name=st.dictionaries(TEXT, OTHERS, max_size=3),
-    by_path=st.dictionaries(st.lists(TEXT, max_size=2).map(tuple), st.none() | st.lists(st.integers(), max_size=3).map(tuple), max_size=3),
+    by_path=st.dictionaries(
+        st.lists(TEXT, max_size=2).map(tuple),
+        st.none() | st.lists(st.integers(), max_size=3).map(tuple),
+        max_size=3,
+    ),
 )
 
 
@@ -112,19 +129,41 @@ MODELS = st.builds(
             name=TEXT,
             class_name=st.none() | TEXT,
             source=st.sampled_from(Source),
-            loss_scale=st.none() | st.builds(Dynamic, initial=st.floats(allow_nan=False)) | st.builds(Fixed, value=st.floats(allow_nan=False) | st.integers()),
-            quantization=st.none() | st.builds(Quantization, mode=TEXT, source=TEXT, amax_history_length=st.none() | st.integers()),
-            traced_ops=st.lists(st.builds(TracedOp, op=TEXT, dtype=TEXT, count=st.integers()), max_size=2).map(tuple),
-            variables=st.lists(st.builds(Variable, name=TEXT, shape=st.none() | st.lists(st.integers(), max_size=2).map(tuple), dtype=TEXT), max_size=2).map(
-                tuple
+            loss_scale=st.none()
+            | st.builds(Dynamic, initial=st.floats(allow_nan=False))
+            | st.builds(Fixed, value=st.floats(allow_nan=False) | st.integers()),
+            quantization=st.none()
+            | st.builds(
+                Quantization, mode=TEXT, source=TEXT, amax_history_length=st.none() | st.integers()
             ),
+            traced_ops=st.lists(
+                st.builds(TracedOp, op=TEXT, dtype=TEXT, count=st.integers()), max_size=2
+            ).map(tuple),
+            variables=st.lists(
+                st.builds(
+                    Variable,
+                    name=TEXT,
+                    shape=st.none() | st.lists(st.integers(), max_size=2).map(tuple),
+                    dtype=TEXT,
+                ),
+                max_size=2,
+            ).map(tuple),
             address=st.none() | st.builds(Address, part=TEXT, pointer=TEXT),
         ),
         max_size=3,
     ).map(tuple),
-    optimizer=st.none() | st.builds(Optimizer, class_name=TEXT, loss_scale=st.none() | st.builds(Fixed, value=st.floats(allow_nan=False))),
-    observations=st.lists(st.builds(Observation, code=TEXT, message=TEXT, where=st.none() | TEXT), max_size=2).map(tuple),
-    loaders=st.lists(st.builds(Verdict, loader=TEXT, reason=st.none() | TEXT), max_size=2).map(tuple),
+    optimizer=st.none()
+    | st.builds(
+        Optimizer,
+        class_name=TEXT,
+        loss_scale=st.none() | st.builds(Fixed, value=st.floats(allow_nan=False)),
+    ),
+    observations=st.lists(
+        st.builds(Observation, code=TEXT, message=TEXT, where=st.none() | TEXT), max_size=2
+    ).map(tuple),
+    loaders=st.lists(st.builds(Verdict, loader=TEXT, reason=st.none() | TEXT), max_size=2).map(
+        tuple
+    ),
 )
 
 
@@ -140,9 +179,12 @@ def test_models_come_back(result: Model | Failure | None) -> None:
 def test_what_a_float_cannot_be_in_json_comes_back() -> None:
     """NaN and infinities, which a loss scale of a file from a stranger may be."""
     way = codec(Leaf, {})
-    assert repr([way.decoded(way.encoded(Leaf(size=size))) for size in (float("nan"), float("inf"), float("-inf"))]) == repr(
-        [Leaf(size=float("nan")), Leaf(size=float("inf")), Leaf(size=float("-inf"))]
-    )
+    assert repr(
+        [
+            way.decoded(way.encoded(Leaf(size=size)))
+            for size in (float("nan"), float("inf"), float("-inf"))
+        ]
+    ) == repr([Leaf(size=float("nan")), Leaf(size=float("inf")), Leaf(size=float("-inf"))])
 
 
 @pytest.fixture(scope="module")
@@ -151,8 +193,12 @@ def inputs() -> tuple[Input, ...]:
     return tuple(discovery.inputs([str(FIXTURES)]))
 
 
-@pytest.mark.parametrize(("name", "asked"), [("inspect", None), ("audit", Question(targets=("keras3.15", "tf2.15")))])
-def test_results_of_every_fixture_come_back(name: str, asked: Any, inputs: tuple[Input, ...]) -> None:
+@pytest.mark.parametrize(
+    ("name", "asked"), [("inspect", None), ("audit", Question(targets=("keras3.15", "tf2.15")))]
+)
+def test_results_of_every_fixture_come_back(
+    name: str, asked: Any, inputs: tuple[Input, ...]
+) -> None:
     """Models, audits, failures, and what was passed over."""
     task = tasks.TASKS[name]()
     way = task.wire().result
@@ -169,9 +215,23 @@ def test_results_of_every_fixture_come_back(name: str, asked: Any, inputs: tuple
 
 def test_every_field_of_a_finding_comes_back() -> None:
     """Those too that no fixture fills."""
-    remedy = Remedy(fix=Fix.UNSAFE, assignments=(("mlp/dense", "float32"),), to="mixed_bfloat16", keep_loss_scale=True, target="tf2.4", retrace=True)
+    remedy = Remedy(
+        fix=Fix.UNSAFE,
+        assignments=(("mlp/dense", "float32"),),
+        to="mixed_bfloat16",
+        keep_loss_scale=True,
+        target="tf2.4",
+        retrace=True,
+    )
     finding = Finding(
-        rule="PT101", severity=Severity.NOTE, message="m", path="p", address=Address(part="a", pointer="/b"), detail="d", remedy=remedy, advice="do"
+        rule="PT101",
+        severity=Severity.NOTE,
+        message="m",
+        path="p",
+        address=Address(part="a", pointer="/b"),
+        detail="d",
+        remedy=remedy,
+        advice="do",
     )
     way = codec(Suppressed, {"Address": Address})
     suppressed = Suppressed(finding=finding, reason="r", by="baseline")
@@ -180,13 +240,26 @@ def test_every_field_of_a_finding_comes_back() -> None:
 
 def test_a_question_comes_back() -> None:
     """With all that it can ask."""
-    signature = Signature(name="serving_default", inputs={"x": "float32"}, outputs={"y": "float16"}, compute_dtypes=("float16",))
-    question = Question(rules=frozenset({"PT101", "PT201"}), targets=("tf2.15",), device=Device.GPU, weights=True, signatures={"model": (signature,)})
+    signature = Signature(
+        name="serving_default",
+        inputs={"x": "float32"},
+        outputs={"y": "float16"},
+        compute_dtypes=("float16",),
+    )
+    question = Question(
+        rules=frozenset({"PT101", "PT201"}),
+        targets=("tf2.15",),
+        device=Device.GPU,
+        weights=True,
+        signatures={"model": (signature,)},
+    )
     way = tasks.audit().wire().asked
     assert way.decoded(way.encoded(question)) == question
 
 
-@pytest.mark.parametrize("hint", [object, list[int], dict[str, int], set[int], bytes, tuple[str, ...] | tuple[int, str]])
+@pytest.mark.parametrize(
+    "hint", [object, list[int], dict[str, int], set[int], bytes, tuple[str, ...] | tuple[int, str]]
+)
 def test_a_type_without_a_form_is_refused(hint: object) -> None:
     """When the codec is made, not when a value comes along."""
     with pytest.raises(TypeError, match="form in JSON"):
@@ -195,4 +268,6 @@ def test_a_type_without_a_form_is_refused(hint: object) -> None:
 
 def test_every_task_can_be_asked_for() -> None:
     """All annotations of its values are found."""
-    assert {name: task().name for name, task in tasks.TASKS.items()} == {name: name for name in tasks.TASKS}
+    assert {name: task().name for name, task in tasks.TASKS.items()} == {
+        name: name for name in tasks.TASKS
+    }

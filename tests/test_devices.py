@@ -1,4 +1,7 @@
-"""What the child says of devices, with a TensorFlow that stands in for one with GPUs; and the values that are made of its answers."""
+"""
+What the child says of devices, with a TensorFlow that stands in for one with GPUs; and the values
+that are made of its answers.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-OLD: Final = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\nGCC version:  gcc version 11.4.0\n"
-OPEN: Final = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build  (dvs-builder@U16)\n"
+OLD: Final = (
+    "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\nGCC "
+    "version:  gcc version 11.4.0\n"
+)
+OPEN: Final = (
+    "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build  "
+    "(dvs-builder@U16)\n"
+)
 
 DETAILS: Final = {"device_name": "NVIDIA H200", "compute_capability": (9, 0)}
 
@@ -37,19 +46,25 @@ class Settings:
 
     def list_physical_devices(self, kind: str) -> list[Any]:
         """Return the devices of a kind."""
-        return [SimpleNamespace(name=f"/physical_device:{kind}:{number}") for number in range(self.gpus if kind == "GPU" else 1)]
+        return [
+            SimpleNamespace(name=f"/physical_device:{kind}:{number}")
+            for number in range(self.gpus if kind == "GPU" else 1)
+        ]
 
     get_visible_devices = list_physical_devices
 
     def list_logical_devices(self, kind: str) -> list[Any]:
         """Return the devices of a kind, as ops are put on them."""
-        return [SimpleNamespace(name=f"/device:{kind}:{number}") for number in range(self.gpus if kind == "GPU" else 1)]
+        return [
+            SimpleNamespace(name=f"/device:{kind}:{number}")
+            for number in range(self.gpus if kind == "GPU" else 1)
+        ]
 
-    def set_memory_growth(self, device: Any, wanted: bool) -> None:  # noqa: FBT001 - as TensorFlow's
+    def set_memory_growth(self, device: Any, wanted: bool) -> None:  # noqa: FBT001  # as TensorFlow's
         """Remember that a device's memory is to grow."""
         self.set.append((device.name, wanted))
 
-    def set_soft_device_placement(self, wanted: bool) -> None:  # noqa: FBT001 - as TensorFlow's
+    def set_soft_device_placement(self, wanted: bool) -> None:  # noqa: FBT001  # as TensorFlow's
         """Remember whether ops may be placed elsewhere."""
         self.soft = wanted
 
@@ -57,7 +72,7 @@ class Settings:
         """Return it."""
         return self.soft
 
-    def enable_tensor_float_32_execution(self, wanted: bool) -> None:  # noqa: FBT001 - as TensorFlow's
+    def enable_tensor_float_32_execution(self, wanted: bool) -> None:  # noqa: FBT001  # as TensorFlow's
         """Remember whether TF32 may be used."""
         self.tf32 = wanted
 
@@ -104,12 +119,34 @@ def test_devices_are_chosen_by_short_names(gpus: int, wanted: str, names: list[s
     [
         (2, True, "gpu:2", "there is no device gpu:2; TensorFlow 2.21.0 sees cpu:0, gpu:0, gpu:1"),
         (2, True, "tpu:0", "there is no device tpu:0; TensorFlow 2.21.0 sees cpu:0, gpu:0, gpu:1"),
-        (0, True, "gpu:0", "sees cpu:0; it was built for GPUs, so either none is visible or its libraries were not found"),
-        (0, False, "gpu", "sees cpu:0, because it was built without support for GPUs; pip install 'tensorflow[and-cuda]' has it"),
+        (
+            0,
+            True,
+            "gpu:0",
+            (
+                "sees cpu:0; it was built for GPUs, so either none is visible or its libraries "
+                "were "
+                "not found"
+            ),
+        ),
+        (
+            0,
+            False,
+            "gpu",
+            (
+                "sees cpu:0, because it was built without support for GPUs; pip install "
+                "'tensorflow[and-cuda]' has it"
+            ),
+        ),
         (0, False, "cpu:1", "there is no device cpu:1; TensorFlow 2.21.0 sees cpu:0"),
     ],
 )
-def test_a_device_that_is_not_there_is_refused_with_those_that_are(gpus: int, built: bool, wanted: str, sentence: str) -> None:  # noqa: FBT001 - a case
+def test_a_device_that_is_not_there_is_refused_with_those_that_are(
+    gpus: int,
+    built: bool,  # noqa: FBT001  # a case
+    wanted: str,
+    sentence: str,
+) -> None:
     """And with the reason why there is no GPU, as far as TensorFlow knows it."""
     with pytest.raises(Refused) as refused:
         devices.chosen(tensorflow(gpus, built=built), wanted)
@@ -117,22 +154,44 @@ def test_a_device_that_is_not_there_is_refused_with_those_that_are(gpus: int, bu
     assert str(refused.value).endswith(sentence)
 
 
-def test_gpus_are_listed_with_what_is_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Their model and capability from TensorFlow, their driver from the system, their memory from CUDA."""
+def test_gpus_are_listed_with_what_is_known(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """
+    Their model and capability from TensorFlow, their driver from the system, their memory from
+    CUDA.
+    """
     (tmp_path / "version").write_text(OPEN, encoding="utf-8")
-    (tmp_path / "cpuinfo").write_text("processor\t: 0\nmodel name\t: A Processor: fast\n", encoding="utf-8")
+    (tmp_path / "cpuinfo").write_text(
+        "processor\t: 0\nmodel name\t: A Processor: fast\n", encoding="utf-8"
+    )
     monkeypatch.setattr(devices, "DRIVER", str(tmp_path / "version"))
     monkeypatch.setattr(devices, "PROCESSOR", str(tmp_path / "cpuinfo"))
     monkeypatch.setattr(ctypes, "CDLL", lambda _: Cuda([40, 141]))
     cpu, first, second = (values.device(one) for one in devices.listed(tensorflow(2)))
-    assert (cpu.name, cpu.kind, cpu.model, cpu.driver, cpu.cuda) == ("cpu:0", "cpu", "A Processor: fast", None, None)
+    assert (cpu.name, cpu.kind, cpu.model, cpu.driver, cpu.cuda) == (
+        "cpu:0",
+        "cpu",
+        "A Processor: fast",
+        None,
+        None,
+    )
     assert first == values.Device(
-        name="gpu:0", kind="gpu", model="NVIDIA H200", compute_capability="9.0", memory=40, driver="570.86.15", cuda="12.5.1", cudnn="9"
+        name="gpu:0",
+        kind="gpu",
+        model="NVIDIA H200",
+        compute_capability="9.0",
+        memory=40,
+        driver="570.86.15",
+        cuda="12.5.1",
+        cudnn="9",
     )
     assert (second.name, second.memory) == ("gpu:1", 141)
 
 
-def test_what_is_not_known_of_a_device_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_is_not_known_of_a_device_is_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """No driver of NVIDIA's, no such files, no system that counts its memory."""
 
     def none(_: str) -> Any:
@@ -144,13 +203,17 @@ def test_what_is_not_known_of_a_device_is_none(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr("os.sysconf", none)
     cpu, gpu = devices.listed(tensorflow(1, details={}))
     assert cpu["memory"] is None
-    assert {name: gpu[name] for name in ("model", "compute_capability", "memory", "driver")} == dict.fromkeys(
-        ("model", "compute_capability", "memory", "driver")
-    )
+    assert {
+        name: gpu[name] for name in ("model", "compute_capability", "memory", "driver")
+    } == dict.fromkeys(("model", "compute_capability", "memory", "driver"))
 
 
-@pytest.mark.parametrize(("text", "version"), [(OLD, "535.104.05"), (OPEN, "570.86.15"), ("something else\n", None)])
-def test_the_driver_is_read_from_the_system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, version: str | None) -> None:
+@pytest.mark.parametrize(
+    ("text", "version"), [(OLD, "535.104.05"), (OPEN, "570.86.15"), ("something else\n", None)]
+)
+def test_the_driver_is_read_from_the_system(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, version: str | None
+) -> None:
     """Both of NVIDIA's kernel modules say their version in a line of their own."""
     (tmp_path / "version").write_text(text, encoding="utf-8")
     monkeypatch.setattr(devices, "DRIVER", str(tmp_path / "version"))
@@ -158,7 +221,10 @@ def test_the_driver_is_read_from_the_system(monkeypatch: pytest.MonkeyPatch, tmp
 
 
 def test_memory_grows_and_nothing_is_placed_or_rounded_silently() -> None:
-    """Every GPU takes memory as it is needed; soft placement and TF32 are off, and on again where it is asked for."""
+    """
+    Every GPU takes memory as it is needed; soft placement and TF32 are off, and on again where it
+    is asked for.
+    """
     tf = tensorflow(2)
     devices.configured(tf, {})
     assert tf.config.set == [("/physical_device:GPU:0", True), ("/physical_device:GPU:1", True)]
@@ -170,7 +236,9 @@ def test_memory_grows_and_nothing_is_placed_or_rounded_silently() -> None:
 
 def test_determinism_is_refused_where_the_release_has_none() -> None:
     """With the first release that has it."""
-    with pytest.raises(Refused, match=r"TensorFlow 2\.21\.0 cannot be made deterministic; 2\.8 and later can"):
+    with pytest.raises(
+        Refused, match=r"TensorFlow 2\.21\.0 cannot be made deterministic; 2\.8 and later can"
+    ):
         devices.configured(tensorflow(0), {"deterministic": True})
 
 
@@ -181,10 +249,18 @@ def test_determinism_is_refused_where_the_release_has_none() -> None:
         ((9, 0), None),
         ((12, 0), None),
         ((7, 5), "gpu:0 has no TF32: its compute capability is 7.5, and 8.0 is the first with it"),
-        (None, "gpu:0 does not say which compute capability it has, so whether it has TF32 is not known"),
+        (
+            None,
+            (
+                "gpu:0 does not say which compute capability it has, so whether it has TF32 is not "
+                "known"
+            ),
+        ),
     ],
 )
-def test_tf32_begins_with_a_compute_capability(capability: tuple[int, int] | None, reason: str | None) -> None:
+def test_tf32_begins_with_a_compute_capability(
+    capability: tuple[int, int] | None, reason: str | None
+) -> None:
     """It is compared as numbers; a CPU has none."""
     tf = tensorflow(1, details={"compute_capability": capability} if capability else {})
     cpu, gpu = devices.listed(tf)
@@ -193,7 +269,10 @@ def test_tf32_begins_with_a_compute_capability(capability: tuple[int, int] | Non
 
 
 def test_side_by_side_prepares_in_turn_and_measures_at_once() -> None:
-    """No second device is prepared before the first is; all threads are in ``measure`` together; results are in the devices' order."""
+    """
+    No second device is prepared before the first is; all threads are in ``measure`` together;
+    results are in the devices' order.
+    """
     prepared: list[str] = []
     together = threading.Barrier(3, timeout=10)
 
@@ -207,7 +286,9 @@ def test_side_by_side_prepares_in_turn_and_measures_at_once() -> None:
         return device, made, threading.current_thread().name
 
     names = [f"/device:GPU:{number}" for number in range(3)]
-    assert aside.side_by_side(names, prepare, measure) == [(name, name.lower(), f"gpu:{number}") for number, name in enumerate(names)]
+    assert aside.side_by_side(names, prepare, measure) == [
+        (name, name.lower(), f"gpu:{number}") for number, name in enumerate(names)
+    ]
     assert prepared == names
 
 
@@ -220,7 +301,12 @@ def test_side_by_side_prepares_in_turn_and_measures_at_once() -> None:
     ],
 )
 @pytest.mark.parametrize("preparing", [True, False])
-def test_a_failure_names_its_device(error: Exception, code: str, sentence: str, preparing: bool) -> None:  # noqa: FBT001 - a case
+def test_a_failure_names_its_device(
+    error: Exception,
+    code: str,
+    sentence: str,
+    preparing: bool,  # noqa: FBT001  # a case
+) -> None:
     """Whether in preparing or in measuring; the first cause is kept."""
 
     def fail(device: str) -> str:
@@ -228,7 +314,11 @@ def test_a_failure_names_its_device(error: Exception, code: str, sentence: str, 
             raise error
         return device
 
-    work = (fail, lambda device, _: device) if preparing else (lambda device: device, lambda device, _: fail(device))
+    work = (
+        (fail, lambda device, _: device)
+        if preparing
+        else (lambda device: device, lambda device, _: fail(device))
+    )
     with pytest.raises(Refused) as refused:
         aside.side_by_side(["/device:GPU:0", "/device:GPU:1"], *work)
     assert (refused.value.code, str(refused.value)) == (code, sentence)
@@ -256,24 +346,30 @@ class Cuda:
     def __init__(self, sizes: Sequence[int]) -> None:
         self.sizes = sizes
 
-    def cuInit(self, _flags: int) -> int:  # noqa: N802 - as the library's
+    def cuInit(self, _flags: int) -> int:  # noqa: N802  # as the library's
         """Return that all is well."""
         return 0
 
-    def cuDeviceGet(self, handle: Any, number: int) -> int:  # noqa: N802 - as the library's
+    def cuDeviceGet(self, handle: Any, number: int) -> int:  # noqa: N802  # as the library's
         """Write down a GPU's handle."""
         ctypes.cast(handle, ctypes.POINTER(ctypes.c_int))[0] = number
         return 0
 
-    def cuDeviceTotalMem_v2(self, size: Any, handle: ctypes.c_int) -> int:  # noqa: N802 - as the library's
+    def cuDeviceTotalMem_v2(self, size: Any, handle: ctypes.c_int) -> int:  # noqa: N802  # as the library's
         """Write down a GPU's memory."""
         ctypes.cast(size, ctypes.POINTER(ctypes.c_size_t))[0] = self.sizes[handle.value]
         return 0
 
 
 @pytest.mark.parametrize("counts", [True, False])
-def test_a_timing_waits_for_the_device_and_asks_it_for_memory(counts: bool, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: FBT001 - a case
-    """The last result of every call is looked at; the peak is that of one call beyond what was there, where the device counts."""
+def test_a_timing_waits_for_the_device_and_asks_it_for_memory(
+    counts: bool,  # noqa: FBT001  # a case
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """
+    The last result of every call is looked at; the peak is that of one call beyond what was there,
+    where the device counts.
+    """
     result, calls, asked = Array([4]), [0], list[str]()
 
     def function(_: Any) -> Array:
@@ -290,12 +386,18 @@ def test_a_timing_waits_for_the_device_and_asks_it_for_memory(counts: bool, monk
         device=lambda _: threading.Lock(),
         nest=SimpleNamespace(flatten=lambda made, **_: [made]),
         reshape=lambda tensor, _: tensor,
-        config=SimpleNamespace(experimental=SimpleNamespace(reset_memory_stats=reset, get_memory_info=lambda _: memory.pop(0))),
+        config=SimpleNamespace(
+            experimental=SimpleNamespace(
+                reset_memory_stats=reset, get_memory_info=lambda _: memory.pop(0)
+            )
+        ),
     )
     clock = iter(range(100))
     monkeypatch.setattr(timing, "SECONDS", 1000)
     monkeypatch.setattr("time.perf_counter", lambda: next(clock))
-    found = values.timing(timing.timed(SimpleNamespace(tf=tf), function, Array([6, 2]), "/device:GPU:1", 3))  # type: ignore[arg-type]  # the library's TensorFlow alone
+    found = values.timing(
+        timing.timed(SimpleNamespace(tf=tf), function, Array([6, 2]), "/device:GPU:1", 3)  # type: ignore[arg-type]
+    )  # the library's TensorFlow alone
     assert asked == ["GPU:1"]
     assert (found.peak_memory, found.how) == ((250, "device") if counts else (None, None))
     assert (found.latency, found.spread, found.throughput) == (1, (1, 1), 6)
@@ -304,6 +406,13 @@ def test_a_timing_waits_for_the_device_and_asks_it_for_memory(counts: bool, monk
 
 def test_answers_become_values() -> None:
     """A missing kernel as the child tells it."""
-    told = {"op": "model/pool/MaxPool3D", "type": "MaxPool3D", "dtype": "float16", "layer": "net/pool", "elsewhere": False, "in_float32": True}
+    told = {
+        "op": "model/pool/MaxPool3D",
+        "type": "MaxPool3D",
+        "dtype": "float16",
+        "layer": "net/pool",
+        "elsewhere": False,
+        "in_float32": True,
+    }
     found = values.missing(told)
     assert {name: getattr(found, name) for name in told} == told

@@ -50,7 +50,10 @@ def found(arguments: Iterable[str | Path], stdin: bytes = b"") -> list[str]:
 
 
 def test_directory_stands_for_the_models_below_it() -> None:
-    """Every model below is reported once, directories of models as one; what is no model is passed over and counted."""
+    """
+    Every model below is reported once, directories of models as one; what is no model is passed
+    over and counted.
+    """
     ended = run("inspect", "--format", "json", "models")
     assert ended.code == 0
     assert sorted(model["path"] for model in ended.json["models"]) == sorted(ALL)
@@ -70,23 +73,40 @@ def test_no_path_is_the_working_directory(tree: Path, monkeypatch: pytest.Monkey
     assert sorted(found([])) == sorted(name.removeprefix("models/") for name in ALL)
 
 
-def test_working_directory_that_is_a_model_is_that_model(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_working_directory_that_is_a_model_is_that_model(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Inside a SavedModel, no PATH means the SavedModel."""
     monkeypatch.chdir(tree / "models" / "saved")
     assert found([]) == ["."]
 
 
-def test_path_above_the_working_directory_is_absolute(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reports name what lies below the working directory relative to it, and anything else in full, however it was given."""
+def test_path_above_the_working_directory_is_absolute(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Reports name what lies below the working directory relative to it, and anything else in full,
+    however it was given.
+    """
     monkeypatch.chdir(tree / "models" / "saved")
     assert found(["../b.h5"]) == [(tree / "models" / "b.h5").as_posix()]
     monkeypatch.chdir(tree)
-    assert found([tree / "models" / "b.h5", "./models/../models/a.keras"]) == ["models/b.h5", "models/a.keras"]
+    assert found([tree / "models" / "b.h5", "./models/../models/a.keras"]) == [
+        "models/b.h5",
+        "models/a.keras",
+    ]
 
 
 @pytest.mark.parametrize(
     "part",
-    ["", "/", "/saved_model.pb", "/keras_metadata.pb", "/variables/variables.index", "/assets/words.txt"],
+    [
+        "",
+        "/",
+        "/saved_model.pb",
+        "/keras_metadata.pb",
+        "/variables/variables.index",
+        "/assets/words.txt",
+    ],
 )
 def test_part_of_a_saved_model_stands_for_the_whole(part: str) -> None:
     """Whichever part is named, the SavedModel is reported."""
@@ -95,7 +115,9 @@ def test_part_of_a_saved_model_stands_for_the_whole(part: str) -> None:
 
 @pytest.mark.parametrize("part", ["config.json", "metadata.json", "model.weights.h5"])
 def test_part_of_an_unpacked_model_stands_for_the_whole(part: str) -> None:
-    """A ``config.json`` beside its ``metadata.json`` is no architecture but a model with weights."""
+    """
+    A ``config.json`` beside its ``metadata.json`` is no architecture but a model with weights.
+    """
     assert found([f"models/unpacked/{part}"]) == ["models/unpacked"]
 
 
@@ -106,10 +128,19 @@ def test_config_without_its_metadata_stands_for_itself(tree: Path) -> None:
 
 
 def test_the_same_model_named_twice_is_reported_once(tree: Path) -> None:
-    """Repeated paths, parts of one directory, links, and a directory that holds a named file give each model once, at its first place."""
+    """
+    Repeated paths, parts of one directory, links, and a directory that holds a named file give each
+    model once, at its first place.
+    """
     (tree / "link.h5").symlink_to(tree / "models" / "b.h5")
-    parts = [f"models/saved/{name}" for name in ("saved_model.pb", "keras_metadata.pb", "variables/variables.index")]
-    assert found(["models/b.h5", "./models/b.h5", tree / "models" / "b.h5", "link.h5", *parts]) == ["models/b.h5", "models/saved"]
+    parts = [
+        f"models/saved/{name}"
+        for name in ("saved_model.pb", "keras_metadata.pb", "variables/variables.index")
+    ]
+    assert found(["models/b.h5", "./models/b.h5", tree / "models" / "b.h5", "link.h5", *parts]) == [
+        "models/b.h5",
+        "models/saved",
+    ]
     assert sorted(found(["models/b.h5", "models"])) == sorted(ALL)
     assert found(["models/b.h5", "models"])[0] == "models/b.h5"
 
@@ -128,7 +159,11 @@ def test_hidden_directories_and_backups_are_skipped_when_found(hidden: str, tree
     (tree / "models" / "b.h5.bak").write_bytes((tree / "models" / "b.h5").read_bytes())
     assert sorted(found(["models"])) == sorted(ALL)
     assert sorted(found(["models/*"])) == sorted(ALL)
-    assert found([f"models/{hidden}", "models/.hidden.h5", "models/b.h5.bak"]) == [f"models/{hidden}", "models/.hidden.h5", "models/b.h5.bak"]
+    assert found([f"models/{hidden}", "models/.hidden.h5", "models/b.h5.bak"]) == [
+        f"models/{hidden}",
+        "models/.hidden.h5",
+        "models/b.h5.bak",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -144,7 +179,10 @@ def test_hidden_directories_and_backups_are_skipped_when_found(hidden: str, tree
     ],
 )
 def test_globs_find_models(pattern: str, expected: list[str]) -> None:
-    """A quoted glob gives what it matches, sorted; directories among it stand for the models below them."""
+    """
+    A quoted glob gives what it matches, sorted; directories among it stand for the models below
+    them.
+    """
     assert sorted(found([pattern])) == sorted(expected)
 
 
@@ -174,10 +212,25 @@ def test_what_is_named_must_be_a_model_and_what_is_found_need_not() -> None:
     assert "passed over" in globbed.err
 
 
-@pytest.mark.parametrize("data", [b"", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"], ids=["empty", "lfs pointer"])
-@pytest.mark.parametrize(("name", "meant"), [("x.h5", True), ("x.keras", True), ("x.hdf5", True), ("x.bin", False), ("__init__.py", False)])
-def test_found_file_that_was_meant_to_be_a_model_is_a_failure(data: bytes, name: str, meant: bool, tree: Path) -> None:  # noqa: FBT001
-    """An empty file or a git-lfs pointer under a model's name cannot pass a gate unseen; under other names it is no model."""
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"],
+    ids=["empty", "lfs pointer"],
+)
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("x.h5", True), ("x.keras", True), ("x.hdf5", True), ("x.bin", False), ("__init__.py", False)],
+)
+def test_found_file_that_was_meant_to_be_a_model_is_a_failure(
+    data: bytes,
+    name: str,
+    meant: bool,  # noqa: FBT001
+    tree: Path,
+) -> None:
+    """
+    An empty file or a git-lfs pointer under a model's name cannot pass a gate unseen; under other
+    names it is no model.
+    """
     (tree / "models" / name).write_bytes(data)
     ended = run("inspect", "--format", "json", "models")
     assert ended.code == (3 if meant else 0)
@@ -223,7 +276,11 @@ def test_list_on_stdin_names_models(stdin: bytes, options: list[str]) -> None:
 
 def test_list_on_stdin_stands_among_other_paths() -> None:
     """``-`` is replaced in its place."""
-    assert found(["models/saved", "-", "models/unpacked"], b"models/b.h5\n") == ["models/saved", "models/b.h5", "models/unpacked"]
+    assert found(["models/saved", "-", "models/unpacked"], b"models/b.h5\n") == [
+        "models/saved",
+        "models/b.h5",
+        "models/unpacked",
+    ]
 
 
 def test_names_with_newlines_and_foreign_bytes_come_through_stdin(tree: Path) -> None:
@@ -231,7 +288,14 @@ def test_names_with_newlines_and_foreign_bytes_come_through_stdin(tree: Path) ->
     names = ["new\nline.h5", os.fsdecode(b"latin-\xe4.h5")]
     for name in names:
         h5_model(tree / "plain.h5", sequential()).rename(tree / name)
-    ended = run("inspect", "--format", "json", "-0", "-", stdin=b"\0".join(os.fsencode(name) for name in names))
+    ended = run(
+        "inspect",
+        "--format",
+        "json",
+        "-0",
+        "-",
+        stdin=b"\0".join(os.fsencode(name) for name in names),
+    )
     assert ended.code == 0, ended.err
     assert len(ended.json["models"]) == 2
 
@@ -249,7 +313,10 @@ def test_pattern_that_matches_nothing_is_told() -> None:
 
 
 def test_api_takes_one_model_and_no_directory_of_models(tree: Path) -> None:
-    """``policytool.inspect`` of a directory without a model of its own is refused, whatever lies below."""
+    """
+    ``policytool.inspect`` of a directory without a model of its own is refused, whatever lies
+    below.
+    """
     assert inspection.inspect("models/saved/saved_model.pb").path == "models/saved"
     for directory in ("models", str(tree)):
         with pytest.raises(ModelFileError) as caught:
@@ -264,7 +331,9 @@ def test_inputs_are_lazy_values() -> None:
     assert not next(iter(discovery.inputs(["models"]))).exact
 
 
-@pytest.mark.parametrize("url", ["s3://bucket/model.h5", "https://example.org/model.keras", "gs://b/*.h5"])
+@pytest.mark.parametrize(
+    "url", ["s3://bucket/model.h5", "https://example.org/model.keras", "gs://b/*.h5"]
+)
 def test_a_url_is_refused_with_a_sentence(url: str) -> None:
     """A URL is no local file that happens not to exist."""
     ended = run("inspect", url)

@@ -1,4 +1,7 @@
-"""The documentation says what the package does: generated pages are current, and the README's commands run."""
+"""
+The documentation says what the package does: generated pages are current, and the README's commands
+run.
+"""
 
 from __future__ import annotations
 
@@ -66,10 +69,16 @@ def test_generated_pages_are_current(name: str) -> None:
 
 
 def test_the_picture_is_of_the_report_of_today(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The README's picture shows what ``inspect`` prints now; releases of rich frame the same text differently."""
+    """
+    The README's picture shows what ``inspect`` prints now; releases of rich frame the same text
+    differently.
+    """
     monkeypatch.chdir(ROOT)
     pictures = ((ROOT / "docs/inspect.svg").read_text(encoding="utf-8"), generator().picture())
-    said = [re.sub(r"&#160;|\s", "", "".join(re.findall(r"<text[^>]*>([^<]*)</text>", svg))) for svg in pictures]
+    said = [
+        re.sub(r"&#160;|\s", "", "".join(re.findall(r"<text[^>]*>([^<]*)</text>", svg)))
+        for svg in pictures
+    ]
     assert said[0] == said[1]
 
 
@@ -103,9 +112,16 @@ def test_the_picture_is_of_the_report_of_today(monkeypatch: pytest.MonkeyPatch) 
 def test_the_page_of_the_json_reports_has_every_key(schema: str, place: str) -> None:
     """And, for a key of fixed values, each of them."""
     page = (ROOT / "docs/json.md").read_text(encoding="utf-8")
-    definition = json.loads((ROOT / "policytool/data" / f"{schema}.schema.json").read_text(encoding="utf-8"))["$defs"][place]
+    definition = json.loads(
+        (ROOT / "policytool/data" / f"{schema}.schema.json").read_text(encoding="utf-8")
+    )["$defs"][place]
     words = set(re.findall(r"[\w-]+", page))
-    said = {word for key, value in definition["properties"].items() for word in (key, *(value.get("enum") or ())) if word is not None}
+    said = {
+        word
+        for key, value in definition["properties"].items()
+        for word in (key, *(value.get("enum") or ()))
+        if word is not None
+    }
     assert said <= words
 
 
@@ -137,7 +153,8 @@ def models(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("command", sorted(set(commands())))
 def test_commands_of_the_readme_run(command: str, models: Path) -> None:
     """
-    Each command ends as it should, which is 1 where something is found or differs, and prints something that is not empty.
+    Each command ends as it should, which is 1 where something is found or differs, and prints
+    something that is not empty.
 
     What traces a model anew is planned here and run by the compatibility tests.
     """
@@ -145,17 +162,33 @@ def test_commands_of_the_readme_run(command: str, models: Path) -> None:
     if arguments[0] == "check":
         arguments += ["--python", tensorflow()]
     whole = [sys.executable, "-m", "policytool", *arguments]
-    done = subprocess.run(whole, cwd=models, capture_output=True, text=True, check=False, timeout=120, stdin=subprocess.DEVNULL)
+    done = subprocess.run(
+        whole,
+        cwd=models,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        stdin=subprocess.DEVNULL,
+    )
     known = "--write-baseline" in arguments
-    assert done.returncode == (1 if arguments[0] in {"audit", "diff"} and not known else 0), done.stderr
+    assert done.returncode == (1 if arguments[0] in {"audit", "diff"} and not known else 0), (
+        done.stderr
+    )
     assert len(done.stdout.splitlines()) > (0 if known else 5)
 
 
-def test_the_audit_of_the_readme_is_what_is_printed(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_audit_of_the_readme_is_what_is_printed(
+    models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Below the command stands its output, and above it how many rules there are."""
-    (example,) = re.findall(r"```console\n(policytool audit [^\n]*)\n```\n\n```text\n(.*?)```", README, re.DOTALL)
+    (example,) = re.findall(
+        r"```console\n(policytool audit [^\n]*)\n```\n\n```text\n(.*?)```", README, re.DOTALL
+    )
     monkeypatch.chdir(models)
-    assert run_process(*shlex.split(example[0])[1:], environment={"COLUMNS": "120"}).out == example[1]
+    assert (
+        run_process(*shlex.split(example[0])[1:], environment={"COLUMNS": "120"}).out == example[1]
+    )
     assert f"`audit` asks {len(RULES)} rules" in README
 
 
@@ -163,7 +196,14 @@ def test_python_of_the_readme_runs(models: Path) -> None:
     """The example in Python prints a line per layer."""
     code = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     assert code
-    done = subprocess.run([sys.executable, "-c", code[0]], cwd=models, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code[0]],
+        cwd=models,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
     assert "mlp/dense_a mixed_float16 float16 float32 declared" in done.stdout
 
 
@@ -174,28 +214,63 @@ def test_the_settings_of_the_page_on_audit_are_valid(tmp_path: Path) -> None:
     (tmp_path / "policytool.toml").write_text(block, encoding="utf-8")
     ended = run("audit", "--config", tmp_path / "policytool.toml", "--show-settings")
     assert ended.code == 0, ended.err
-    assert 'suppress = [{ rules = ["PT301"], path = "exported/ranker*", layer = "ranker/head_.*", reason = ' in ended.out
+    assert (
+        'suppress = [{ rules = ["PT301"], path = "exported/ranker*", layer = "ranker/head_.*", '
+        "reason = "
+    ) in ended.out
     assert "expires = 2027-01-31" in ended.out
 
 
 def test_every_option_of_audit_that_says_what_counts_is_on_its_page() -> None:
     """And has a variable, but for those that every command has."""
     page = (ROOT / "docs/audit.md").read_text(encoding="utf-8")
-    options = [option for option in audit_command.command.params if isinstance(option, click.Option)]
-    told = [option for option in options if option.envvar and option.name not in {"format", "color", "progress", "config", "jobs", "limit"}]
+    options = [
+        option for option in audit_command.command.params if isinstance(option, click.Option)
+    ]
+    told = [
+        option
+        for option in options
+        if option.envvar
+        and option.name not in {"format", "color", "progress", "config", "jobs", "limit"}
+    ]
     assert len(told) > 15
-    assert not [option.name for option in told if not {*option.opts, *option.secondary_opts} & set(re.findall(r"--[a-z-]+", page))]
+    assert not [
+        option.name
+        for option in told
+        if not {*option.opts, *option.secondary_opts} & set(re.findall(r"--[a-z-]+", page))
+    ]
     assert all(option.envvar == f"POLICYTOOL_{str(option.name).upper()}" for option in told)
 
 
 def test_every_option_of_check_is_on_its_page() -> None:
     """But for those that every command has."""
     page = (ROOT / "docs/check.md").read_text(encoding="utf-8")
-    options = [option for option in check_command.command.params if isinstance(option, click.Option)]
-    told = [option for option in options if option.name not in {"verbose", "quiet", "debug", "color", "progress", "config", "show_settings", "limit"}]
+    options = [
+        option for option in check_command.command.params if isinstance(option, click.Option)
+    ]
+    told = [
+        option
+        for option in options
+        if option.name
+        not in {
+            "verbose",
+            "quiet",
+            "debug",
+            "color",
+            "progress",
+            "config",
+            "show_settings",
+            "limit",
+        }
+    ]
     assert len(told) > 20
     words = set(re.findall(r"--[a-z0-9-]+", page))
-    assert not [word for option in told for word in (*option.opts, *option.secondary_opts) if word.startswith("--") and word not in words]
+    assert not [
+        word
+        for option in told
+        for word in (*option.opts, *option.secondary_opts)
+        if word.startswith("--") and word not in words
+    ]
 
 
 def test_the_table_of_the_page_on_check_is_one() -> None:
@@ -225,20 +300,39 @@ REPORTS: Final = (ROOT / "docs/reports.md").read_text(encoding="utf-8")
 
 def test_every_column_of_the_csv_is_in_its_order_in_the_documentation() -> None:
     """The table of columns is the header."""
-    table = REPORTS[REPORTS.index("| column | value |") : REPORTS.index("Later releases add columns")]
-    told = [name for line in table.splitlines()[2:] if line.startswith("|") for name in re.findall(r"`([^`]+)`", line.split("|")[1])]
+    table = REPORTS[
+        REPORTS.index("| column | value |") : REPORTS.index("Later releases add columns")
+    ]
+    told = [
+        name
+        for line in table.splitlines()[2:]
+        if line.startswith("|")
+        for name in re.findall(r"`([^`]+)`", line.split("|")[1])
+    ]
     assert tuple(told) == csv_report.COLUMNS
 
 
 def test_every_format_and_note_is_in_the_documentation() -> None:
     """With the commands that have it, the default first; a letter with its word."""
-    told = dict(re.findall(r"^\| `(\w+)` \| ((?:inspect|audit|migrate).*?) \|", REPORTS, re.MULTILINE))
-    assert [name for name, commands in told.items() if "inspect" in commands] == [reporter.name for reporter in REPORTERS]
-    assert [name for name, commands in told.items() if "migrate" in commands] == [reporter.name for reporter in PLAN_REPORTERS]
-    assert [name for name, commands in told.items() if "audit" in commands] == [reporter.name for reporter in FINDING_REPORTERS]
-    assert [name for name, commands in told.items() if "check" in commands] == [reporter.name for reporter in CHECK_REPORTERS]
+    told = dict(
+        re.findall(r"^\| `(\w+)` \| ((?:inspect|audit|migrate).*?) \|", REPORTS, re.MULTILINE)
+    )
+    assert [name for name, commands in told.items() if "inspect" in commands] == [
+        reporter.name for reporter in REPORTERS
+    ]
+    assert [name for name, commands in told.items() if "migrate" in commands] == [
+        reporter.name for reporter in PLAN_REPORTERS
+    ]
+    assert [name for name, commands in told.items() if "audit" in commands] == [
+        reporter.name for reporter in FINDING_REPORTERS
+    ]
+    assert [name for name, commands in told.items() if "check" in commands] == [
+        reporter.name for reporter in CHECK_REPORTERS
+    ]
     letters = dict(re.findall(r"^\| `(.)` \| ([^|]+?) \|", REPORTS, re.MULTILINE))
-    assert {letter: word for letter, word in letters.items() if letter != "S"} == {letter: note[0] for letter, note in _notes.NOTES.items() if letter != "S"}
+    assert {letter: word for letter, word in letters.items() if letter != "S"} == {
+        letter: note[0] for letter, note in _notes.NOTES.items() if letter != "S"
+    }
     assert "S" in letters
 
 
@@ -246,10 +340,18 @@ def test_every_format_and_note_is_in_the_documentation() -> None:
 def test_links_of_the_pages_lead_somewhere(page: str) -> None:
     """Every relative link is a file."""
     links = re.findall(r"\]\(([^)#\s]+)\)", (ROOT / "docs" / page).read_text(encoding="utf-8"))
-    assert not [link for link in links if not link.startswith("http") and not (ROOT / "docs" / link).exists()]
+    assert not [
+        link
+        for link in links
+        if not link.startswith("http") and not (ROOT / "docs" / link).exists()
+    ]
 
 
 def test_bounds_have_reasons() -> None:
     """Each bound in ``limits.py`` has sentences that say why it is so large."""
     assert len(limits.LIMITS) > 5
-    assert not [name for name, limit in limits.LIMITS.items() if not limit.reason.endswith(".") or not limit.unit]
+    assert not [
+        name
+        for name, limit in limits.LIMITS.items()
+        if not limit.reason.endswith(".") or not limit.unit
+    ]

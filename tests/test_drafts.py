@@ -83,7 +83,9 @@ def test_publishing(links: bool, tmp_path: Path, request: pytest.FixtureRequest)
     assert held(tmp_path) == {"x": b"four", "x.bak": b"three", "y": b"five"}
 
 
-@pytest.mark.parametrize("how", [{}, {"overwrite": True}, {"backup": True}, {"backup": True, "overwrite": True}], ids=str)
+@pytest.mark.parametrize(
+    "how", [{}, {"overwrite": True}, {"backup": True}, {"backup": True, "overwrite": True}], ids=str
+)
 @pytest.mark.parametrize("links", [True, False])
 def test_a_directory_that_does_not_reach_the_disk_is_put_back(
     how: dict[str, Any],
@@ -92,7 +94,10 @@ def test_a_directory_that_does_not_reach_the_disk_is_put_back(
     monkeypatch: pytest.MonkeyPatch,
     request: pytest.FixtureRequest,
 ) -> None:
-    """The last step fails, after the target has its new name: the original is back, where the file system has links."""
+    """
+    The last step fails, after the target has its new name: the original is back, where the file
+    system has links.
+    """
     if not links:
         request.getfixturevalue("no_links")
     target, backup = tmp_path / "x", tmp_path / "x.bak"
@@ -114,7 +119,9 @@ def test_a_directory_that_does_not_reach_the_disk_is_put_back(
         assert held(tmp_path).keys() <= {*before, "x"}
 
 
-def test_a_full_disk_is_told_by_extended_attributes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_told_by_extended_attributes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What the file system does not support is passed over; what fails is not."""
     like = tmp_path / "like"
     like.write_bytes(b"")
@@ -138,7 +145,9 @@ def test_a_full_disk_is_told_by_extended_attributes(tmp_path: Path, monkeypatch:
     assert held(tmp_path).keys() == {"like", "x"}
 
 
-def test_an_owner_that_cannot_be_given_takes_its_bits_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_owner_that_cannot_be_given_takes_its_bits_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A file that runs as its owner must not run as another."""
     like = tmp_path / "like"
     like.write_bytes(b"")
@@ -149,7 +158,11 @@ def test_an_owner_that_cannot_be_given_takes_its_bits_along(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize("has_range", [True, False])
-def test_bytes_are_copied_with_and_without_the_system(has_range: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: FBT001
+def test_bytes_are_copied_with_and_without_the_system(
+    has_range: bool,  # noqa: FBT001
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Files of any size; one that ends early is told."""
     if not has_range:
         monkeypatch.delattr(os, "copy_file_range", raising=False)
@@ -160,7 +173,11 @@ def test_bytes_are_copied_with_and_without_the_system(has_range: bool, tmp_path:
             drafts.copy_file(source, draft.path)
             assert draft.path.read_bytes() == source.read_bytes()
     too_many = source.stat().st_size + 1
-    with Draft.beside(tmp_path / "x") as draft, drafts.opened(source, os.O_RDONLY) as one, drafts.opened(draft.path, os.O_WRONLY) as other:
+    with (
+        Draft.beside(tmp_path / "x") as draft,
+        drafts.opened(source, os.O_RDONLY) as one,
+        drafts.opened(draft.path, os.O_WRONLY) as other,
+    ):
         assert os.fstat(other).st_size == 0
         with pytest.raises(OSError, match="ended"):
             drafts.copy_bytes(one, other, too_many)
@@ -217,7 +234,9 @@ def test_directories_are_published(like: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", [{}, {"overwrite": True}, {"backup": True}], ids=str)
-def test_a_directory_that_cannot_be_renamed_is_put_back(how: dict[str, Any], like: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_that_cannot_be_renamed_is_put_back(
+    how: dict[str, Any], like: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """At each rename in turn, and where the directory above does not reach the disk."""
     rename = os.rename
     for failing in range(1, 4):
@@ -237,7 +256,12 @@ def test_a_directory_that_cannot_be_renamed_is_put_back(how: dict[str, Any], lik
 
         monkeypatch.setattr(os, "rename", renaming)
         try:
-            _directory(target, b"new", like, **{**how, **({"backup": place / "x.bak"} if "backup" in how else {})})
+            _directory(
+                target,
+                b"new",
+                like,
+                **{**how, **({"backup": place / "x.bak"} if "backup" in how else {})},
+            )
         except OSError:
             assert held(place) == before
         monkeypatch.setattr(os, "rename", rename)
@@ -257,7 +281,10 @@ def test_a_backup_is_copied_where_there_are_no_links(no_links: None, tmp_path: P
 
 
 def test_a_backup_that_is_the_original_already_is_taken_as_it_is(tmp_path: Path) -> None:
-    """A process that is killed after it made the backup leaves it; the next one need not be told to overwrite it."""
+    """
+    A process that is killed after it made the backup leaves it; the next one need not be told to
+    overwrite it.
+    """
     target, backup = tmp_path / "x", tmp_path / "x.bak"
     target.write_bytes(b"original")
     for make in (os.link, shutil.copyfile):
@@ -268,7 +295,11 @@ def test_a_backup_that_is_the_original_already_is_taken_as_it_is(tmp_path: Path)
 
 
 @pytest.mark.parametrize("failing", [False, True])
-def test_an_older_backup_keeps_its_name_until_the_new_one_has_it(failing: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: FBT001
+def test_an_older_backup_keeps_its_name_until_the_new_one_has_it(
+    failing: bool,  # noqa: FBT001
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Whoever is killed while a backup is overwritten has one of the two."""
     target, backup = tmp_path / "x", tmp_path / "x.bak"
     target.write_bytes(b"original")
@@ -291,7 +322,9 @@ def test_an_older_backup_keeps_its_name_until_the_new_one_has_it(failing: bool, 
     else:
         _publish(target, b"new", backup=backup, overwrite=True)
     assert set(seen) <= {(b"original", b"older"), (b"original", b"original"), (b"new", b"original")}
-    assert held(tmp_path) == ({"x": b"original", "x.bak": b"older"} if failing else {"x": b"new", "x.bak": b"original"})
+    assert held(tmp_path) == (
+        {"x": b"original", "x.bak": b"older"} if failing else {"x": b"new", "x.bak": b"original"}
+    )
 
 
 @pytest.mark.parametrize(
@@ -299,12 +332,25 @@ def test_an_older_backup_keeps_its_name_until_the_new_one_has_it(failing: bool, 
     [
         ({}, "x is the new file", {"x": b"new"}),
         ({"overwrite": True}, "x is the new file", {"x": b"new"}),
-        ({"backup": True}, "x is the new file, and its original is x.bak", {"x": b"new", "x.bak": b"original"}),
+        (
+            {"backup": True},
+            "x is the new file, and its original is x.bak",
+            {"x": b"new", "x.bak": b"original"},
+        ),
     ],
     ids=str,
 )
-def test_what_cannot_be_taken_back_is_told(how: dict[str, Any], said: str, left: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The disk fails after the target has its new name, and goes on failing: nothing claims that nothing was changed."""
+def test_what_cannot_be_taken_back_is_told(
+    how: dict[str, Any],
+    said: str,
+    left: dict[str, bytes],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """
+    The disk fails after the target has its new name, and goes on failing: nothing claims that
+    nothing was changed.
+    """
     target = tmp_path / "x"
     if how:
         target.write_bytes(b"original")
@@ -315,14 +361,23 @@ def test_what_cannot_be_taken_back_is_told(how: dict[str, Any], said: str, left:
         _fail(directory)
 
     monkeypatch.setattr(_draft, "sync_names", fail_from_now_on)
-    with pytest.raises(drafts.NotTakenBackError, match=f"failing, and it could not be taken back: {said}$"):
-        _publish(target, b"new", **{**how, **({"backup": tmp_path / "x.bak"} if "backup" in how else {})})
+    with pytest.raises(
+        drafts.NotTakenBackError, match=f"failing, and it could not be taken back: {said}$"
+    ):
+        _publish(
+            target, b"new", **{**how, **({"backup": tmp_path / "x.bak"} if "backup" in how else {})}
+        )
     assert {name: data for name, data in held(tmp_path).items() if not name.startswith(".")} == left
 
 
 @pytest.mark.parametrize("how", [{"overwrite": True}, {"backup": True}], ids=str)
-def test_a_directory_that_cannot_be_put_back_is_told(how: dict[str, Any], like: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the two renames the disk fails, and goes on failing: the original is whole under the name that is told."""
+def test_a_directory_that_cannot_be_put_back_is_told(
+    how: dict[str, Any], like: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Between the two renames the disk fails, and goes on failing: the original is whole under the
+    name that is told.
+    """
     target = tmp_path / "place/x"
     target.parent.mkdir()
     _directory(target, b"original", like)
@@ -337,13 +392,22 @@ def test_a_directory_that_cannot_be_put_back_is_told(how: dict[str, Any], like: 
         rename(one, other)
 
     monkeypatch.setattr(os, "rename", renaming)
-    with pytest.raises(drafts.NotTakenBackError, match=r"the original of x is x\.bak, whole; rename it back"):
-        _directory(target, b"new", like, **{**how, **({"backup": target.with_name("x.bak")} if "backup" in how else {})})
+    with pytest.raises(
+        drafts.NotTakenBackError, match=r"the original of x is x\.bak, whole; rename it back"
+    ):
+        _directory(
+            target,
+            b"new",
+            like,
+            **{**how, **({"backup": target.with_name("x.bak")} if "backup" in how else {})},
+        )
     assert held(target.with_name("x.bak")) == before
     assert [name.name for name in target.parent.iterdir()] == ["x.bak"]
 
 
-def test_a_hidden_name_that_cannot_be_removed_fails_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hidden_name_that_cannot_be_removed_fails_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The file has its place, and the next run removes what stays."""
     monkeypatch.setattr(os, "unlink", _fail)
     _publish(tmp_path / "x", b"new")
@@ -357,7 +421,10 @@ def test_nothing_half_has_the_name_where_there_are_no_links(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A name that is asked to be free, or, where the system cannot be asked, is taken for an empty file."""
+    """
+    A name that is asked to be free, or, where the system cannot be asked, is taken for an empty
+    file.
+    """
     del no_links
     if not one_step:
         monkeypatch.setattr(_names, "rename_to_free", lambda *_: False)
@@ -390,7 +457,10 @@ def _fail(*_: Any, **__: Any) -> None:
 
 @pytest.mark.parametrize("older", [False, True])
 def test_a_replacement_by_someone_else_keeps_its_backup(older: bool, tmp_path: Path) -> None:  # noqa: FBT001
-    """Two replace one file at once: the one that comes too late takes nothing away from the one that is done."""
+    """
+    Two replace one file at once: the one that comes too late takes nothing away from the one that
+    is done.
+    """
     target, backup = tmp_path / "x", tmp_path / "x.bak"
     target.write_bytes(b"original")
     if older:
@@ -421,7 +491,9 @@ def test_what_someone_saves_meanwhile_is_not_replaced(tmp_path: Path) -> None:
         assert target.read_bytes() == b"theirs"
 
 
-def test_closing_what_was_read_fails_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_what_was_read_fails_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The file has its name by then."""
     close = os.close
 
@@ -435,7 +507,10 @@ def test_closing_what_was_read_fails_nothing(tmp_path: Path, monkeypatch: pytest
 
 
 def test_what_has_a_backups_name_and_is_none_stays(tmp_path: Path) -> None:
-    """Without a backup a directory's original has that name for a moment alone: what someone made there, a file or a directory, has it again."""
+    """
+    Without a backup a directory's original has that name for a moment alone: what someone made
+    there, a file or a directory, has it again.
+    """
     for name in ("file", "folder"):
         target, aside = tmp_path / name, tmp_path / f"{name}{drafts.ASIDE}"
         target.mkdir()
@@ -450,10 +525,17 @@ def test_what_has_a_backups_name_and_is_none_stays(tmp_path: Path) -> None:
         assert (target / "old").read_bytes() == b""
         assert aside.exists()
     assert (tmp_path / f"file{drafts.ASIDE}").read_bytes() == b"mine"
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["file", "file.bak", "folder", "folder.bak"]
+    assert sorted(one.name for one in tmp_path.iterdir()) == [
+        "file",
+        "file.bak",
+        "folder",
+        "folder.bak",
+    ]
 
 
-def test_an_interrupt_while_a_directory_is_made_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_while_a_directory_is_made_leaves_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is heard when the directory is there already."""
     real = Path.mkdir
 

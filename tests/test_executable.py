@@ -23,13 +23,18 @@ KERAS3 = "keras3.15/global_mixed_float16.keras"
 COMPILED = "keras3.15/adam_autowrap_mf16.keras"
 SAVED = "tf2.15/global_mixed_float16"
 METADATA = "keras_metadata.pb"
-LAMBDA = {"class_name": "Lambda", "config": {"name": "hidden", "function": ["4wEAAAA=", None, None], "function_type": "lambda"}}
+LAMBDA = {
+    "class_name": "Lambda",
+    "config": {"name": "hidden", "function": ["4wEAAAA=", None, None], "function_type": "lambda"},
+}
 OWN = {"module": "someone.layers", "class_name": "Own", "config": {}, "registered_name": "Own"}
 
 
 def reasons(path: Path, *, compiles: bool = False) -> list[executable.Reason]:
     """Return why a file is not given to TensorFlow."""
-    return list(executable.reasons(reading.analysed(recognition.document(path, "model")), compiles=compiles))
+    return list(
+        executable.reasons(reading.analysed(recognition.document(path, "model")), compiles=compiles)
+    )
 
 
 def found(value: dict[str, Any], tmp_path: Path) -> list[executable.Reason]:
@@ -47,7 +52,12 @@ def test_metadata_of_an_object_that_is_not_there_is_judged(tmp_path: Path) -> No
     target = tmp_path / "saved"
     shutil.copytree(FIXTURES / SAVED, target)
     message = protobuf_messages.parse("KerasMetadata", (target / METADATA).read_bytes())
-    message.nodes.add(node_id=99_999, node_path=b"root.more", identifier=b"_tf_keras_layer", metadata=json.dumps(LAMBDA).encode())
+    message.nodes.add(
+        node_id=99_999,
+        node_path=b"root.more",
+        identifier=b"_tf_keras_layer",
+        metadata=json.dumps(LAMBDA).encode(),
+    )
     (target / METADATA).write_bytes(message.SerializeToString())
     assert any("byte code" in reason.what for reason in reasons(target))
 
@@ -67,7 +77,10 @@ def test_a_graph_beside_the_one_that_is_reported_is_not_run(tmp_path: Path) -> N
 @pytest.mark.parametrize("word", ["__slice__", "__ellipsis__", "__keras_tensor__", "__tuple__"])
 def test_words_for_values_have_no_module(word: str, tmp_path: Path) -> None:
     """A release that does not know the word imports the module."""
-    (reason,) = found({"module": "someone.layers", "class_name": word, "config": {}, "registered_name": word}, tmp_path)
+    (reason,) = found(
+        {"module": "someone.layers", "class_name": word, "config": {}, "registered_name": word},
+        tmp_path,
+    )
     assert "someone.layers" in reason.what
     assert not reason.is_custom
 
@@ -76,12 +89,24 @@ def test_both_names_of_a_type_are_judged(tmp_path: Path) -> None:
     """One loader looks for the first, and another for the second."""
     module = "tensorflow.python.ops.structured.structured_tensor"
     names = {"type_spec": "TensorSpec", "spec_name": "StructuredTensor"}
-    (reason,) = found({"module": module, "class_name": "__typespec__", "config": [], "registered_name": None, **names}, tmp_path)
+    (reason,) = found(
+        {
+            "module": module,
+            "class_name": "__typespec__",
+            "config": [],
+            "registered_name": None,
+            **names,
+        },
+        tmp_path,
+    )
     assert "StructuredTensor" in reason.what
 
 
 def test_what_trains_a_model_hides_nothing(tmp_path: Path) -> None:
-    """The same class may stand in the training configuration, which is left alone, and in the model, which is not."""
+    """
+    The same class may stand in the training configuration, which is left alone, and in the model,
+    which is not.
+    """
 
     def put(config: dict[str, Any]) -> None:
         config.pop("build_config", None)
@@ -94,8 +119,13 @@ def test_what_trains_a_model_hides_nothing(tmp_path: Path) -> None:
     assert [one.address.pointer for one in custom] == ["/compile_config/loss", "/build_config"]
 
 
-def test_a_class_without_the_name_that_it_is_registered_by_is_not_defined_by_others(tmp_path: Path) -> None:
-    """Loaders look up that name among what ``--custom-objects`` defines, and else import the module that the file names."""
+def test_a_class_without_the_name_that_it_is_registered_by_is_not_defined_by_others(
+    tmp_path: Path,
+) -> None:
+    """
+    Loaders look up that name among what ``--custom-objects`` defines, and else import the module
+    that the file names.
+    """
     (reason,) = found({**OWN, "registered_name": None}, tmp_path)
     assert not reason.is_custom
 
@@ -105,17 +135,39 @@ def test_a_function_is_needed_by_the_name_that_loaders_look_up(tmp_path: Path) -
 
     def put(config: dict[str, Any]) -> None:
         holder, key = jsontext.place(config, "/config/layers/2/config/activation")
-        holder[key] = {"module": "someone.layers", "class_name": "function", "config": "other", "registered_name": "mine"}
+        holder[key] = {
+            "module": "someone.layers",
+            "class_name": "function",
+            "config": "other",
+            "registered_name": "mine",
+        }
 
-    analysis = reading.analysed(recognition.document(remaking.keras_zip(tmp_path, KERAS3, put), "model"))
+    analysis = reading.analysed(
+        recognition.document(remaking.keras_zip(tmp_path, KERAS3, put), "model")
+    )
     assert executable.names_needed(analysis) == ["other"]
 
 
 def test_an_architecture_is_not_compiled(tmp_path: Path) -> None:
-    """Keras 3 compiles what it builds from JSON, by classes that nobody looked at: it does not get that part."""
+    """
+    Keras 3 compiles what it builds from JSON, by classes that nobody looked at: it does not get
+    that part.
+    """
     path = tmp_path / "model.json"
-    layers = [{"class_name": "Dense", "module": "keras.layers", "config": {"name": "d", "units": 1}, "registered_name": None}]
-    config = {"module": "keras", "class_name": "Sequential", "config": {"name": "s", "layers": layers}, "registered_name": None}
+    layers = [
+        {
+            "class_name": "Dense",
+            "module": "keras.layers",
+            "config": {"name": "d", "units": 1},
+            "registered_name": None,
+        }
+    ]
+    config = {
+        "module": "keras",
+        "class_name": "Sequential",
+        "config": {"name": "s", "layers": layers},
+        "registered_name": None,
+    }
     path.write_text(json.dumps({**config, "compile_config": {"loss": OWN}}), encoding="utf-8")
     source = prepared.read(Input(path=path, exact=True), trust=False)
     job = prepared.prepared(source, Options(to="mixed_bfloat16"), tmp_path).job
@@ -138,7 +190,9 @@ def test_assets_of_a_directory_that_are_links_out_of_it_are_not_read(tmp_path: P
 
 def test_an_asset_that_is_a_link_in_a_circle_is_told(tmp_path: Path) -> None:
     """Reading it ended with a fault of policytool's own."""
-    path = remaking.saved_model(tmp_path, SAVED, lambda message: message.meta_graphs[0].assets.add(filename=b"circle"))
+    path = remaking.saved_model(
+        tmp_path, SAVED, lambda message: message.meta_graphs[0].assets.add(filename=b"circle")
+    )
     (path / "assets").mkdir(exist_ok=True)
     (path / "assets" / "circle").symlink_to("circle")
     assert not reasons(path)
@@ -146,12 +200,20 @@ def test_an_asset_that_is_a_link_in_a_circle_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("class_name", [None, {"class_name": "__bytes__", "value": "Functional"}])
 def test_metadata_beside_an_architecture_is_judged(class_name: object, tmp_path: Path) -> None:
-    """Loaders take the class' name as bytes, too, and then obey the metadata: byte code ran, in a check of two files."""
+    """
+    Loaders take the class' name as bytes, too, and then obey the metadata: byte code ran, in a
+    check of two files.
+    """
     target = tmp_path / "saved"
     shutil.copytree(FIXTURES / "tf1.15/global_mixed_float16.export", target)
     message = protobuf_messages.parse("KerasMetadata", b"")
     config = {"layers": [LAMBDA]}
-    message.nodes.add(node_id=0, node_path=b"root", identifier=b"_tf_keras_network", metadata=json.dumps({"class_name": class_name, "config": config}).encode())
+    message.nodes.add(
+        node_id=0,
+        node_path=b"root",
+        identifier=b"_tf_keras_network",
+        metadata=json.dumps({"class_name": class_name, "config": config}).encode(),
+    )
     (target / METADATA).write_bytes(message.SerializeToString())
     whats = [reason.what for reason in reasons(target)]
     assert any("byte code" in what for what in whats)

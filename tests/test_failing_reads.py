@@ -1,4 +1,8 @@
-"""A disk that fails to read: what was done stays done and is told as it is. ``make crash`` found each of these, by faults in calls that read."""
+"""
+A disk that fails to read: what was done stays done and is told as it is.
+
+``make crash`` found each of these, by faults in calls that read.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +31,9 @@ def fails(*_: Any, **__: Any) -> NoReturn:
     raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
-def test_a_hidden_name_goes_although_the_system_fails_to_say_what_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hidden_name_goes_although_the_system_fails_to_say_what_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A file is removed without being looked at."""
     name = _names.hidden(tmp_path / "x")
     name.write_bytes(b"draft")
@@ -38,11 +44,13 @@ def test_a_hidden_name_goes_although_the_system_fails_to_say_what_it_is(tmp_path
     assert not list(tmp_path.iterdir())
 
 
-def test_an_output_that_has_its_place_is_told_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_output_that_has_its_place_is_told_as_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is not looked at again: whatever the disk says of it then, it is there."""
     published: list[bool] = []
     publish: Callable[..., None] = drafts.Draft.publish
-    look = Companions._model  # noqa: SLF001  # what failed
+    look = Companions._model  # what failed  # noqa: SLF001  # what failed
 
     def recorded(self: drafts.Draft, target: Path, **how: Any) -> None:
         publish(self, target, **how)
@@ -55,7 +63,9 @@ def test_an_output_that_has_its_place_is_told_as_written(tmp_path: Path, monkeyp
     assert (ended.code, output.exists(), published) == (0, True, [True])
 
 
-def test_companions_stay_where_their_model_cannot_be_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_companions_stay_where_their_model_cannot_be_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It may need them; and nothing else is raised in the place of what ended the run."""
     (tmp_path / "shard").write_bytes(b"shard")
     (tmp_path / "there").mkdir()
@@ -72,7 +82,10 @@ def test_hdf5_that_cannot_be_closed_was_read_all_the_same() -> None:
 
     class File:
         def close(self) -> NoReturn:
-            raise RuntimeError("Can't decrement id ref count (unable to close file, errno = 5, error message = 'Input/output error')")
+            raise RuntimeError(
+                "Can't decrement id ref count (unable to close file, errno = 5, error message = "
+                "'Input/output error')"
+            )
 
     _hdf5.close(File())
 
@@ -80,9 +93,15 @@ def test_hdf5_that_cannot_be_closed_was_read_all_the_same() -> None:
 def test_what_a_callback_raised_is_told_however_often_python_wraps_it() -> None:
     """A SystemError for each function on the way."""
     first = OSError(errno.EIO, os.strerror(errno.EIO))
-    inner, outer = SystemError("fstat returned a result with an exception set"), SystemError("seek returned a result with an exception set")
+    inner, outer = (
+        SystemError("fstat returned a result with an exception set"),
+        SystemError("seek returned a result with an exception set"),
+    )
     inner.__cause__, outer.__cause__ = first, inner
-    with pytest.raises(OSError, match="Input/output error") as told, storage._told(storage.Storage(0)):  # noqa: SLF001  # its decision
+    with (
+        pytest.raises(OSError, match="Input/output error") as told,
+        storage._told(storage.Storage(0)),  # noqa: SLF001  # its decision
+    ):  # its decision
         raise outer
     assert told.value is first
 
@@ -91,6 +110,11 @@ def test_an_archive_that_ends_while_values_are_read_is_told_as_one(tmp_path: Pat
     """Python takes a disk that fails for a file that is no archive."""
     file = tmp_path / "model.keras"
     file.write_bytes(b"PK\x03\x04 and nothing more")
-    with pytest.raises(ModelFileError, match="begins like a zip archive and is truncated or damaged") as told, keras_values.opened(Probe(file, "model.keras")):
+    with (
+        pytest.raises(
+            ModelFileError, match="begins like a zip archive and is truncated or damaged"
+        ) as told,
+        keras_values.opened(Probe(file, "model.keras")),
+    ):
         pass
     assert told.value.code == "truncated"

@@ -1,4 +1,6 @@
-"""``policytool audit --fix``: what is mended, what is left and why, and that nothing else is touched."""
+"""
+``policytool audit --fix``: what is mended, what is left and why, and that nothing else is touched.
+"""
 
 from __future__ import annotations
 
@@ -92,9 +94,15 @@ def test_no_backup_keeps_none() -> None:
     assert of(ended, "a.h5")["backup"] is None
 
 
-@pytest.mark.parametrize("source", [SAVEDMODEL, FIXTURES / "tf2.5/exp_mf16_fixed128", FIXTURES / "tf2.4/exp_mf16_default.json"], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "source",
+    [SAVEDMODEL, FIXTURES / "tf2.5/exp_mf16_fixed128", FIXTURES / "tf2.4/exp_mf16_default.json"],
+    ids=lambda path: path.name,
+)
 def test_models_of_other_formats_are_mended(source: Path) -> None:
-    """A SavedModel whose metadata stands in its graph's file, one with a file of its own, and JSON."""
+    """
+    A SavedModel whose metadata stands in its graph's file, one with a file of its own, and JSON.
+    """
     name = "model.json" if source.suffix else "model"
     copied(source, name)
     before = policytool.inspect(name)
@@ -102,7 +110,9 @@ def test_models_of_other_formats_are_mended(source: Path) -> None:
     assert ended.code == 0, ended.err
     assert of(ended, name)["outcome"] == "mended"
     assert any(file.endswith(".bak") for file in {path.name for path in Path().rglob("*")})
-    assert [(layer.path, layer.policy) for layer in policytool.inspect(name).layers] == [(layer.path, layer.policy) for layer in before.layers]
+    assert [(layer.path, layer.policy) for layer in policytool.inspect(name).layers] == [
+        (layer.path, layer.policy) for layer in before.layers
+    ]
     assert policytool.audit(name).findings == ()
 
 
@@ -114,7 +124,9 @@ def test_unsafe_fixes_are_for_who_asks_for_them(monkeypatch: pytest.MonkeyPatch)
     ended = fix()
     assert ended.code == 1
     assert of(ended, "a.keras")["outcome"] == "left"
-    assert {one["reason"] for one in of(ended, "a.keras")["left"]} == {"it changes numerics, or how training goes on; --unsafe-fixes carries it out"}
+    assert {one["reason"] for one in of(ended, "a.keras")["left"]} == {
+        "it changes numerics, or how training goes on; --unsafe-fixes carries it out"
+    }
     assert files() == before
     ended = fix("--unsafe-fixes")
     assert ended.code == 0, ended.err
@@ -123,14 +135,18 @@ def test_unsafe_fixes_are_for_who_asks_for_them(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_diff_shows_and_writes_nothing() -> None:
-    """On stdout as migrate shows it; the code is that of the audit; what is left is told on stderr."""
+    """
+    On stdout as migrate shows it; the code is that of the audit; what is left is told on stderr.
+    """
     copied(OLD, "a.h5")
     copied(LOSING, "b.h5")
     before = files()
     ended = run("audit", "--diff", "--report", "json=out.json")
     assert ended.code == 1
     assert ended.out == run("migrate", "--diff", "--in-place", "a.h5").out
-    assert "b.h5 PT101 would not be mended (1 finding): it would lose what training used" in ended.err
+    assert (
+        "b.h5 PT101 would not be mended (1 finding): it would lose what training used" in ended.err
+    )
     assert '"outcome": "planned"' in Path("out.json").read_text(encoding="utf-8")
     Path("out.json").unlink()
     assert files() == before
@@ -153,7 +169,9 @@ def test_a_target_that_loads_a_model_does_not_lose_it() -> None:
     copied(OLD, "a.h5")
     ended = fix("--target", "tf2.3")
     assert ended.code == 1
-    assert of(ended, "a.h5")["left"][0]["reason"].startswith("tf2.3 loads it as it is, and would not any more")
+    assert of(ended, "a.h5")["left"][0]["reason"].startswith(
+        "tf2.3 loads it as it is, and would not any more"
+    )
     assert fix("--target", "tf2.15").code == 0
 
 
@@ -184,7 +202,11 @@ def test_what_is_let_pass_is_not_mended() -> None:
 
 def test_a_refused_whole_does_its_safe_part(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rest is left with migrate's words."""
-    unknown = standing_in.rule("PT304", "elsewhere", remedy=Remedy(fix=Fix.UNSAFE, assignments=(("no/such/layer", "float32"),)))
+    unknown = standing_in.rule(
+        "PT304",
+        "elsewhere",
+        remedy=Remedy(fix=Fix.UNSAFE, assignments=(("no/such/layer", "float32"),)),
+    )
     standing_in.use(monkeypatch, standing_in.REAL, unknown)
     copied(OLD, "a.h5")
     ended = fix("--unsafe-fixes")
@@ -197,7 +219,9 @@ def test_a_refused_whole_does_its_safe_part(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_migrate_may_refuse_or_find_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The model is left, and what remains decides the code."""
-    standing_in.use(monkeypatch, standing_in.rule("PT305", "current-already", remedy=Remedy(fix=Fix.SAFE)))
+    standing_in.use(
+        monkeypatch, standing_in.rule("PT305", "current-already", remedy=Remedy(fix=Fix.SAFE))
+    )
     copied(OLD, "a.h5")
     assert run("migrate", "--in-place", "--no-backup", "a.h5").code == 0
     ended = fix("a.h5")
@@ -207,22 +231,32 @@ def test_migrate_may_refuse_or_find_nothing(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_what_is_still_found_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """A remedy that does not mend is no success."""
-    standing_in.use(monkeypatch, standing_in.rule("PT305", "never-enough", remedy=Remedy(fix=Fix.SAFE)))
+    standing_in.use(
+        monkeypatch, standing_in.rule("PT305", "never-enough", remedy=Remedy(fix=Fix.SAFE))
+    )
     copied(OLD, "a.h5")
     ended = fix()
     assert ended.code == 1
     assert of(ended, "a.h5")["outcome"] == "mended"
-    assert of(ended, "a.h5")["left"][0]["reason"] == "migrate did what mends it, and it is found as before"
+    assert (
+        of(ended, "a.h5")["left"][0]["reason"]
+        == "migrate did what mends it, and it is found as before"
+    )
 
 
-def test_what_vanishes_without_having_been_mended_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_vanishes_without_having_been_mended_is_no_success(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A finding about a loss scale is gone with the loss scale: that is a warning."""
     standing_in.use(monkeypatch, standing_in.REAL, BY_ID["PT201"])
     copied(LOSING, "a.h5")
     assert {finding.rule for finding in policytool.audit("a.h5").findings} == {"PT101", "PT201"}
     done = of(fix("--unsafe-fixes"), "a.h5")
     assert [one["rule"] for one in done["gone"]] == ["PT101"]
-    assert "PT201 is no longer found (1 finding), and nothing that was done is its remedy" in done["warnings"]
+    assert (
+        "PT201 is no longer found (1 finding), and nothing that was done is its remedy"
+        in done["warnings"]
+    )
 
 
 def test_a_note_goes_without_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,11 +269,19 @@ def test_a_note_goes_without_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not [warning for warning in done["warnings"] if "PT202" in warning]
 
 
-def test_a_safe_fix_that_would_change_numerics_is_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_safe_fix_that_would_change_numerics_is_held_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Whatever its rule says of it."""
-    standing_in.use(monkeypatch, standing_in.rule("PT306", "not-so-safe", remedy=Remedy(fix=Fix.SAFE, to="float32")))
+    standing_in.use(
+        monkeypatch,
+        standing_in.rule("PT306", "not-so-safe", remedy=Remedy(fix=Fix.SAFE, to="float32")),
+    )
     copied(OLD, "a.h5")
-    assert of(fix(), "a.h5")["left"][0]["reason"] == "it would change more than spellings; --unsafe-fixes carries it out"
+    assert (
+        of(fix(), "a.h5")["left"][0]["reason"]
+        == "it would change more than spellings; --unsafe-fixes carries it out"
+    )
     assert Path("a.h5").read_bytes() == OLD.read_bytes()
 
 
@@ -250,7 +292,11 @@ def test_a_safe_fix_may_store_the_same_values_wider(monkeypatch: pytest.MonkeyPa
     ended = fix()
     assert ended.code == 0, ended.err
     assert [one["rule"] for one in of(ended, "a.h5")["gone"]] == ["PT403"]
-    stored = {variable.dtype for layer in policytool.inspect("a.h5").layers for variable in layer.variables}
+    stored = {
+        variable.dtype
+        for layer in policytool.inspect("a.h5").layers
+        for variable in layer.variables
+    }
     assert "bfloat16" not in stored
 
 
@@ -271,30 +317,57 @@ def test_remedies_that_go_together_are_one() -> None:
         SAFE,
         finding("PT201", Remedy(fix=Fix.UNSAFE, keep_loss_scale=True)),
         finding("PT301", Remedy(fix=Fix.UNSAFE, assignments=(("a", "float32"), ("b", "float32")))),
-        finding("PT302", Remedy(fix=Fix.UNSAFE, assignments=(("a", "float32"),), to="mixed_bfloat16")),
+        finding(
+            "PT302", Remedy(fix=Fix.UNSAFE, assignments=(("a", "float32"),), to="mixed_bfloat16")
+        ),
         finding("PT303", None),
     )
     found = merged(parts, unsafe=True)
     assert found.options == Options(
         to="mixed_bfloat16",
-        assignments=(Assignment(pattern="a", policy="float32"), Assignment(pattern="b", policy="float32")),
+        assignments=(
+            Assignment(pattern="a", policy="float32"),
+            Assignment(pattern="b", policy="float32"),
+        ),
         loss_scale=LossScales.KEEP,
     )
     assert (found.taken, found.left) == (parts[:4], ())
-    assert found.arguments == ("--to", "mixed_bfloat16", "--set", "a=float32", "--set", "b=float32", "--loss-scale", "keep")
+    assert found.arguments == (
+        "--to",
+        "mixed_bfloat16",
+        "--set",
+        "a=float32",
+        "--set",
+        "b=float32",
+        "--loss-scale",
+        "keep",
+    )
 
 
 @pytest.mark.parametrize(
     ("one", "other", "words"),
     [
         ({"to": "float32"}, {"to": "bfloat16"}, "--to float32 (PT301) and --to bfloat16 (PT302)"),
-        ({"target": "tf2.4"}, {"target": "tf2.3"}, "--target tf2.4 (PT301) and --target tf2.3 (PT302)"),
-        ({"assignments": (("a", "float32"),)}, {"assignments": (("a", "float16"),)}, "--set a=float32 (PT301) and --set a=float16 (PT302)"),
+        (
+            {"target": "tf2.4"},
+            {"target": "tf2.3"},
+            "--target tf2.4 (PT301) and --target tf2.3 (PT302)",
+        ),
+        (
+            {"assignments": (("a", "float32"),)},
+            {"assignments": (("a", "float16"),)},
+            "--set a=float32 (PT301) and --set a=float16 (PT302)",
+        ),
     ],
 )
-def test_remedies_that_contradict_each_other_are_left(one: dict[str, Any], other: dict[str, Any], words: str) -> None:
+def test_remedies_that_contradict_each_other_are_left(
+    one: dict[str, Any], other: dict[str, Any], words: str
+) -> None:
     """All of them, because none is more right; the rest is done."""
-    first, second = (finding(rule, Remedy(fix=Fix.UNSAFE, **asked)) for rule, asked in (("PT301", one), ("PT302", other)))
+    first, second = (
+        finding(rule, Remedy(fix=Fix.UNSAFE, **asked))
+        for rule, asked in (("PT301", one), ("PT302", other))
+    )
     found = merged((SAFE, first, second), unsafe=True)
     assert found.taken == (SAFE,)
     assert {left.reason for left in found.left} == {f"the remedies contradict each other: {words}"}
@@ -308,7 +381,10 @@ def test_a_safe_remedy_waits_for_one_that_saves_the_loss_scale() -> None:
     found = merged((SAFE, saving), unsafe=False)
     assert found.options is None
     assert [left.finding for left in found.left] == [SAFE, saving]
-    assert found.left[0].reason == "it would drop the loss scale that PT201 is about; --unsafe-fixes keeps that in the optimizer"
+    assert found.left[0].reason == (
+        "it would drop the loss scale that PT201 is about; --unsafe-fixes keeps that in the "
+        "optimizer"
+    )
     assert merged((SAFE, saving), unsafe=True).left == ()
 
 
@@ -316,4 +392,7 @@ def test_what_needs_tensorflow_is_never_done() -> None:
     """Audit reads; the command that does it is named."""
     found = merged((finding("PT401", Remedy(fix=Fix.UNSAFE, retrace=True)),), unsafe=True)
     assert found.options is None
-    assert found.left[0].reason == "it needs TensorFlow, which audit never starts; migrate with --retrace does it"
+    assert (
+        found.left[0].reason
+        == "it needs TensorFlow, which audit never starts; migrate with --retrace does it"
+    )

@@ -16,9 +16,18 @@ MANIFEST: Final = json.loads((FIXTURES / "manifest.json").read_text(encoding="ut
 def test_files_are_what_the_manifest_says() -> None:
     """No file below a release was changed, lost or added by hand."""
     releases = {name.partition("/")[0] for name in MANIFEST}
-    present = {path.relative_to(FIXTURES).as_posix(): path for release in releases for path in (FIXTURES / release).rglob("*") if path.is_file()}
+    present = {
+        path.relative_to(FIXTURES).as_posix(): path
+        for release in releases
+        for path in (FIXTURES / release).rglob("*")
+        if path.is_file()
+    }
     assert set(present) == set(MANIFEST)
-    changed = [name for name, path in present.items() if hashlib.sha256(path.read_bytes()).hexdigest() != MANIFEST[name]["sha256"]]
+    changed = [
+        name
+        for name, path in present.items()
+        if hashlib.sha256(path.read_bytes()).hexdigest() != MANIFEST[name]["sha256"]
+    ]
     assert not changed
 
 
@@ -36,8 +45,13 @@ def test_every_file_of_the_truth_is_there() -> None:
 
 
 def test_class_lists_are_those_of_the_releases() -> None:
-    """The package's data is what ``fixtures/layer_classes.py`` collects from the releases' own answers."""
-    classes: set[str] = set(json.loads((FIXTURES / "keras1_classes.json").read_text(encoding="utf-8"))["layer_classes"])
+    """
+    The package's data is what ``fixtures/layer_classes.py`` collects from the releases' own
+    answers.
+    """
+    classes: set[str] = set(
+        json.loads((FIXTURES / "keras1_classes.json").read_text(encoding="utf-8"))["layer_classes"]
+    )
     operations: set[str] = set()
     for path in FIXTURES.glob("*/policies.json"):
         facts = json.loads(path.read_text(encoding="utf-8"))

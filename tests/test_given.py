@@ -1,4 +1,7 @@
-"""Inputs in files of NumPy's: what is read and written by the child process, in modules that need no TensorFlow."""
+"""
+Inputs in files of NumPy's: what is read and written by the child process, in modules that need no
+TensorFlow.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +67,9 @@ def test_what_is_written_is_read(tmp_path: Path, name: str) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["x.npz"]
 
 
-@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2])
+@pytest.mark.parametrize(
+    "dtype", [ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2]
+)
 def test_dtypes_that_files_do_not_know_are_written_wider(tmp_path: Path, dtype: Any) -> None:
     """As float32, which has each of their values."""
     array = np.random.default_rng(1).normal(size=(4, 3)).astype(dtype)
@@ -90,7 +95,9 @@ def test_a_failed_write_leaves_what_was_there(tmp_path: Path) -> None:
     path = tmp_path / "x.npz"
     path.write_bytes(b"before")
     with pytest.raises(ValueError, match="Object arrays"):
-        given.write(str(path), {"values": np.array([(1, object())], dtype=[("a", int), ("b", object)])})
+        given.write(
+            str(path), {"values": np.array([(1, object())], dtype=[("a", int), ("b", object)])}
+        )
     assert path.read_bytes() == b"before"
     assert [one.name for one in tmp_path.iterdir()] == ["x.npz"]
 
@@ -116,7 +123,9 @@ def test_one_array_for_the_one_input_needs_no_name(tmp_path: Path) -> None:
         ("bool", np.ones((2, 3), bool), "given"),
     ],
 )
-def test_arrays_are_cast_where_nothing_is_lost_but_digits(tmp_path: Path, wanted: str, array: Any, how: str) -> None:
+def test_arrays_are_cast_where_nothing_is_lost_but_digits(
+    tmp_path: Path, wanted: str, array: Any, how: str
+) -> None:
     """Floats to narrower floats, integers to what has room for them."""
     np.savez(tmp_path / "x.npz", values=array)
     (found,), hows, _ = read(tmp_path / "x.npz", Slot("values", [None, 3], wanted))
@@ -133,16 +142,32 @@ def test_arrays_are_cast_where_nothing_is_lost_but_digits(tmp_path: Path, wanted
         ("string", np.ones((2, 3)), "takes strings, and the file has float64"),
         ("uint8", np.full((2, 3), 256), "takes uint8, and the file has values from 256 to 256"),
         ("int8", np.full((2, 3), -129), "takes int8, and the file has values from -129 to -129"),
-        ("float16", np.array([[np.inf, np.nan, 70000.0]]), "takes float16, and the file has values from 70000.0 to 70000.0"),
-        ("float32", np.ones((2, 4), "float32"), "takes the shape (any, 3), and the file has (2, 4)"),
-        ("float32", np.ones((0, 3), "float32"), "takes the shape (any, 3), and the file has (0, 3)"),
+        (
+            "float16",
+            np.array([[np.inf, np.nan, 70000.0]]),
+            "takes float16, and the file has values from 70000.0 to 70000.0",
+        ),
+        (
+            "float32",
+            np.ones((2, 4), "float32"),
+            "takes the shape (any, 3), and the file has (2, 4)",
+        ),
+        (
+            "float32",
+            np.ones((0, 3), "float32"),
+            "takes the shape (any, 3), and the file has (0, 3)",
+        ),
         ("float32", np.float32(1), "takes the shape (any, 3), and the file has ()"),
     ],
 )
-def test_arrays_that_do_not_fit_are_refused(tmp_path: Path, wanted: str, array: Any, message: str) -> None:
+def test_arrays_that_do_not_fit_are_refused(
+    tmp_path: Path, wanted: str, array: Any, message: str
+) -> None:
     """By the name of the input, with what was expected and what was found."""
     np.savez(tmp_path / "x.npz", values=array)
-    assert refusal(tmp_path / "x.npz", Slot("values", [None, 3], wanted)) == f"input values {message}"
+    assert (
+        refusal(tmp_path / "x.npz", Slot("values", [None, 3], wanted)) == f"input values {message}"
+    )
 
 
 @pytest.mark.parametrize("ids", [[0, 5], [-1, 4], [0.0, np.nan]])
@@ -151,7 +176,9 @@ def test_ids_that_are_none_are_refused(tmp_path: Path, ids: list[float]) -> None
     np.savez(tmp_path / "x.npz", ids=np.array(ids))
     recipe = drawn()
     recipe.limit = (5, "table")
-    with pytest.raises(Refused, match="input ids comes to table, which takes ids from 0 to 4, and the file has"):
+    with pytest.raises(
+        Refused, match="input ids comes to table, which takes ids from 0 to 4, and the file has"
+    ):
         given.read(str(tmp_path / "x.npz"), [Slot("ids", [None], "float32")], [recipe])
 
 
@@ -177,9 +204,15 @@ def zipped(name: str, content: bytes) -> bytes:
     ("content", "message"),
     [
         (npy(np.array([object()])), "holds Python objects, which are not read"),
-        (zipped("values.npy", npy(np.array(["a"], dtype=object))), "holds Python objects in values, which are not read"),
+        (
+            zipped("values.npy", npy(np.array(["a"], dtype=object))),
+            "holds Python objects in values, which are not read",
+        ),
         (headed("(1000000, 1000000, 1000)"), "bytes of arrays, and this machine has"),
-        (zipped("values.npy", headed("(1000000, 1000000, 1000)")), "bytes of arrays, and this machine has"),
+        (
+            zipped("values.npy", headed("(1000000, 1000000, 1000)")),
+            "bytes of arrays, and this machine has",
+        ),
         (headed("(10000000000000000000,)", "<U0"), "bytes of arrays, and this machine has"),
         (headed("(-1,)"), "it has a negative size"),
         (b"\x93NUMPY\x03\x00" + headed("(1,)")[8:], "the header of it has a newer form"),
@@ -193,7 +226,10 @@ def zipped(name: str, content: bytes) -> bytes:
     ],
 )
 def test_files_that_are_none_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
-    """Before anything is made of them: objects, sizes beyond the memory, headers that lie, other files."""
+    """
+    Before anything is made of them: objects, sizes beyond the memory, headers that lie, other
+    files.
+    """
     (tmp_path / "x.npz").write_bytes(content)
     assert message in refusal(tmp_path / "x.npz", VALUES)
 

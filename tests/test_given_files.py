@@ -1,4 +1,7 @@
-"""Baselines, plans, settings, lists of paths and reports go through files and pipes: bounded in size, and in the time that a pipe has."""
+"""
+Baselines, plans, settings, lists of paths and reports go through files and pipes: bounded in size,
+and in the time that a pipe has.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,9 @@ def written_to(path: Path, text: str) -> threading.Thread:
 
 
 @pytest.mark.parametrize(("command", "option", "code"), OPTIONS)
-def test_a_fifo_that_nobody_writes_to_is_waited_for_so_long(command: str, option: str, code: int, tmp_path: Path) -> None:
+def test_a_fifo_that_nobody_writes_to_is_waited_for_so_long(
+    command: str, option: str, code: int, tmp_path: Path
+) -> None:
     """And then said, in a sentence."""
     os.mkfifo(tmp_path / "given")
     ended = run_bounded(command, MIXED_H5, option, tmp_path / "given", *SOON)
@@ -54,11 +59,16 @@ def test_settings_are_waited_for_so_long(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("command", "option", "code"), OPTIONS)
-def test_devices_without_an_end_are_read_up_to_the_limit(command: str, option: str, code: int) -> None:
+def test_devices_without_an_end_are_read_up_to_the_limit(
+    command: str, option: str, code: int
+) -> None:
     """As a pipe is that somebody writes to without end."""
     ended = run_bounded(command, MIXED_H5, option, "/dev/zero", "--limit", "json-bytes=1MiB")
     assert ended.code == code
-    assert "has at least 1025 KiB, more than the 1 MiB of json-bytes; --limit json-bytes=2MiB allows more" in ended.err
+    assert (
+        "has at least 1025 KiB, more than the 1 MiB of json-bytes; --limit json-bytes=2MiB allows "
+        "more"
+    ) in ended.err
 
 
 def test_settings_are_read_up_to_the_limit(tmp_path: Path) -> None:
@@ -69,11 +79,16 @@ def test_settings_are_read_up_to_the_limit(tmp_path: Path) -> None:
     for path, amount in ((large, "3 GiB"), ("/dev/zero", "at least 1025 KiB")):
         ended = run_bounded("inspect", MIXED_H5, "--config", path)
         assert ended.code == 2
-        assert f"cannot be read: it has {amount}, more than the 1 MiB of settings-bytes, which is checked before any option is read" in ended.err
+        assert (
+            f"cannot be read: it has {amount}, more than the 1 MiB of settings-bytes, which is "
+            "checked before any option is read"
+        ) in ended.err
 
 
 @pytest.mark.parametrize(("command", "option", "code"), OPTIONS)
-def test_sockets_and_directories_are_refused(command: str, option: str, code: int, tmp_path: Path) -> None:
+def test_sockets_and_directories_are_refused(
+    command: str, option: str, code: int, tmp_path: Path
+) -> None:
     """Nothing can be read of them."""
     make_socket(tmp_path / "given")
     ended = run_bounded(command, MIXED_H5, option, tmp_path / "given")
@@ -94,7 +109,9 @@ def test_a_baseline_comes_through_a_fifo(tmp_path: Path) -> None:
 
 def test_a_plan_comes_through_a_descriptor(tmp_path: Path) -> None:
     """What ``<(...)`` gives in a shell: a path of a pipe that has no other name."""
-    plan = run("migrate", MIXED_H5, "--to", "mixed_bfloat16", "--dry-run", "--format", "json").out.encode()
+    plan = run(
+        "migrate", MIXED_H5, "--to", "mixed_bfloat16", "--dry-run", "--format", "json"
+    ).out.encode()
     reading, writing = os.pipe()
 
     def write() -> None:
@@ -102,7 +119,15 @@ def test_a_plan_comes_through_a_descriptor(tmp_path: Path) -> None:
         os.close(writing)
 
     threading.Thread(target=write, daemon=True).start()
-    ended = run_bounded("migrate", MIXED_H5, "--plan", f"/dev/fd/{reading}", "-o", tmp_path / "new.h5", pass_fds=[reading])
+    ended = run_bounded(
+        "migrate",
+        MIXED_H5,
+        "--plan",
+        f"/dev/fd/{reading}",
+        "-o",
+        tmp_path / "new.h5",
+        pass_fds=[reading],
+    )
     os.close(reading)
     assert (ended.code, (tmp_path / "new.h5").is_file()) == (0, True), ended.err
 
@@ -114,10 +139,13 @@ def test_empty_settings_can_be_the_null_device() -> None:
 
 def test_a_list_without_an_end_is_read_up_to_the_limit() -> None:
     """From a device, and from what writes for ever."""
-    with open("/dev/zero", "rb") as endless:  # noqa: PTH123  # a descriptor
+    with open("/dev/zero", "rb") as endless:  # a descriptor  # noqa: PTH123  # a descriptor
         ended = run_bounded("inspect", "-", "--limit", "list-bytes=1MiB", stdin=endless)
     assert ended.code == 2
-    sentence = "the list of paths on stdin cannot be read: it has at least 1025 KiB, more than the 1 MiB of list-bytes; --limit list-bytes=2MiB allows more"
+    sentence = (
+        "the list of paths on stdin cannot be read: it has at least 1025 KiB, more than the 1 MiB "
+        "of list-bytes; --limit list-bytes=2MiB allows more"
+    )
     assert sentence in ended.err
     with subprocess.Popen(["yes"], stdout=subprocess.PIPE) as source:
         assert source.stdout is not None
@@ -173,13 +201,18 @@ def test_a_report_that_its_reader_does_not_take_is_given_up(tmp_path: Path) -> N
     os.close(reading)
     os.close(writing)
     assert ended.code == 3
-    assert "could not be written: its reader took nothing for the 1 seconds of pipe-seconds" in ended.err
+    assert (
+        "could not be written: its reader took nothing for the 1 seconds of pipe-seconds"
+        in ended.err
+    )
 
 
 def test_a_report_goes_through_a_descriptor() -> None:
     """What ``>(...)`` gives in a shell."""
     reading, writing = os.pipe()
-    ended = run_bounded("inspect", MIXED_H5, "--report", f"json=/dev/fd/{writing}", pass_fds=[writing])
+    ended = run_bounded(
+        "inspect", MIXED_H5, "--report", f"json=/dev/fd/{writing}", pass_fds=[writing]
+    )
     os.close(writing)
     with os.fdopen(reading, "rb") as stream:
         report = json.load(stream)
@@ -191,21 +224,29 @@ def test_reports_can_go_nowhere() -> None:
     assert run_bounded("inspect", MIXED_H5, "--report", "json=/dev/null").code == 0
 
 
-def test_a_file_that_grows_while_it_is_read_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_grows_while_it_is_read_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever size the system has told; files of ``/proc`` have none."""
     path = tmp_path / "file"
     path.write_bytes(bytes(100))
     limit = limits.Limit("tried", 10, limits.BYTES, "")
-    with pytest.raises(opening.TooLargeError, match="it has 100 bytes, more than the 10 bytes of tried"):
+    with pytest.raises(
+        opening.TooLargeError, match="it has 100 bytes, more than the 10 bytes of tried"
+    ):
         opening.read_bounded(path, limit)
     status = path.stat()
     lying = os.stat_result((*status[:6], 0, *status[7:]))
     monkeypatch.setattr(os, "fstat", lambda _descriptor: lying)
-    with pytest.raises(opening.TooLargeError, match="it has at least 11 bytes, more than the 10 bytes of tried"):
+    with pytest.raises(
+        opening.TooLargeError, match="it has at least 11 bytes, more than the 10 bytes of tried"
+    ):
         opening.read_bounded(path, limit)
 
 
-def test_what_becomes_a_fifo_after_it_was_looked_at_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_becomes_a_fifo_after_it_was_looked_at_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The open descriptor decides."""
     regular, pipe = tmp_path / "file", tmp_path / "pipe"
     regular.write_bytes(b"")
@@ -218,7 +259,9 @@ def test_what_becomes_a_fifo_after_it_was_looked_at_is_not_waited_for(tmp_path: 
     assert len(list(Path("/dev/fd").iterdir())) == before
 
 
-def test_hdf5_that_is_replaced_while_it_is_opened_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hdf5_that_is_replaced_while_it_is_opened_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The library opens a path: what it has opened is compared with what was checked."""
     path = tmp_path / "model.h5"
     path.write_bytes(MIXED_H5.read_bytes())

@@ -32,19 +32,33 @@ def test_defects_are_those_of_the_release(version: str, has: set[str], lacks: se
 
 def test_each_defect_has_a_source() -> None:
     """And says what a file can do."""
-    table = json.loads(resources.files("policytool.data").joinpath("hdf5_defects.json").read_text(encoding="utf-8"))
-    assert all(defect["source"].startswith("https://") and defect["what"] for defect in table["defects"])
+    table = json.loads(
+        resources.files("policytool.data").joinpath("hdf5_defects.json").read_text(encoding="utf-8")
+    )
+    assert all(
+        defect["source"].startswith("https://") and defect["what"] for defect in table["defects"]
+    )
 
 
 def test_what_is_required_has_no_hole_that_another_would_close() -> None:
     """The lowest h5py that pip takes is the one that the sentence names."""
-    (required,) = (line for line in tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"] if line.startswith("h5py"))
-    assert _hdf5_defects.told("1.14.2").endswith(f"install h5py {required.removeprefix('h5py>=')} or later")
+    (required,) = (
+        line
+        for line in tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+            "dependencies"
+        ]
+        if line.startswith("h5py")
+    )
+    assert _hdf5_defects.told("1.14.2").endswith(
+        f"install h5py {required.removeprefix('h5py>=')} or later"
+    )
     assert not _hdf5_defects.is_below_floor("1.14.6")
 
 
 @pytest.mark.parametrize("command", ["inspect", "audit"])
-def test_it_is_said_where_it_is_asked_for_or_can_be_mended(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_said_where_it_is_asked_for_or_can_be_mended(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With -v, or of an old library; -q is obeyed, and a current one is passed over in silence."""
     monkeypatch.setattr(_hdf5, "library", lambda: "2.0.0")
     assert "HDF5" not in run(command, MIXED_H5).err

@@ -1,5 +1,6 @@
 """
-HDF5 files below 1 MB cost no more than 200 MiB and a few seconds, however their chunks and filters are made.
+HDF5 files below 1 MB cost no more than 200 MiB and a few seconds, however their chunks and filters
+are made.
 
 Each run is a process, measured by the system.
 """
@@ -33,7 +34,9 @@ def _zeros(size: int) -> bytes:
     return b"".join(packer.compress(bytes(2**24)) for _ in range(size // 2**24)) + packer.flush()
 
 
-def _unfilled(file: h5py.File, shape: tuple[int, ...], chunk: tuple[int, ...], **more: Any) -> None:  # h5py's own arguments
+def _unfilled(
+    file: h5py.File, shape: tuple[int, ...], chunk: tuple[int, ...], **more: Any
+) -> None:  # h5py's own arguments
     file.create_dataset(KERNEL, shape, "float32", chunks=chunk, **more)
 
 
@@ -44,7 +47,9 @@ def _partly_filled(file: h5py.File) -> None:
 
 def _many(file: h5py.File) -> None:
     for number in range(1000):
-        file.create_dataset(f"model_weights/dense_a/dense_a/k{number}", (128, 128), "float32", chunks=(1, 1))
+        file.create_dataset(
+            f"model_weights/dense_a/dense_a/k{number}", (128, 128), "float32", chunks=(1, 1)
+        )
 
 
 def _inflating(file: h5py.File, shape: tuple[int, ...]) -> None:
@@ -75,7 +80,9 @@ def _unknown_filter(file: h5py.File) -> None:
 
 def _references(file: h5py.File) -> None:
     file.create_dataset(KERNEL, (1000, 1000), h5py.ref_dtype, chunks=(1000, 1000))
-    file.create_dataset("model_weights/regions", (1000, 1000), h5py.regionref_dtype, chunks=(1000, 1000))
+    file.create_dataset(
+        "model_weights/regions", (1000, 1000), h5py.regionref_dtype, chunks=(1000, 1000)
+    )
 
 
 CASES: Final[dict[str, Callable[[h5py.File], object]]] = {
@@ -88,16 +95,24 @@ CASES: Final[dict[str, Callable[[h5py.File], object]]] = {
     "many datasets": _many,
     "a fill value": lambda file: _unfilled(file, (1000, 1000), (1000, 1000), fillvalue=3),
     "a chunk beyond the shape": _chunk_beyond_the_shape,
-    "an unfilled chunk beyond the shape": lambda file: _unfilled(file, (6, 2), (2**14, 2**14), maxshape=(None, None)),
+    "an unfilled chunk beyond the shape": lambda file: _unfilled(
+        file, (6, 2), (2**14, 2**14), maxshape=(None, None)
+    ),
     "a stream that lies": lambda file: _inflating(file, (600, 200)),
     "a stream that lies in a small chunk": lambda file: _inflating(file, (6, 2)),
     "lzf": _lzf,
     "an unknown filter": _unknown_filter,
     "opaque values": lambda file: file.create_dataset(KERNEL, (2,), np.dtype("V100000000")),
-    "arrays": lambda file: file.create_dataset(KERNEL, (1,), np.dtype(("f4", (2**14, 2**14))), chunks=(1,)),
-    "an enumeration": lambda file: file.create_dataset(KERNEL, (10,), h5py.enum_dtype({f"e{number}": number for number in range(3000)}, "i4")),
+    "arrays": lambda file: file.create_dataset(
+        KERNEL, (1,), np.dtype(("f4", (2**14, 2**14))), chunks=(1,)
+    ),
+    "an enumeration": lambda file: file.create_dataset(
+        KERNEL, (10,), h5py.enum_dtype({f"e{number}": number for number in range(3000)}, "i4")
+    ),
     "long texts": lambda file: file.create_dataset(KERNEL, (1000,), "S1000000", chunks=(1,)),
-    "values of any length": lambda file: file.create_dataset(KERNEL, (100_000,), h5py.vlen_dtype("f4"), chunks=(1000,)),
+    "values of any length": lambda file: file.create_dataset(
+        KERNEL, (100_000,), h5py.vlen_dtype("f4"), chunks=(1000,)
+    ),
     "references": _references,
 }
 
@@ -131,14 +146,21 @@ def test_chunks_that_are_not_stored_are_a_finding(tmp_path: Path) -> None:
     """PT610, as for values that are not stored."""
     path = _model(tmp_path / "a.h5", CASES["20 dimensions"])
     ended = run("audit", "--format", "json", path)
-    assert "PT610" in {finding["rule"] for model in ended.json["models"] for finding in model["findings"]}
+    assert "PT610" in {
+        finding["rule"] for model in ended.json["models"] for finding in model["findings"]
+    }
     assert "its 1048576 chunks are more than 4 times the 0 that are stored" in ended.out
 
 
 def test_values_in_small_stored_chunks_are_read(tmp_path: Path) -> None:
     """As many chunks as there are values, all of them stored."""
     values = np.arange(40 * 50, dtype="float32").reshape(40, 50)
-    files = [_model(tmp_path / name, lambda file: file.create_dataset(KERNEL, data=values, chunks=(1, 1))) for name in ("a.h5", "b.h5")]
+    files = [
+        _model(
+            tmp_path / name, lambda file: file.create_dataset(KERNEL, data=values, chunks=(1, 1))
+        )
+        for name in ("a.h5", "b.h5")
+    ]
     with h5py.File(files[1], "a") as file:
         file[KERNEL][3, 4] += 1
     ended = run("diff", *files)

@@ -1,7 +1,9 @@
 """
-Every way in which a file can be wrong has its own code and its own sentence, and none of them ends in a traceback.
+Every way in which a file can be wrong has its own code and its own sentence, and none of them ends
+in a traceback.
 
-Each case is built here, wrong in one way. What is odd but readable is at the end: it is read, and said.
+Each case is built here, wrong in one way. What is odd but readable is at the end: it is read, and
+said.
 """
 
 from __future__ import annotations
@@ -23,13 +25,34 @@ import policytool
 from policytool import limits, protobuf_messages
 from policytool.errors import ModelFileError
 from tests import building
-from tests.building import Object, dense, h5_model, keras_members, keras_object, keras_zip, saved_model, sequential, small_saved_model
-from tests.conftest import FIXTURES, MIXED_H5, MIXED_KERAS, MIXED_SAVEDMODEL, Ended, run, run_process
+from tests.building import (
+    Object,
+    dense,
+    h5_model,
+    keras_members,
+    keras_object,
+    keras_zip,
+    saved_model,
+    sequential,
+    small_saved_model,
+)
+from tests.conftest import (
+    FIXTURES,
+    MIXED_H5,
+    MIXED_KERAS,
+    MIXED_SAVEDMODEL,
+    Ended,
+    run,
+    run_process,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-LFS: Final = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 12345\n"
+LFS: Final = (
+    b"version https://git-lfs.github.com/spec/v1\noid "
+    b"sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 12345\n"
+)
 HTML: Final = b"\n<!DOCTYPE html>\n<html><title>Sign in</title></html>"
 
 
@@ -69,7 +92,10 @@ def _h5_without_keras(directory: Path) -> Path:
 
 
 def _members(**changed: bytes | None) -> Callable[[Path], Path]:
-    """Return a builder of an archive with some members changed, or left out for None; ``_`` stands for a dot."""
+    """
+    Return a builder of an archive with some members changed, or left out for None; ``_`` stands for
+    a dot.
+    """
     members = keras_members()
     for name, data in changed.items():
         key = name.replace("__", "/").replace("_", ".")
@@ -84,7 +110,11 @@ def _only(*names: str) -> Callable[[Path], Path]:
 
 
 def _bomb(member: str, data: bytes) -> Callable[[Path], Path]:
-    return lambda directory: keras_zip(directory / "bomb.keras", {**keras_members(), member: data}, compression=zipfile.ZIP_DEFLATED)
+    return lambda directory: keras_zip(
+        directory / "bomb.keras",
+        {**keras_members(), member: data},
+        compression=zipfile.ZIP_DEFLATED,
+    )
 
 
 def _encrypted(member: str) -> Callable[[Path], Path]:
@@ -146,70 +176,236 @@ def _directory_in_place_of_file(directory: Path) -> Path:
 
 
 def _chain(length: int) -> tuple[Object, ...]:
-    return tuple(keras_object(f"layer{number}", "Dense", children=[("inner", number + 1)]) for number in range(length))
+    return tuple(
+        keras_object(f"layer{number}", "Dense", children=[("inner", number + 1)])
+        for number in range(length)
+    )
 
 
-DEEP: Final = b'{"class_name": "Sequential", "config": ' + b"[" * (limits.JSON_DEPTH.value + 1) + b"]" * (limits.JSON_DEPTH.value + 1) + b"}"
-VERY_DEEP: Final = b'{"class_name": "Sequential", "config": ' + b"[" * 200_000 + b"]" * 200_000 + b"}"
+DEEP: Final = (
+    b'{"class_name": "Sequential", "config": '
+    + b"[" * (limits.JSON_DEPTH.value + 1)
+    + b"]" * (limits.JSON_DEPTH.value + 1)
+    + b"}"
+)
+VERY_DEEP: Final = (
+    b'{"class_name": "Sequential", "config": ' + b"[" * 200_000 + b"]" * 200_000 + b"}"
+)
 
 REFUSED: Final[dict[str, tuple[Callable[[Path], Path], str, str]]] = {
     # whole files
     "empty": (_file("model.h5", b""), "empty", "is empty"),
     "lfs pointer": (_file("model.h5", LFS), "lfs-pointer", "git lfs pull"),
     "html page": (_file("model.h5", HTML), "html-page", "is an HTML page"),
-    "torch pickle": (_file("model.h5", b"\x80\x02\x8a\nl\xfc\x9c"), "foreign", "a Python pickle (PyTorch or scikit-learn)"),
+    "torch pickle": (
+        _file("model.h5", b"\x80\x02\x8a\nl\xfc\x9c"),
+        "foreign",
+        "a Python pickle (PyTorch or scikit-learn)",
+    ),
     "pickle": (_file("model.pkl", b"\x80\x04\x95"), "foreign", "is a Python pickle;"),
     "tflite": (_file("model.tflite", b"\x1c\0\0\0TFL3\0\0"), "foreign", "a TensorFlow Lite model"),
     "gzip": (_file("model.h5.gz", b"\x1f\x8b\x08\0"), "foreign", "a gzip archive"),
-    "tar": (_file("model.tar", b"model/".ljust(257, b"\0") + b"ustar\x0000"), "foreign", "a tar archive"),
+    "tar": (
+        _file("model.tar", b"model/".ljust(257, b"\0") + b"ustar\x0000"),
+        "foreign",
+        "a tar archive",
+    ),
     "numpy": (_file("model.npy", b"\x93NUMPY\x01\0"), "foreign", "a NumPy array"),
-    "safetensors": (_file("model.safetensors", b'\x10\0\0\0\0\0\0\0{"__metadata__"'), "foreign", "a safetensors file"),
+    "safetensors": (
+        _file("model.safetensors", b'\x10\0\0\0\0\0\0\0{"__metadata__"'),
+        "foreign",
+        "a safetensors file",
+    ),
     "unknown": (_file("model.h5", b"hello"), "foreign", "no format that policytool knows"),
     "missing": (lambda directory: directory / "gone.h5", "not-found", "does not exist"),
-    "missing directory": (lambda directory: directory / "gone" / "model.h5", "not-found", "does not exist"),
+    "missing directory": (
+        lambda directory: directory / "gone" / "model.h5",
+        "not-found",
+        "does not exist",
+    ),
     # HDF5
     "truncated h5": (_part_of(MIXED_H5, 0.5), "truncated", "is truncated: it has"),
-    "h5 signature alone": (_file("model.h5", b"\x89HDF\r\n\x1a\n"), "damaged-h5", "cannot be opened as HDF5"),
+    "h5 signature alone": (
+        _file("model.h5", b"\x89HDF\r\n\x1a\n"),
+        "damaged-h5",
+        "cannot be opened as HDF5",
+    ),
     "h5 without keras": (_h5_without_keras, "h5-not-keras", "is HDF5, but no Keras file"),
-    "h5 config is a number": (_attribute("model_config", 5), "h5-not-keras", "attribute model_config should be text and is"),
-    "h5 config is an array": (_attribute("model_config", np.array([b"a", b"b"])), "h5-not-keras", "attribute model_config should be text"),
-    "h5 config is null": (_attribute("model_config", h5py.Empty("S1")), "h5-not-keras", "attribute model_config should be text"),
-    "h5 version is a number": (_attribute("keras_version", 2.4), "h5-not-keras", "attribute keras_version should be text and is"),
-    "h5 config is not UTF-8": (_attribute("model_config", np.bytes_(b'"\xff\xfe"')), "invalid-json", "attribute model_config is not UTF-8"),
-    "h5 config is no JSON": (_config("{'class_name': 'Sequential'}"), "invalid-json", "model_config is not valid JSON"),
-    "h5 config is empty": (_config(""), "invalid-json", "model_config is not valid JSON: Expecting value"),
-    "h5 config is a list": (_config([1, 2]), "config-not-keras", "model_config holds no serialised model"),
-    "h5 config is a JSON number": (_config("5"), "config-not-keras", "model_config holds no serialised model"),
-    "h5 config is a JSON string": (_config('"Sequential"'), "config-not-keras", "model_config holds no serialised model"),
-    "h5 config is null JSON": (_config("null"), "config-not-keras", "model_config holds no serialised model"),
-    "h5 config without a config": (_config({"class_name": "Sequential"}), "config-not-keras", "model_config holds no serialised model"),
-    "h5 config nests deeply": (_config(DEEP.decode()), "json-limit", "model_config nests JSON in at least 201 levels"),
-    "h5 with 500 nested models": (_config(building.nested(500)), "json-limit", "nests JSON in at least"),
-    "h5 training config is no JSON": (_attribute("training_config", "{"), "invalid-json", "training_config is not valid JSON"),
+    "h5 config is a number": (
+        _attribute("model_config", 5),
+        "h5-not-keras",
+        "attribute model_config should be text and is",
+    ),
+    "h5 config is an array": (
+        _attribute("model_config", np.array([b"a", b"b"])),
+        "h5-not-keras",
+        "attribute model_config should be text",
+    ),
+    "h5 config is null": (
+        _attribute("model_config", h5py.Empty("S1")),
+        "h5-not-keras",
+        "attribute model_config should be text",
+    ),
+    "h5 version is a number": (
+        _attribute("keras_version", 2.4),
+        "h5-not-keras",
+        "attribute keras_version should be text and is",
+    ),
+    "h5 config is not UTF-8": (
+        _attribute("model_config", np.bytes_(b'"\xff\xfe"')),
+        "invalid-json",
+        "attribute model_config is not UTF-8",
+    ),
+    "h5 config is no JSON": (
+        _config("{'class_name': 'Sequential'}"),
+        "invalid-json",
+        "model_config is not valid JSON",
+    ),
+    "h5 config is empty": (
+        _config(""),
+        "invalid-json",
+        "model_config is not valid JSON: Expecting value",
+    ),
+    "h5 config is a list": (
+        _config([1, 2]),
+        "config-not-keras",
+        "model_config holds no serialised model",
+    ),
+    "h5 config is a JSON number": (
+        _config("5"),
+        "config-not-keras",
+        "model_config holds no serialised model",
+    ),
+    "h5 config is a JSON string": (
+        _config('"Sequential"'),
+        "config-not-keras",
+        "model_config holds no serialised model",
+    ),
+    "h5 config is null JSON": (
+        _config("null"),
+        "config-not-keras",
+        "model_config holds no serialised model",
+    ),
+    "h5 config without a config": (
+        _config({"class_name": "Sequential"}),
+        "config-not-keras",
+        "model_config holds no serialised model",
+    ),
+    "h5 config nests deeply": (
+        _config(DEEP.decode()),
+        "json-limit",
+        "model_config nests JSON in at least 201 levels",
+    ),
+    "h5 with 500 nested models": (
+        _config(building.nested(500)),
+        "json-limit",
+        "nests JSON in at least",
+    ),
+    "h5 training config is no JSON": (
+        _attribute("training_config", "{"),
+        "invalid-json",
+        "training_config is not valid JSON",
+    ),
     # .keras
-    "truncated zip": (_part_of(MIXED_KERAS, 0.5), "truncated", "begins like a zip archive and is truncated"),
-    "zip signature alone": (_file("model.keras", b"PK\x03\x04"), "truncated", "begins like a zip archive"),
-    "zip without config": (_only("readme.txt"), "no-config", "is a zip archive without config.json (it holds readme.txt)"),
-    "empty zip": (lambda directory: keras_zip(directory / "empty.keras", {}), "no-config", "it holds nothing"),
+    "truncated zip": (
+        _part_of(MIXED_KERAS, 0.5),
+        "truncated",
+        "begins like a zip archive and is truncated",
+    ),
+    "zip signature alone": (
+        _file("model.keras", b"PK\x03\x04"),
+        "truncated",
+        "begins like a zip archive",
+    ),
+    "zip without config": (
+        _only("readme.txt"),
+        "no-config",
+        "is a zip archive without config.json (it holds readme.txt)",
+    ),
+    "empty zip": (
+        lambda directory: keras_zip(directory / "empty.keras", {}),
+        "no-config",
+        "it holds nothing",
+    ),
     "torch zip": (_only("archive/data.pkl"), "no-config", "is a PyTorch archive"),
     "office zip": (_only("[Content_Types].xml"), "no-config", "is an Office document"),
-    "config is no JSON": (_members(config_json=b"{"), "invalid-json", "config.json is not valid JSON"),
-    "config is not UTF-8": (_members(config_json=b'{"a": "\xff"}'), "invalid-json", "config.json is not UTF-8"),
-    "config is no model": (_members(config_json=b"[]"), "config-not-keras", "config.json holds no serialised model"),
-    "config nests deeply": (_members(config_json=DEEP), "json-limit", "config.json nests JSON in at least"),
-    "metadata is no JSON": (_members(metadata_json=b"{"), "invalid-json", "metadata.json is not valid JSON"),
-    "config bomb": (_bomb("config.json", b" " * 10**6), "zip-limit", "config.json that would inflate from"),
-    "weights bomb": (_bomb("model.weights.h5", bytes(10**7)), "zip-limit", "model.weights.h5 that would inflate from"),
-    "encrypted config": (_encrypted("config.json"), "zip-encrypted", "has an encrypted config.json"),
-    "encrypted weights": (_encrypted("model.weights.h5"), "zip-encrypted", "has an encrypted model.weights.h5"),
+    "config is no JSON": (
+        _members(config_json=b"{"),
+        "invalid-json",
+        "config.json is not valid JSON",
+    ),
+    "config is not UTF-8": (
+        _members(config_json=b'{"a": "\xff"}'),
+        "invalid-json",
+        "config.json is not UTF-8",
+    ),
+    "config is no model": (
+        _members(config_json=b"[]"),
+        "config-not-keras",
+        "config.json holds no serialised model",
+    ),
+    "config nests deeply": (
+        _members(config_json=DEEP),
+        "json-limit",
+        "config.json nests JSON in at least",
+    ),
+    "metadata is no JSON": (
+        _members(metadata_json=b"{"),
+        "invalid-json",
+        "metadata.json is not valid JSON",
+    ),
+    "config bomb": (
+        _bomb("config.json", b" " * 10**6),
+        "zip-limit",
+        "config.json that would inflate from",
+    ),
+    "weights bomb": (
+        _bomb("model.weights.h5", bytes(10**7)),
+        "zip-limit",
+        "model.weights.h5 that would inflate from",
+    ),
+    "encrypted config": (
+        _encrypted("config.json"),
+        "zip-encrypted",
+        "has an encrypted config.json",
+    ),
+    "encrypted weights": (
+        _encrypted("model.weights.h5"),
+        "zip-encrypted",
+        "has an encrypted model.weights.h5",
+    ),
     "unknown compression": (_unknown_compression, "zip-unsupported", "cannot be read: "),
-    "truncated weights": (_members(model_weights_h5=building.weights_bytes()[:1000]), "truncated", "model.weights.h5 is truncated: it has 1000 bytes"),
+    "truncated weights": (
+        _members(model_weights_h5=building.weights_bytes()[:1000]),
+        "truncated",
+        "model.weights.h5 is truncated: it has 1000 bytes",
+    ),
     # architecture JSON
-    "json is no JSON": (_file("model.json", b'{"class_name": '), "invalid-json", "the file is not valid JSON"),
-    "json is not keras": (_file("model.json", b'{"name": "package", "version": 1}'), "json-not-keras", "no Keras architecture"),
-    "json without a config": (_file("model.json", b'{"class_name": "Sequential"}'), "json-not-keras", "no Keras architecture"),
-    "json nests deeply": (_file("model.json", DEEP), "json-limit", "the file nests JSON in at least 201 levels"),
-    "json nests beyond the interpreter": (_file("model.json", VERY_DEEP), "json-limit", "the file nests JSON in at least 201 levels"),
+    "json is no JSON": (
+        _file("model.json", b'{"class_name": '),
+        "invalid-json",
+        "the file is not valid JSON",
+    ),
+    "json is not keras": (
+        _file("model.json", b'{"name": "package", "version": 1}'),
+        "json-not-keras",
+        "no Keras architecture",
+    ),
+    "json without a config": (
+        _file("model.json", b'{"class_name": "Sequential"}'),
+        "json-not-keras",
+        "no Keras architecture",
+    ),
+    "json nests deeply": (
+        _file("model.json", DEEP),
+        "json-limit",
+        "the file nests JSON in at least 201 levels",
+    ),
+    "json nests beyond the interpreter": (
+        _file("model.json", VERY_DEEP),
+        "json-limit",
+        "the file nests JSON in at least 201 levels",
+    ),
     "json with a huge number": (
         _file("model.json", b'{"class_name": "Sequential", "config": %b}' % (b"9" * 5000)),
         "invalid-json",
@@ -217,25 +413,52 @@ REFUSED: Final[dict[str, tuple[Callable[[Path], Path], str, str]]] = {
     ),
     # SavedModel
     "empty graph": (_saved("saved_model.pb", b""), "empty", "saved_model.pb is empty"),
-    "truncated graph": (_half_saved("saved_model.pb"), "truncated", "saved_model.pb is no protobuf message"),
+    "truncated graph": (
+        _half_saved("saved_model.pb"),
+        "truncated",
+        "saved_model.pb is no protobuf message",
+    ),
     "mangled graph": (
-        _saved("saved_model.pb", (MIXED_SAVEDMODEL / "saved_model.pb").read_bytes().decode("utf-8", "replace").encode()),
+        _saved(
+            "saved_model.pb",
+            (MIXED_SAVEDMODEL / "saved_model.pb").read_bytes().decode("utf-8", "replace").encode(),
+        ),
         "mangled",
         "saved_model.pb was passed through a text tool",
     ),
-    "graph is an lfs pointer": (_saved("saved_model.pb", LFS), "lfs-pointer", "saved_model.pb is a git-lfs pointer"),
+    "graph is an lfs pointer": (
+        _saved("saved_model.pb", LFS),
+        "lfs-pointer",
+        "saved_model.pb is a git-lfs pointer",
+    ),
     "no graph in it": (_saved("saved_model.pb", b"\x08\x01"), "savedmodel-empty", "holds no graph"),
     "empty metadata": (_saved("keras_metadata.pb", b""), "empty", "keras_metadata.pb is empty"),
-    "truncated metadata": (_half_saved("keras_metadata.pb"), "truncated", "keras_metadata.pb is no protobuf message"),
-    "metadata is an lfs pointer": (_saved("keras_metadata.pb", LFS), "lfs-pointer", "keras_metadata.pb is a git-lfs pointer"),
+    "truncated metadata": (
+        _half_saved("keras_metadata.pb"),
+        "truncated",
+        "keras_metadata.pb is no protobuf message",
+    ),
+    "metadata is an lfs pointer": (
+        _saved("keras_metadata.pb", LFS),
+        "lfs-pointer",
+        "keras_metadata.pb is a git-lfs pointer",
+    ),
     "text form": (_text_form, "savedmodel-text", "protobuf's text form"),
-    "directory in place of the graph": (_directory_in_place_of_file, "foreign", "is a directory where a file should be"),
+    "directory in place of the graph": (
+        _directory_in_place_of_file,
+        "foreign",
+        "is a directory where a file should be",
+    ),
     "node metadata is no JSON": (
         _objects(keras_object("a", "Dense"), Object(identifier="_tf_keras_layer", metadata=b"{")),
         "invalid-json",
         "saved_model.pb#1 is not",
     ),
-    "layers nested 500 deep": (_objects(*_chain(500)), "layer-limit", "nests layers in at least 61 levels"),
+    "layers nested 500 deep": (
+        _objects(*_chain(500)),
+        "layer-limit",
+        "nests layers in at least 61 levels",
+    ),
 }
 
 
@@ -252,7 +475,10 @@ def refused(path: Path | str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_each_wrong_file_is_refused_in_a_sentence_of_its_own(name: str, tmp_path: Path) -> None:
-    """A wrong file ends with exit code 3, its code, and a sentence that says what it is; the API raises the same."""
+    """
+    A wrong file ends with exit code 3, its code, and a sentence that says what it is; the API
+    raises the same.
+    """
     build, code, words = REFUSED[name]
     path = build(tmp_path)
     failure = refused(path)
@@ -261,18 +487,34 @@ def test_each_wrong_file_is_refused_in_a_sentence_of_its_own(name: str, tmp_path
     assert failure["path"] == path.as_posix()
     with pytest.raises(ModelFileError) as caught:
         policytool.inspect(path)
-    assert (caught.value.path, caught.value.code, caught.value.message) == (failure["path"], code, failure["message"])
+    assert (caught.value.path, caught.value.code, caught.value.message) == (
+        failure["path"],
+        code,
+        failure["message"],
+    )
 
 
 def test_no_two_ways_of_being_wrong_share_code_and_words() -> None:
-    """The table above really tells its cases apart: where the code is the same, the words differ by part or by kind."""
-    told = [(code, words) for _, code, words in REFUSED.values() if code not in {"config-not-keras", "not-found", "json-limit", "truncated", "no-config"}]
+    """
+    The table above really tells its cases apart: where the code is the same, the words differ by
+    part or by kind.
+    """
+    told = [
+        (code, words)
+        for _, code, words in REFUSED.values()
+        if code not in {"config-not-keras", "not-found", "json-limit", "truncated", "no-config"}
+    ]
     repeated = {item for item in told if told.count(item) > 1}
-    assert repeated <= {("h5-not-keras", "attribute model_config should be text"), ("json-not-keras", "no Keras architecture")}
+    assert repeated <= {
+        ("h5-not-keras", "attribute model_config should be text"),
+        ("json-not-keras", "no Keras architecture"),
+    }
 
 
 @pytest.mark.parametrize("data", [b"", b"not HDF5 at all"], ids=["empty", "foreign"])
-def test_weights_member_that_is_no_hdf5_is_not_said_to_begin_like_it(data: bytes, tmp_path: Path) -> None:
+def test_weights_member_that_is_no_hdf5_is_not_said_to_begin_like_it(
+    data: bytes, tmp_path: Path
+) -> None:
     """A weights member without HDF5's signature is named for what it is."""
     failure = refused(_members(model_weights_h5=data)(tmp_path))
     assert "model.weights.h5" in failure["message"]
@@ -284,7 +526,10 @@ def test_weights_member_that_is_no_hdf5_is_not_said_to_begin_like_it(data: bytes
 
 @pytest.fixture
 def stranger() -> Iterator[Callable[[], None]]:
-    """Return what makes this process a user without rights on root's files; for others, modes alone do."""
+    """
+    Return what makes this process a user without rights on root's files; for others, modes alone
+    do.
+    """
     for warm in (MIXED_H5, MIXED_KERAS, MIXED_SAVEDMODEL):
         run("inspect", warm)  # a stranger may not be able to read the interpreter's own modules
 
@@ -306,9 +551,16 @@ def open_directory() -> Iterator[Path]:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="modes are POSIX")
-@pytest.mark.parametrize("kind", ["h5", "keras", "graph", "inside a locked directory", "locked directory", "locked SavedModel"])
-def test_what_may_not_be_read_is_told_as_that(kind: str, open_directory: Path, stranger: Callable[[], None]) -> None:
-    """A file or directory without permission is ``no-permission``, neither a missing model nor a bug."""
+@pytest.mark.parametrize(
+    "kind",
+    ["h5", "keras", "graph", "inside a locked directory", "locked directory", "locked SavedModel"],
+)
+def test_what_may_not_be_read_is_told_as_that(
+    kind: str, open_directory: Path, stranger: Callable[[], None]
+) -> None:
+    """
+    A file or directory without permission is ``no-permission``, neither a missing model nor a bug.
+    """
     match kind:
         case "h5":
             path = locked = h5_model(open_directory / "a.h5", sequential())
@@ -337,8 +589,13 @@ def test_what_may_not_be_read_is_told_as_that(kind: str, open_directory: Path, s
 # HDF5 that leads elsewhere
 
 
-def test_links_and_outside_storage_are_reported_and_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Soft and external links, external storage and virtual datasets are observations; their targets' values show nowhere."""
+def test_links_and_outside_storage_are_reported_and_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Soft and external links, external storage and virtual datasets are observations; their targets'
+    values show nowhere.
+    """
     monkeypatch.chdir(tmp_path)
     with h5py.File("canary.h5", "w") as canary:
         canary["x"] = np.zeros(77777, dtype="float16")
@@ -368,7 +625,12 @@ def test_link_targets_are_never_opened(tmp_path: Path) -> None:
     path = h5_model(tmp_path / "links.h5", sequential())
     with h5py.File(path, "a") as file:
         file["model_weights"]["outside"] = h5py.ExternalLink(str(tmp_path / "pipe"), "/")
-        file.create_dataset("model_weights/dense_a/elsewhere", (4,), "float32", external=[(str(tmp_path / "pipe"), 0, 16)])
+        file.create_dataset(
+            "model_weights/dense_a/elsewhere",
+            (4,),
+            "float32",
+            external=[(str(tmp_path / "pipe"), 0, 16)],
+        )
     ended = run_process("inspect", path)
     assert ended.code == 0
     assert ended.out.count("pipe") == 2
@@ -386,7 +648,10 @@ def test_groups_that_hold_each_other_end(tmp_path: Path) -> None:
 
 
 def test_weights_alone_say_that_they_hold_no_policy(tmp_path: Path) -> None:
-    """Weights without a model, in the legacy layout and as object paths, are reported with their stored dtypes."""
+    """
+    Weights without a model, in the legacy layout and as object paths, are reported with their
+    stored dtypes.
+    """
     (tmp_path / "objects.weights.h5").write_bytes(building.weights_bytes())
     with h5py.File(tmp_path / "legacy.h5", "w") as file:
         file.attrs["layer_names"] = np.array([b"dense_a"])
@@ -396,17 +661,27 @@ def test_weights_alone_say_that_they_hold_no_policy(tmp_path: Path) -> None:
         assert ended.code == 0
         model = ended.json["models"][0]
         assert model["format"] == "weights"
-        assert {variable["dtype"] for layer in model["layers"] for variable in layer["variables"]} == {dtype}
+        assert {
+            variable["dtype"] for layer in model["layers"] for variable in layer["variables"]
+        } == {dtype}
         assert [item["code"] for item in model["observations"]] == ["no-policy"]
-        assert f"a weights file holds no policy; its variables are stored as {dtype}" in model["observations"][0]["message"]
-        assert all(layer["policy"] is None and layer["source"] == "unknown" for layer in model["layers"])
+        assert (
+            f"a weights file holds no policy; its variables are stored as {dtype}"
+            in model["observations"][0]["message"]
+        )
+        assert all(
+            layer["policy"] is None and layer["source"] == "unknown" for layer in model["layers"]
+        )
 
 
 @pytest.mark.parametrize("compression", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
 def test_compressed_weights_are_read(compression: int, tmp_path: Path) -> None:
     """An archive that someone packed again, compressed, says the same as the stored one."""
     members = keras_members()
-    reports = [policytool.inspect(keras_zip(tmp_path / f"{how}.keras", members, compression=how)) for how in (zipfile.ZIP_STORED, compression)]
+    reports = [
+        policytool.inspect(keras_zip(tmp_path / f"{how}.keras", members, compression=how))
+        for how in (zipfile.ZIP_STORED, compression)
+    ]
     assert reports[0].layers == reports[1].layers
     assert reports[1].summary.parameters == 14
 
@@ -414,13 +689,27 @@ def test_compressed_weights_are_read(compression: int, tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_member_that_stands_twice_is_told_and_the_last_counts(tmp_path: Path) -> None:
     """Python and so Keras read the last member of a name."""
-    first, last = keras_members(sequential(dense(dtype="float16"))), keras_members(sequential(dense(dtype="float64")))
-    model = policytool.inspect(keras_zip(tmp_path / "twice.keras", [*first.items(), ("config.json", last["config.json"])]))
+    first, last = (
+        keras_members(sequential(dense(dtype="float16"))),
+        keras_members(sequential(dense(dtype="float64"))),
+    )
+    model = policytool.inspect(
+        keras_zip(tmp_path / "twice.keras", [*first.items(), ("config.json", last["config.json"])])
+    )
     assert model.layers[1].policy == "float64"
     assert [item.code for item in model.observations] == ["duplicate-member"]
 
 
-@pytest.mark.parametrize("name", ["../evil.txt", "/etc/evil.txt", "assets/../../evil.txt", "assets\\..\\..\\evil.txt", "\\evil.txt"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../evil.txt",
+        "/etc/evil.txt",
+        "assets/../../evil.txt",
+        "assets\\..\\..\\evil.txt",
+        "\\evil.txt",
+    ],
+)
 def test_member_that_points_out_of_the_archive_is_told(name: str, tmp_path: Path) -> None:
     """Nothing is unpacked, and whoever would unpack it is warned."""
     before = sorted(tmp_path.parent.iterdir())
@@ -434,7 +723,9 @@ def test_member_that_points_out_of_the_archive_is_told(name: str, tmp_path: Path
 @pytest.mark.parametrize("kind", ["h5", "keras", "json"])
 def test_key_that_stands_twice_is_told_and_the_last_counts(kind: str, tmp_path: Path) -> None:
     """Duplicate JSON keys, which tools read differently, are observations in every format."""
-    text = json.dumps(sequential()).replace('"dtype": "float32"', '"dtype": "float16", "dtype": "float64"')
+    text = json.dumps(sequential()).replace(
+        '"dtype": "float32"', '"dtype": "float16", "dtype": "float64"'
+    )
     path = tmp_path / f"twice.{kind}"
     match kind:
         case "h5":
@@ -450,20 +741,30 @@ def test_key_that_stands_twice_is_told_and_the_last_counts(kind: str, tmp_path: 
     assert "'dtype'" in duplicates[0].message
 
 
-@pytest.mark.parametrize(("number", "text"), [("NaN", "NaN"), ("Infinity", "Infinity"), ("-Infinity", "-Infinity"), ("1e999", "Infinity")])
-def test_numbers_that_json_lacks_are_strings_in_the_report(number: str, text: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [("NaN", "NaN"), ("Infinity", "Infinity"), ("-Infinity", "-Infinity"), ("1e999", "Infinity")],
+)
+def test_numbers_that_json_lacks_are_strings_in_the_report(
+    number: str, text: str, tmp_path: Path
+) -> None:
     """A loss scale that is no finite number makes a report that strict JSON parsers read."""
     config = json.dumps(sequential(dense(dtype=building.LOSS_SCALED))).replace("128.0", number)
     ended = run("inspect", h5_model(tmp_path / "scale.h5", config), "--format", "json")
     assert ended.code == 0
-    report = json.loads(ended.out, parse_constant=lambda constant: pytest.fail(f"{constant} is no JSON"))
+    report = json.loads(
+        ended.out, parse_constant=lambda constant: pytest.fail(f"{constant} is no JSON")
+    )
     assert report["models"][0]["layers"][1]["loss_scale"] == {"kind": "fixed", "value": text}
 
 
 @pytest.mark.parametrize("steps", ["NaN", "Infinity", "1e400"])
 def test_growth_steps_that_are_no_number_are_no_bug_of_ours(steps: str, tmp_path: Path) -> None:
     """A dynamic loss scale whose steps are no integer is an observation or a refusal."""
-    scale = {"class_name": "DynamicLossScale", "config": {"initial_loss_scale": 2.0, "increment_period": "STEPS", "multiplier": 2.0}}
+    scale = {
+        "class_name": "DynamicLossScale",
+        "config": {"initial_loss_scale": 2.0, "increment_period": "STEPS", "multiplier": 2.0},
+    }
     policy = {"class_name": "Policy", "config": {"name": "mixed_float16", "loss_scale": scale}}
     config = json.dumps(sequential(dense(dtype=policy))).replace('"STEPS"', steps)
     assert run("inspect", h5_model(tmp_path / "scale.h5", config)).code in {0, 3}
@@ -472,10 +773,18 @@ def test_growth_steps_that_are_no_number_are_no_bug_of_ours(steps: str, tmp_path
 @pytest.mark.parametrize("steps", ["NaN", "Infinity"])
 def test_optimizer_steps_that_are_no_number_are_no_bug_of_ours(steps: str, tmp_path: Path) -> None:
     """The same holds for the optimizer's loss scale."""
-    optimizer = {"class_name": "LossScaleOptimizer", "config": {"inner_optimizer": {"class_name": "Adam", "config": {}}, "dynamic_growth_steps": "STEPS"}}
+    optimizer = {
+        "class_name": "LossScaleOptimizer",
+        "config": {
+            "inner_optimizer": {"class_name": "Adam", "config": {}},
+            "dynamic_growth_steps": "STEPS",
+        },
+    }
     path = h5_model(tmp_path / "scale.h5", sequential())
     with h5py.File(path, "a") as file:
-        file.attrs["training_config"] = json.dumps({"optimizer_config": optimizer}).replace('"STEPS"', steps)
+        file.attrs["training_config"] = json.dumps({"optimizer_config": optimizer}).replace(
+            '"STEPS"', steps
+        )
     assert run("inspect", path).code in {0, 3}
 
 
@@ -484,16 +793,24 @@ BIDI: Final = "a\u202eb\u2066c\u2028d"
 
 
 @pytest.mark.parametrize("name", [CONTROLS, BIDI], ids=["control", "bidirectional"])
-@pytest.mark.parametrize("place", ["layer", "class", "registered", "version", "observation", "signature"])
+@pytest.mark.parametrize(
+    "place", ["layer", "class", "registered", "version", "observation", "signature"]
+)
 def test_text_from_files_cannot_steer_the_terminal(name: str, place: str, tmp_path: Path) -> None:
-    """No control character and no invisible direction mark of a file reaches the table; what is printed is printable."""
+    """
+    No control character and no invisible direction mark of a file reaches the table; what is
+    printed is printable.
+    """
     match place:
         case "layer":
             path = h5_model(tmp_path / "a.h5", sequential(dense(name)))
         case "class":
             path = h5_model(tmp_path / "a.h5", sequential({**dense(), "class_name": name}))
         case "registered":
-            path = h5_model(tmp_path / "a.h5", sequential(dense(dtype={"class_name": name, "config": {"name": name}})))
+            path = h5_model(
+                tmp_path / "a.h5",
+                sequential(dense(dtype={"class_name": name, "config": {"name": name}})),
+            )
         case "version":
             path = h5_model(tmp_path / "a.h5", sequential(), keras_version=f"2.4.0{name}")
         case "observation":
@@ -501,7 +818,9 @@ def test_text_from_files_cannot_steer_the_terminal(name: str, place: str, tmp_pa
         case _:
             path = small_saved_model(tmp_path / "a")
             saved = protobuf_messages.parse("SavedModel", (path / "saved_model.pb").read_bytes())
-            saved.meta_graphs[0].signatures.add(key=name.encode()).value.inputs.add(key=name.encode())
+            saved.meta_graphs[0].signatures.add(key=name.encode()).value.inputs.add(
+                key=name.encode()
+            )
             (path / "saved_model.pb").write_bytes(saved.SerializeToString())
     ended = run("inspect", path, "--variables")
     assert ended.code == 0
@@ -526,17 +845,24 @@ def assert_printable(ended: Ended) -> None:
 def test_lone_surrogates_are_written_somehow(form: str, encoding: str, tmp_path: Path) -> None:
     """A name with half a surrogate pair, which JSON can hold and UTF-8 cannot, ends in a report."""
     path = h5_model(tmp_path / "surrogate.h5", sequential(dense("half\ud800")))
-    ended = run_process("inspect", path, "--format", form, environment={"PYTHONIOENCODING": encoding})
+    ended = run_process(
+        "inspect", path, "--format", form, environment={"PYTHONIOENCODING": encoding}
+    )
     assert (ended.code, ended.err) == (0, "")
     if form == "json":
         assert ended.json["models"][0]["layers"][1]["name"].startswith("half")
 
 
-@pytest.mark.skipif(sys.platform in {"win32", "darwin"}, reason="only POSIX file systems hold names that are not UTF-8")
+@pytest.mark.skipif(
+    sys.platform in {"win32", "darwin"},
+    reason="only POSIX file systems hold names that are not UTF-8",
+)
 @pytest.mark.parametrize("form", ["table", "json"])
 def test_path_that_is_not_utf8_is_written_somehow(form: str, tmp_path: Path) -> None:
     """A file whose name is not UTF-8 is reported like any other."""
-    path = h5_model(tmp_path / "plain.h5", sequential()).rename(tmp_path / os.fsdecode(b"latin-\xe4.h5"))
+    path = h5_model(tmp_path / "plain.h5", sequential()).rename(
+        tmp_path / os.fsdecode(b"latin-\xe4.h5")
+    )
     ended = run_process("inspect", path, "--format", form)
     assert (ended.code, ended.err) == (0, "")
 
@@ -545,7 +871,9 @@ def test_layers_that_share_every_name_stand_once_each(tmp_path: Path) -> None:
     """Names that repeat from parent to child, and among siblings, neither loop nor lose a layer."""
     inner = sequential(dense("mlp"), dense("mlp"), name="mlp")
     inner["config"]["trainable"] = True
-    model = policytool.inspect(h5_model(tmp_path / "names.h5", sequential(inner, inner, name="mlp")))
+    model = policytool.inspect(
+        h5_model(tmp_path / "names.h5", sequential(inner, inner, name="mlp"))
+    )
     assert [layer.path for layer in model.layers].count("mlp/mlp/mlp") == 4
     assert len(model.layers) == 7
     assert model.summary.parameters == 14
@@ -559,9 +887,22 @@ def test_layers_that_share_every_name_stand_once_each(tmp_path: Path) -> None:
         {"class_name": "Dense", "config": None},
         {"class_name": "Dense", "config": {"name": 5, "trainable": True}},
         {"class_name": "Dense", "config": {"name": "", "trainable": True, "dtype": 16}},
-        {"class_name": "Dense", "config": {"name": "d", "trainable": True, "dtype": {"class_name": "Policy"}}},
-        {"class_name": "Dense", "config": {"name": "d", "trainable": True, "dtype": {"class_name": "DTypePolicyMap", "config": {"policy_map": {"(": None}}}}},
-        {"class_name": "Bidirectional", "config": {"name": "b", "trainable": True, "layer": 5, "backward_layer": []}},
+        {
+            "class_name": "Dense",
+            "config": {"name": "d", "trainable": True, "dtype": {"class_name": "Policy"}},
+        },
+        {
+            "class_name": "Dense",
+            "config": {
+                "name": "d",
+                "trainable": True,
+                "dtype": {"class_name": "DTypePolicyMap", "config": {"policy_map": {"(": None}}},
+            },
+        },
+        {
+            "class_name": "Bidirectional",
+            "config": {"name": "b", "trainable": True, "layer": 5, "backward_layer": []},
+        },
         {"class_name": "Dense", "config": {"name": "a/b~c", "trainable": True}},
         None,
         5,
@@ -587,8 +928,12 @@ def test_odd_entries_of_a_model_are_read_around(odd: object, tmp_path: Path) -> 
     (keras_object("a", "Dense", children=[("list", 1)]), Object(identifier="trackable_list_wrapper", children=[("0", 1), ("1", 0)])),
     (keras_object("a", "Dense", children=[("layer-" + "9" * 5000, 0)]),),
 ], ids=["itself", "each other", "out of range", "list in itself", "number of 5000 digits"])  # fmt: skip
-def test_object_graphs_that_lead_in_circles_or_nowhere_are_read(objects: tuple[Object, ...], tmp_path: Path) -> None:
-    """Each node is one layer, whatever edges lead to it; edges to nodes that do not exist are none."""
+def test_object_graphs_that_lead_in_circles_or_nowhere_are_read(
+    objects: tuple[Object, ...], tmp_path: Path
+) -> None:
+    """
+    Each node is one layer, whatever edges lead to it; edges to nodes that do not exist are none.
+    """
     ended = run("inspect", saved_model(tmp_path / "circle", objects), "--format", "json")
     assert (ended.code, ended.err) == (0, "")
     layers = ended.json["models"][0]["layers"]
@@ -606,27 +951,45 @@ def test_keras_metadata_of_nodes_that_do_not_exist_is_passed_over(tmp_path: Path
 
 
 def test_two_descriptions_that_differ_are_told_and_the_newer_counts(tmp_path: Path) -> None:
-    """Where ``saved_model.pb`` and ``keras_metadata.pb`` disagree, TF 2.5's rule decides and the report says so."""
+    """
+    Where ``saved_model.pb`` and ``keras_metadata.pb`` disagree, TF 2.5's rule decides and the
+    report says so.
+    """
     path = small_saved_model(tmp_path / "saved")
     message = protobuf_messages.parse("KerasMetadata", b"")
-    other = {"name": "dense_a", "class_name": "Dense", "config": {"name": "dense_a", "dtype": "float16"}}
+    other = {
+        "name": "dense_a",
+        "class_name": "Dense",
+        "config": {"name": "dense_a", "dtype": "float16"},
+    }
     message.nodes.add(node_id=1, identifier=b"_tf_keras_layer", metadata=json.dumps(other).encode())
     (path / "keras_metadata.pb").write_bytes(message.SerializeToString())
     model = policytool.inspect(path)
     assert model.layers[1].policy == "float16"
-    assert ("metadata-differs", "keras_metadata.pb#1") in [(item.code, item.where) for item in model.observations]
+    assert ("metadata-differs", "keras_metadata.pb#1") in [
+        (item.code, item.where) for item in model.observations
+    ]
 
 
-@pytest.mark.parametrize("name", ["default_float32", "exp_mf16_fixed128", "global_mixed_float16", "mha_mixed", "subclassed"])
+@pytest.mark.parametrize(
+    "name",
+    ["default_float32", "exp_mf16_fixed128", "global_mixed_float16", "mha_mixed", "subclassed"],
+)
 def test_numbers_of_objects_are_no_difference(name: str) -> None:
     """TF 2.5 writes some of them to ``keras_metadata.pb`` alone."""
-    assert "metadata-differs" not in {item.code for item in policytool.inspect(FIXTURES / "tf2.5" / name).observations}
+    assert "metadata-differs" not in {
+        item.code for item in policytool.inspect(FIXTURES / "tf2.5" / name).observations
+    }
 
 
 def test_keras_layers_below_a_root_that_is_none_are_not_denied(tmp_path: Path) -> None:
     """A ``tf.Module`` around a Keras model: the report does not say that there are no variables."""
     root = Object(identifier="_generic_user_object", children=[("net", 1)])
-    objects = [root, keras_object("net", "Dense", children=[("kernel", 2)]), Object(variable=("k", 1, (2,)))]
+    objects = [
+        root,
+        keras_object("net", "Dense", children=[("kernel", 2)]),
+        Object(variable=("k", 1, (2,))),
+    ]
     ended = run("inspect", saved_model(tmp_path / "module", objects), "--format", "json")
     assert ended.code == 0
     model = ended.json["models"][0]

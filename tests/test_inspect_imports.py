@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.conftest import MIXED_H5, MIXED_JSON, MIXED_KERAS, MIXED_SAVEDMODEL, MIXED_TFJS, MIXED_YAML, UNPACKED, run_process
+from tests.conftest import (
+    MIXED_H5,
+    MIXED_JSON,
+    MIXED_KERAS,
+    MIXED_SAVEDMODEL,
+    MIXED_TFJS,
+    MIXED_YAML,
+    UNPACKED,
+    run_process,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +39,9 @@ FILES: Final = {
 
 
 def imported(*arguments: str | Path) -> set[str]:
-    """Return the modules that a run of the command line imports, by the interpreter's own account."""
+    """
+    Return the modules that a run of the command line imports, by the interpreter's own account.
+    """
     command = [sys.executable, "-X", "importtime", "-m", "policytool", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     return set(_LINE.findall(done.stderr))
@@ -38,7 +49,11 @@ def imported(*arguments: str | Path) -> set[str]:
 
 def among(modules: set[str], unwanted: set[str]) -> set[str]:
     """Return the modules that are, or are inside, unwanted ones."""
-    return {module for module in modules if any(module == name or module.startswith(f"{name}.") for name in unwanted)}
+    return {
+        module
+        for module in modules
+        if any(module == name or module.startswith(f"{name}.") for name in unwanted)
+    }
 
 
 @pytest.mark.parametrize("format_name", FILES)
@@ -61,11 +76,16 @@ def test_inspect_imports_no_framework(format_name: str) -> None:
     ],
 )
 def test_inspect_imports_what_the_format_needs(format_name: str, unneeded: set[str]) -> None:
-    """h5py is for HDF5, protobuf for SavedModels and PyYAML for YAML; a report without progress needs no rich."""
+    """
+    h5py is for HDF5, protobuf for SavedModels and PyYAML for YAML; a report without progress needs
+    no rich.
+    """
     assert not among(imported("inspect", FILES[format_name], "--format", "json"), unneeded)
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("inspect", "--help")], ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments", [("--help",), ("--version",), ("inspect", "--help")], ids=" ".join
+)
 def test_help_starts_at_once(arguments: tuple[str, ...]) -> None:
     """What only prints text imports nothing that reads files."""
     modules = imported(*arguments)
@@ -74,18 +94,35 @@ def test_help_starts_at_once(arguments: tuple[str, ...]) -> None:
 
 def test_import_of_the_package_costs_nothing() -> None:
     """``import policytool`` loads none of its own modules."""
-    script = "import sys, policytool; print(*sorted(name for name in sys.modules if name.startswith('policytool')))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    script = (
+        "import sys, policytool; print(*sorted(name for name in sys.modules if "
+        "name.startswith('policytool')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    )
     assert done.stdout.split() == ["policytool"]
 
 
 @pytest.mark.parametrize("format_name", FILES)
 def test_broken_frameworks_do_no_harm(format_name: str, tmp_path: Path) -> None:
-    """Where an installed TensorFlow or Keras raises at import, inspect works as if there were none."""
+    """
+    Where an installed TensorFlow or Keras raises at import, inspect works as if there were none.
+    """
     for name in ("tensorflow", "keras", "tf_keras"):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").write_text("raise RuntimeError('imported')\n", encoding="utf-8")
+        (tmp_path / name / "__init__.py").write_text(
+            "raise RuntimeError('imported')\n", encoding="utf-8"
+        )
     broken = {"PYTHONPATH": os.fspath(tmp_path)}
-    assert run_process("inspect", FILES[format_name], environment=broken) == run_process("inspect", FILES[format_name])
-    done = subprocess.run([sys.executable, "-c", "import keras"], capture_output=True, check=False, env={**os.environ, **broken}, timeout=60)
+    assert run_process("inspect", FILES[format_name], environment=broken) == run_process(
+        "inspect", FILES[format_name]
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", "import keras"],
+        capture_output=True,
+        check=False,
+        env={**os.environ, **broken},
+        timeout=60,
+    )
     assert done.returncode != 0

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 def hashing(differing: int, *inputs: str) -> Call:
     """Return a call that makes integers, of which some are others by itself."""
     made = whole(differing)
-    return replace(call("net/hashing", None, inputs=inputs), outputs=(replace(made, isolated=made.accumulated),))
+    return replace(
+        call("net/hashing", None, inputs=inputs),
+        outputs=(replace(made, isolated=made.accumulated),),
+    )
 
 
 def judged(*calls: Call, tolerances: tuple[str, ...] = ()) -> Verdict:
@@ -27,7 +30,9 @@ def judged(*calls: Call, tolerances: tuple[str, ...] = ()) -> Verdict:
     return judging.verdict(calls, (), Tolerances(given=tuple(map(given, tolerances))))
 
 
-@pytest.mark.parametrize(("differing", "ruling"), [(0, Ruling.PASSED), (1, Ruling.DIFFERING), (80, Ruling.DIFFERING)])
+@pytest.mark.parametrize(
+    ("differing", "ruling"), [(0, Ruling.PASSED), (1, Ruling.DIFFERING), (80, Ruling.DIFFERING)]
+)
 def test_integers_of_the_same_integers_are_the_same(differing: int, ruling: Ruling) -> None:
     """Nothing was rounded that had to be: one that is another is a miss."""
     (found,) = judged(hashing(differing)).judgements

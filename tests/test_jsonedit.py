@@ -21,16 +21,34 @@ if TYPE_CHECKING:
     from policytool.jsontext import Json
 
 BLANKS = st.text(" \t\n\r", max_size=2)
-KEYS = st.sampled_from(["a", "b", "dtype", "", "a/b", "m~n", "0", "é", '"', "\\"]) | st.text(max_size=3)
+KEYS = st.sampled_from(["a", "b", "dtype", "", "a/b", "m~n", "0", "é", '"', "\\"]) | st.text(
+    max_size=3
+)
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
-NUMBERS = st.sampled_from(["1e-07", "0.10000000149011612", "1E5", "-0.0", "1.50", "NaN", "-Infinity", "12345678901234567890123"])
+NUMBERS = st.sampled_from(
+    [
+        "1e-07",
+        "0.10000000149011612",
+        "1E5",
+        "-0.0",
+        "1.50",
+        "NaN",
+        "-Infinity",
+        "12345678901234567890123",
+    ]
+)
 
 
 @st.composite
 def texts(draw: st.DrawFn, depth: int = 3) -> str:
-    """Return JSON text as no writer would spell it: odd white space, escapes, numbers and repeated keys."""
+    """
+    Return JSON text as no writer would spell it: odd white space, escapes, numbers and repeated
+    keys.
+    """
     before, after = draw(BLANKS), draw(BLANKS)
-    kind = draw(st.sampled_from(["scalar", "number", "object", "array"] if depth else ["scalar", "number"]))
+    kind = draw(
+        st.sampled_from(["scalar", "number", "object", "array"] if depth else ["scalar", "number"])
+    )
     if kind == "number":
         return before + draw(NUMBERS) + after
     if kind == "scalar":
@@ -38,13 +56,22 @@ def texts(draw: st.DrawFn, depth: int = 3) -> str:
     inner = [draw(texts(depth - 1)) for _ in range(draw(st.integers(0, 4)))]
     if kind == "array":
         return f"{before}[{','.join(inner) or draw(BLANKS)}]{after}"
-    members = [f"{draw(BLANKS)}{json.dumps(draw(KEYS), ensure_ascii=draw(st.booleans()))}{draw(BLANKS)}:{value}" for value in inner]
+    members = [
+        f"{draw(BLANKS)}{json.dumps(draw(KEYS), ensure_ascii=draw(st.booleans()))}{draw(BLANKS)}:{value}"
+        for value in inner
+    ]
     return f"{before}{{{','.join(members) or draw(BLANKS)}}}{after}"
 
 
 def _places(value: Json, steps: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
     yield steps
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    items = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for step, child in items:
         yield from _places(child, (*steps, step))
 
@@ -80,7 +107,9 @@ def edits(draw: st.DrawFn, original: Json) -> tuple[list[jsonedit.Change], Json]
             del _at(wanted, steps[:-1])[steps[-1]]
             changes.append((jsontext.pointer(*steps), here, ABSENT))
         elif kind == "replace":
-            value: Any = draw(SCALARS | st.lists(SCALARS, max_size=2) | st.dictionaries(KEYS, SCALARS, max_size=2))
+            value: Any = draw(
+                SCALARS | st.lists(SCALARS, max_size=2) | st.dictionaries(KEYS, SCALARS, max_size=2)
+            )
             if steps:
                 _at(wanted, steps[:-1])[steps[-1]] = value
             else:
@@ -94,7 +123,10 @@ def edits(draw: st.DrawFn, original: Json) -> tuple[list[jsonedit.Change], Json]
 
 @given(st.data())
 def test_edited_text_reads_as_the_edited_value(data: st.DataObject) -> None:
-    """Replacing, adding and removing in any order of odd text gives what the same edits of the value give."""
+    """
+    Replacing, adding and removing in any order of odd text gives what the same edits of the value
+    give.
+    """
     text = data.draw(texts())
     changes, wanted = data.draw(edits(json.loads(text)))
     assert jsonedit.same(json.loads(jsonedit.apply(text, changes)), wanted)
@@ -154,8 +186,16 @@ def test_several_edits_of_one_object() -> None:
     """Keys that are removed side by side, all of them, and others added in the same go."""
     text = '{"a": 1, "b": 2, "c": 3}'
     assert jsonedit.apply(text, [("/a", 1, ABSENT), ("/b", 2, ABSENT)]) == '{"c": 3}'
-    assert jsonedit.apply(text, [("/b", 2, ABSENT), ("/c", 3, ABSENT), ("/d", ABSENT, 4)]) == '{"a": 1, "d": 4}'
-    assert jsonedit.apply(text, [("/a", 1, ABSENT), ("/b", 2, ABSENT), ("/c", 3, ABSENT), ("/d", ABSENT, 4)]) == '{"d": 4}'
+    assert (
+        jsonedit.apply(text, [("/b", 2, ABSENT), ("/c", 3, ABSENT), ("/d", ABSENT, 4)])
+        == '{"a": 1, "d": 4}'
+    )
+    assert (
+        jsonedit.apply(
+            text, [("/a", 1, ABSENT), ("/b", 2, ABSENT), ("/c", 3, ABSENT), ("/d", ABSENT, 4)]
+        )
+        == '{"d": 4}'
+    )
 
 
 @pytest.mark.parametrize(
@@ -191,7 +231,19 @@ def test_edits_that_do_not_fit_are_refused(edits: list[jsonedit.Change]) -> None
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", '{"a": 1', '{"a": 1]', '{"a" 1}', '{"a": 1} x', "[" * 100_000, '{"a":1,', '{"a": 1, "b": ' + "9" * 5000 + "}"], ids=lambda text: text[:9]
+    "text",
+    [
+        "",
+        "{",
+        '{"a": 1',
+        '{"a": 1]',
+        '{"a" 1}',
+        '{"a": 1} x',
+        "[" * 100_000,
+        '{"a":1,',
+        '{"a": 1, "b": ' + "9" * 5000 + "}",
+    ],
+    ids=lambda text: text[:9],
 )
 def test_text_that_is_no_json_is_refused(text: str) -> None:
     """There is one error for all of it."""
@@ -201,9 +253,17 @@ def test_text_that_is_no_json_is_refused(text: str) -> None:
 
 def test_a_large_config_takes_no_time() -> None:
     """A thousand edits of a megabyte, as EfficientNetV2-L has."""
-    layers = [{"class_name": "Dense", "config": {"name": f"dense_{index}", "dtype": "float16", "padding": "x" * 900}} for index in range(1000)]
+    layers = [
+        {
+            "class_name": "Dense",
+            "config": {"name": f"dense_{index}", "dtype": "float16", "padding": "x" * 900},
+        }
+        for index in range(1000)
+    ]
     text = json.dumps({"config": {"layers": layers}})
-    changes: list[jsonedit.Change] = [(f"/config/layers/{index}/config/dtype", "float16", "float32") for index in range(1000)]
+    changes: list[jsonedit.Change] = [
+        (f"/config/layers/{index}/config/dtype", "float16", "float32") for index in range(1000)
+    ]
     start = time.perf_counter()
     edited = jsonedit.apply(text, changes)
     assert time.perf_counter() - start < 0.5

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
-    lambda children: st.lists(children, max_size=4) | st.dictionaries(st.text(), children, max_size=4),
+    lambda children: (
+        st.lists(children, max_size=4) | st.dictionaries(st.text(), children, max_size=4)
+    ),
     max_leaves=20,
 )
 
@@ -43,7 +45,13 @@ def _followed(value: Json, pointer: str) -> Json:
     """Resolve a JSON Pointer by the steps of RFC 6901, section 4."""
     for token in pointer.split("/")[1:]:
         step = token.replace("~1", "/").replace("~0", "~")
-        value = value[int(step)] if isinstance(value, list) else value[step] if isinstance(value, dict) else pytest.fail("leads nowhere")
+        value = (
+            value[int(step)]
+            if isinstance(value, list)
+            else value[step]
+            if isinstance(value, dict)
+            else pytest.fail("leads nowhere")
+        )
     return value
 
 
@@ -90,12 +98,18 @@ def test_brackets_in_strings_are_no_depth() -> None:
     assert jsontext.parse(json.dumps(value)) == (value, ())
 
 
-def test_size_bound_counts_before_parsing(monkeypatch: pytest.MonkeyPatch, bounded: Bounded) -> None:
+def test_size_bound_counts_before_parsing(
+    monkeypatch: pytest.MonkeyPatch, bounded: Bounded
+) -> None:
     """Text beyond the bound is not parsed at all."""
     bounded("json-bytes", 10)
     assert jsontext.parse("[1,2,3,4]")[0] == [1, 2, 3, 4]
     monkeypatch.setattr(json, "loads", lambda *_, **__: pytest.fail("it was parsed"))
-    with pytest.raises(jsontext.JsonError, match="is JSON of 11 bytes, more than the 10 bytes of json-bytes; --limit json-bytes=11 reads it"):
+    with pytest.raises(
+        jsontext.JsonError,
+        match="is JSON of 11 bytes, more than the 10 bytes of json-bytes; --limit json-bytes=11 "
+        "reads it",
+    ):
         jsontext.parse("[1,2,3,4,5]")
 
 
@@ -110,7 +124,10 @@ def test_size_bound_counts_before_parsing(monkeypatch: pytest.MonkeyPatch, bound
     ],
 )
 def test_keys_that_stand_twice_are_named(text: str, value: Json, repeated: tuple[str, ...]) -> None:
-    """The last value counts, each repeated key is named once, and equal keys of different objects are none."""
+    """
+    The last value counts, each repeated key is named once, and equal keys of different objects are
+    none.
+    """
     assert jsontext.parse(text) == (value, repeated)
 
 

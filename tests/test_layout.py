@@ -9,10 +9,21 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from policytool.reports import _layout
-from policytool.reports._layout import Cell, Column, View, clean, shortened, table, width_of, wrapped
+from policytool.reports._layout import (
+    Cell,
+    Column,
+    View,
+    clean,
+    shortened,
+    table,
+    width_of,
+    wrapped,
+)
 
 WIDE = "层一二三"
-PRINTABLE = st.text(st.characters(categories=("L", "N", "P", "S"), max_codepoint=0x2FFFF), max_size=40) | st.text("ab/_1", max_size=80)
+PRINTABLE = st.text(
+    st.characters(categories=("L", "N", "P", "S"), max_codepoint=0x2FFFF), max_size=40
+) | st.text("ab/_1", max_size=80)
 VIEWS = st.builds(View, width=st.integers(20, 200), colour=st.booleans(), unicode=st.booleans())
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -26,7 +37,12 @@ def columns_of(line: str) -> int:
 @example(WIDE, 3, View(), True)
 @example("a" * 10, 2, View(unicode=False), True)
 @example("ab" + WIDE, 0, View(), False)
-def test_shortened_text_never_takes_more_than_its_width(text: str, width: int, view: View, middle: bool) -> None:  # noqa: FBT001
+def test_shortened_text_never_takes_more_than_its_width(
+    text: str,
+    width: int,
+    view: View,
+    middle: bool,  # noqa: FBT001
+) -> None:
     """Whatever the text and the width, the result fits; text that fits stays as it is."""
     result = shortened(text, width, view, middle=middle)
     assert width_of(result) <= width
@@ -36,7 +52,9 @@ def test_shortened_text_never_takes_more_than_its_width(text: str, width: int, v
 
 @given(st.text("abc/_0", min_size=1, max_size=60), st.integers(5, 59), VIEWS)
 def test_shortening_in_the_middle_keeps_both_ends(text: str, width: int, view: View) -> None:
-    """First and last characters stay, one ellipsis stands for the rest, and no column is given away."""
+    """
+    First and last characters stay, one ellipsis stands for the rest, and no column is given away.
+    """
     result = shortened(text, width, view, middle=True)
     if len(text) > width:
         assert result.count(view.ellipsis) == 1
@@ -60,13 +78,31 @@ def tables(draw: st.DrawFn) -> tuple[list[Column], list[list[Cell]], View]:
     """Return columns, rows and a view in which the least widths fit."""
     count = draw(st.integers(1, 7))
     titles = [draw(st.text("abcdefgh", min_size=1, max_size=10)) for _ in range(count)]
-    columns = [Column(title=title, minimum=draw(st.integers(1, 15)), middle=draw(st.booleans())) for title in titles]
+    columns = [
+        Column(title=title, minimum=draw(st.integers(1, 15)), middle=draw(st.booleans()))
+        for title in titles
+    ]
     styles = st.sampled_from(sorted(_layout.STYLES))
     rows = draw(
-        st.lists(st.lists(st.builds(Cell, text=PRINTABLE, style=styles, before=st.text("│├─", max_size=12)), min_size=count, max_size=count), max_size=6)
+        st.lists(
+            st.lists(
+                st.builds(Cell, text=PRINTABLE, style=styles, before=st.text("│├─", max_size=12)),
+                min_size=count,
+                max_size=count,
+            ),
+            max_size=6,
+        )
     )
     least = sum(max(column.minimum, len(column.title)) for column in columns) + count - 1 + 2
-    return columns, rows, View(width=least + draw(st.integers(0, 100)), colour=draw(st.booleans()), unicode=draw(st.booleans()))
+    return (
+        columns,
+        rows,
+        View(
+            width=least + draw(st.integers(0, 100)),
+            colour=draw(st.booleans()),
+            unicode=draw(st.booleans()),
+        ),
+    )
 
 
 @given(tables())
@@ -79,7 +115,9 @@ def test_no_line_is_wider_than_the_view(drawn: tuple[list[Column], list[list[Cel
 
 
 @given(tables())
-def test_colour_changes_nothing_but_colour(drawn: tuple[list[Column], list[list[Cell]], View]) -> None:
+def test_colour_changes_nothing_but_colour(
+    drawn: tuple[list[Column], list[list[Cell]], View],
+) -> None:
     """Without its escape sequences, a coloured table is the plain one."""
     columns, rows, view = drawn
     plain = table(columns, rows, View(width=view.width, unicode=view.unicode))
@@ -88,11 +126,18 @@ def test_colour_changes_nothing_but_colour(drawn: tuple[list[Column], list[list[
     assert not any("\x1b" in line for line in plain)
 
 
-@given(st.lists(st.lists(st.text("abc", max_size=30), min_size=3, max_size=3), max_size=5), st.integers(20, 100))
+@given(
+    st.lists(st.lists(st.text("abc", max_size=30), min_size=3, max_size=3), max_size=5),
+    st.integers(20, 100),
+)
 def test_ascii_view_has_ascii_decoration_alone(texts: list[list[str]], width: int) -> None:
     """From ASCII text a view without box characters makes ASCII lines."""
     columns = [Column(title=title, minimum=3, middle=True) for title in "xyz"]
-    lines = table(columns, [[Cell(text=text) for text in row] for row in texts], View(width=width, unicode=False))
+    lines = table(
+        columns,
+        [[Cell(text=text) for text in row] for row in texts],
+        View(width=width, unicode=False),
+    )
     assert all(line.isascii() for line in lines)
 
 
@@ -102,7 +147,10 @@ def test_room_is_not_given_away(drawn: tuple[list[Column], list[list[Cell]], Vie
     columns, rows, view = drawn
     plain = View(width=view.width, unicode=view.unicode)
     lines = table(columns, rows, plain)
-    natural = [max([len(column.title), *(width_of(row[index].before + row[index].text) for row in rows)]) for index, column in enumerate(columns)]
+    natural = [
+        max([len(column.title), *(width_of(row[index].before + row[index].text) for row in rows)])
+        for index, column in enumerate(columns)
+    ]
     if sum(natural) + 2 * (len(columns) - 1) + 2 <= view.width:
         for row, line in zip(rows, lines[2:], strict=True):
             assert all(cell.before + cell.text in line for cell in row)
@@ -113,7 +161,10 @@ def test_columns_line_up() -> None:
     columns = [Column(title="name", minimum=4), Column(title="dtype", minimum=5)]
     rows = [[Cell(text="a"), Cell(text="float32")], [Cell(text=WIDE), Cell(text="float16")]]
     lines = table(columns, rows, View(width=60))
-    starts = {width_of(line[: line.index(text)]) for line, text in zip([lines[0], *lines[2:]], ["dtype", "float32", "float16"], strict=True)}
+    starts = {
+        width_of(line[: line.index(text)])
+        for line, text in zip([lines[0], *lines[2:]], ["dtype", "float32", "float16"], strict=True)
+    }
     assert len(starts) == 1
 
 
@@ -125,8 +176,14 @@ def test_widest_column_gives_way_first() -> None:
     assert len(line) == 40
 
 
-@given(st.lists(st.text("abcdef", min_size=1, max_size=12), min_size=1, max_size=30), st.integers(40, 120), st.text("label ", max_size=8))
-def test_wrapped_text_keeps_its_words_and_the_width(words: list[str], width: int, label: str) -> None:
+@given(
+    st.lists(st.text("abcdef", min_size=1, max_size=12), min_size=1, max_size=30),
+    st.integers(40, 120),
+    st.text("label ", max_size=8),
+)
+def test_wrapped_text_keeps_its_words_and_the_width(
+    words: list[str], width: int, label: str
+) -> None:
     """Lines are broken at spaces, further ones begin below the text, and no word is lost."""
     lines = wrapped(label, " ".join(words), View(width=width))
     start = len("  " + label)
@@ -141,7 +198,15 @@ def test_clean_text_is_printable(text: str) -> None:
     assert clean(text).isprintable()
 
 
-@pytest.mark.parametrize(("text", "shown"), [("a\x1b[31m", r"a\x1b[31m"), ("a\nb", r"a\nb"), ("a\tb", r"a\tb"), ("a\x7f\x9b", r"a\x7f\x9b")])
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a\x1b[31m", r"a\x1b[31m"),
+        ("a\nb", r"a\nb"),
+        ("a\tb", r"a\tb"),
+        ("a\x7f\x9b", r"a\x7f\x9b"),
+    ],
+)
 def test_control_characters_are_shown_by_their_codes(text: str, shown: str) -> None:
     """Escapes look like Python's."""
     assert clean(text) == shown

@@ -1,4 +1,7 @@
-"""Every limit refuses what is one beyond it in a sentence that names it, and lets it through where that is asked for."""
+"""
+Every limit refuses what is one beyond it in a sentence that names it, and lets it through where
+that is asked for.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,18 @@ from policytool.errors import UsageError, WorkerError
 from policytool.limits import LIMITS
 from policytool.operations.stored_values import counted
 from policytool.workers import Interpreter, Worker
-from tests.building import Object, dense, h5_model, keras_members, keras_object, keras_zip, saved_model, sequential, small_saved_model, weights_bytes
+from tests.building import (
+    Object,
+    dense,
+    h5_model,
+    keras_members,
+    keras_object,
+    keras_zip,
+    saved_model,
+    sequential,
+    small_saved_model,
+    weights_bytes,
+)
 from tests.checkpoints import bundles
 from tests.conftest import MIXED_JSON, MIXED_YAML, ROOT, Ended, run, run_process
 from tests.special_files import WAITING
@@ -30,7 +44,9 @@ if TYPE_CHECKING:
 
 Build = "Callable[[Path], Path]"
 
-OPTION: Final = re.compile(r", more than the [\w ]+ of ([a-z0-9-]+); --limit (([a-z0-9-]+)=\w+) (reads it|allows more)")
+OPTION: Final = re.compile(
+    r", more than the [\w ]+ of ([a-z0-9-]+); --limit (([a-z0-9-]+)=\w+) (reads it|allows more)"
+)
 ROUNDS: Final = 16
 """A count that stopped at the bound says no more than that: each round allows twice as much."""
 
@@ -77,7 +93,9 @@ def _named_weights(directory: Path) -> Path:
     with h5py.File(path, "w") as file:
         file.attrs["layer_names"] = np.array([b"dense_a"])
         file["dense_a/dense_a/kernel:0"] = np.zeros((6, 2), dtype="float16")
-        file["dense_a"].attrs["weight_names"] = ["dense_a/kernel:0"]  # of any length, as h5py writes a list of str
+        file["dense_a"].attrs["weight_names"] = [
+            "dense_a/kernel:0"
+        ]  # of any length, as h5py writes a list of str
     return path
 
 
@@ -90,7 +108,11 @@ def _keras(directory: Path) -> Path:
 
 
 def _packed(directory: Path) -> Path:
-    return keras_zip(directory / "a.keras", {**keras_members(), "model.weights.h5": weights_bytes()}, compression=zipfile.ZIP_DEFLATED)
+    return keras_zip(
+        directory / "a.keras",
+        {**keras_members(), "model.weights.h5": weights_bytes()},
+        compression=zipfile.ZIP_DEFLATED,
+    )
 
 
 def _unpacked(directory: Path) -> Path:
@@ -114,7 +136,11 @@ def _saved_apart(directory: Path) -> Path:
 
 def _scopes(directory: Path) -> Path:
     return saved_model(
-        directory / "a", [Object(children=[("dense", 1), ("norm", 2)]), *(Object(variable=(f"{name}/kernel", 1, (2,))) for name in ("dense", "norm"))]
+        directory / "a",
+        [
+            Object(children=[("dense", 1), ("norm", 2)]),
+            *(Object(variable=(f"{name}/kernel", 1, (2,))) for name in ("dense", "norm")),
+        ],
     )
 
 
@@ -123,8 +149,16 @@ def _metadata(directory: Path) -> Path:
     message: Any = protobuf_messages.parse("KerasMetadata", path.read_bytes())
     fields = b"".join(
         b"\n" + bundles.varint(len(body)) + body
-        for number, (node, place) in enumerate(zip(message.nodes, (b"root", b"root.layer-0"), strict=True))
-        for body in [b"\x10" + bundles.varint(number) + _field(3, place) + _field(4, node.identifier) + _field(5, node.metadata)]
+        for number, (node, place) in enumerate(
+            zip(message.nodes, (b"root", b"root.layer-0"), strict=True)
+        )
+        for body in [
+            b"\x10"
+            + bundles.varint(number)
+            + _field(3, place)
+            + _field(4, node.identifier)
+            + _field(5, node.metadata)
+        ]
     )
     alone = directory / "alone.pb"
     alone.write_bytes(fields)
@@ -136,14 +170,35 @@ def _field(number: int, data: bytes) -> bytes:
 
 
 def _nested(directory: Path) -> Path:
-    chain = [keras_object("mlp", "Sequential", identifier="_tf_keras_sequential", children=[("layer-0", 1)])]
-    return saved_model(directory / "a", [*chain, *(keras_object(f"l{number}", "Dense", children=[("inner", number + 1)]) for number in range(1, 6))][:-1])
+    chain = [
+        keras_object(
+            "mlp", "Sequential", identifier="_tf_keras_sequential", children=[("layer-0", 1)]
+        )
+    ]
+    return saved_model(
+        directory / "a",
+        [
+            *chain,
+            *(
+                keras_object(f"l{number}", "Dense", children=[("inner", number + 1)])
+                for number in range(1, 6)
+            ),
+        ][:-1],
+    )
 
 
 def _tfjs(directory: Path) -> Path:
     path = directory / "model.json"
-    weights = [{"name": f"dense_a/{name}", "shape": shape, "dtype": "float32"} for name, shape in (("kernel", [6, 2]), ("bias", [2]))]
-    path.write_text(json.dumps({"modelTopology": sequential(), "weightsManifest": [{"paths": [], "weights": weights}]}), encoding="utf-8")
+    weights = [
+        {"name": f"dense_a/{name}", "shape": shape, "dtype": "float32"}
+        for name, shape in (("kernel", [6, 2]), ("bias", [2]))
+    ]
+    path.write_text(
+        json.dumps(
+            {"modelTopology": sequential(), "weightsManifest": [{"paths": [], "weights": weights}]}
+        ),
+        encoding="utf-8",
+    )
     return path
 
 
@@ -157,7 +212,9 @@ def _map_of_shards(directory: Path) -> Path:
 
 
 def _graph(directory: Path, *, deep: bool) -> Path:
-    """Write a SavedModel that calls functions within functions, or has an op in scopes within scopes."""
+    """
+    Write a SavedModel that calls functions within functions, or has an op in scopes within scopes.
+    """
     path = small_saved_model(directory / "a")
     saved: Any = protobuf_messages.parse("SavedModel", (path / "saved_model.pb").read_bytes())
     definition: Any = protobuf_messages.parse("GraphDef", b"")
@@ -170,7 +227,9 @@ def _graph(directory: Path, *, deep: bool) -> Path:
         call = function.nodes.add(name=b"call", op=b"PartitionedCall")
         call.attributes.add(key=b"f").value.function.name = f"f{level + 1}".encode()
     saved.meta_graphs[0].graph_def[:] = [definition.SerializeToString()]
-    saved.meta_graphs[0].signatures.add(key=b"serve").value.outputs.add(key=b"y").value.name = f"{scope}out:0".encode()
+    saved.meta_graphs[0].signatures.add(key=b"serve").value.outputs.add(
+        key=b"y"
+    ).value.name = f"{scope}out:0".encode()
     (path / "saved_model.pb").write_bytes(saved.SerializeToString())
     return path
 
@@ -206,14 +265,19 @@ def _names_in_parts(directory: Path) -> Path:
 
 def _checkpoint(directory: Path) -> Path:
     chain = [*(([("n", index + 1)], []) for index in range(9)), ([], [("", "x")])]
-    bundles.write(directory / "a", {**dict([bundles.object_graph(chain)]), "x": _FLOAT, "another/key": _FLOAT})
+    bundles.write(
+        directory / "a", {**dict([bundles.object_graph(chain)]), "x": _FLOAT, "another/key": _FLOAT}
+    )
     return directory / "a.index"
 
 
 def _two_shards(directory: Path) -> Path:
     bundles.write(directory / "a", {"x": _FLOAT})
     (directory / "a.data-00000-of-00002").write_bytes(bytes(4))
-    bundles.write_index(directory / "a", [[bundles.header(shards=2), (b"x", bundles.entry(*_FLOAT).SerializeToString())]])
+    bundles.write_index(
+        directory / "a",
+        [[bundles.header(shards=2), (b"x", bundles.entry(*_FLOAT).SerializeToString())]],
+    )
     return directory / "a.index"
 
 
@@ -288,8 +352,20 @@ OBSERVED: Final = (
 OF_VALUES: Final = frozenset({"h5-ratio"})
 """Limits on values, which only some commands read, with a test of its own below."""
 
-OF_PROCESSES: Final = frozenset({"read-seconds", "write-seconds", "answer-bytes", "event-bytes", "call-seconds", "library-bytes"})
-"""Limits that hold for another process, each with a test of its own below; of the last two in test_guard.py."""
+OF_PROCESSES: Final = frozenset(
+    {
+        "read-seconds",
+        "write-seconds",
+        "answer-bytes",
+        "event-bytes",
+        "call-seconds",
+        "library-bytes",
+    }
+)
+"""
+Limits that hold for another process, each with a test of its own below; of the last two in
+test_guard.py.
+"""
 
 OF_OTHER_FILES: Final = frozenset({"settings-bytes", "list-bytes", "pipe-seconds"})
 """Limits on what is read beside models, each with a test in test_given_files.py."""
@@ -301,9 +377,18 @@ def _inspected(case: Beyond, path: Path, bound: str) -> Ended:
 
 def _told(case: Beyond, ended: Ended) -> str | None:
     """Return the sentence in which a report names the limit; None where it does not."""
-    failures = ended.json["failures"] or [item for model in ended.json["models"] for item in model["observations"]]
+    failures = ended.json["failures"] or [
+        item for model in ended.json["models"] for item in model["observations"]
+    ]
     assert ended.code == (3 if ended.json["failures"] else 0)
-    return next((item["message"] for item in failures if item["code"] == case.code and f" of {case.limit}" in item["message"]), None)
+    return next(
+        (
+            item["message"]
+            for item in failures
+            if item["code"] == case.code and f" of {case.limit}" in item["message"]
+        ),
+        None,
+    )
 
 
 def _bound(case: Beyond) -> str:
@@ -312,12 +397,20 @@ def _bound(case: Beyond) -> str:
 
 def test_every_limit_has_a_case() -> None:
     """A new one cannot be forgotten."""
-    assert {case.limit for case in (*CASES, *OBSERVED)} | OF_VALUES | OF_PROCESSES | OF_OTHER_FILES == set(LIMITS)
+    assert {
+        case.limit for case in (*CASES, *OBSERVED)
+    } | OF_VALUES | OF_PROCESSES | OF_OTHER_FILES == set(LIMITS)
 
 
-@pytest.mark.parametrize("case", [*CASES, *OBSERVED], ids=lambda case: f"{case.limit}-{case.build.__name__.strip('_')}")
-def test_what_is_beyond_a_limit_is_told_and_can_be_let_through(case: Beyond, tmp_path: Path) -> None:
-    """The sentence names what was found, the limit and the option; what the option says is enough."""
+@pytest.mark.parametrize(
+    "case", [*CASES, *OBSERVED], ids=lambda case: f"{case.limit}-{case.build.__name__.strip('_')}"
+)
+def test_what_is_beyond_a_limit_is_told_and_can_be_let_through(
+    case: Beyond, tmp_path: Path
+) -> None:
+    """
+    The sentence names what was found, the limit and the option; what the option says is enough.
+    """
     path = case.build(tmp_path)
     usual = run("inspect", path, "--format", "json")
     assert usual.code == 0
@@ -353,7 +446,11 @@ def test_python_api_takes_limits(case: Beyond, tmp_path: Path) -> None:
     assert policytool.inspect(path) == usual
 
 
-@pytest.mark.parametrize("command", [("inspect",), ("audit",), ("migrate",), ("diff", MIXED_JSON), ("check",)], ids=lambda command: command[0])
+@pytest.mark.parametrize(
+    "command",
+    [("inspect",), ("audit",), ("migrate",), ("diff", MIXED_JSON), ("check",)],
+    ids=lambda command: command[0],
+)
 def test_every_command_that_reads_takes_limits(command: tuple[str, ...], tmp_path: Path) -> None:
     """All of them say the same sentence, with the same code."""
     ended = run(*command, _h5(tmp_path), "--limit", "json-bytes=100")
@@ -361,7 +458,9 @@ def test_every_command_that_reads_takes_limits(command: tuple[str, ...], tmp_pat
     assert "more than the 100 bytes of json-bytes; --limit json-bytes=" in ended.err
 
 
-@pytest.mark.parametrize("limit", [limit for limit in LIMITS.values() if limit.fixed], ids=lambda limit: limit.name)
+@pytest.mark.parametrize(
+    "limit", [limit for limit in LIMITS.values() if limit.fixed], ids=lambda limit: limit.name
+)
 def test_some_limits_are_not_ours_to_raise(limit: limits.Limit, tmp_path: Path) -> None:
     """What a format or a library cannot do, no option does; the sentence says whose bound it is."""
     ended = run("inspect", _h5(tmp_path), "--limit", f"{limit.name}={limit.default + 1}")
@@ -399,10 +498,26 @@ def test_api_names_what_is_no_limit(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("found", "most", "says"),
     [
-        (101, 100, "101 bytes, more than the 100 bytes of json-bytes; --limit json-bytes=101 reads it"),
-        (300 * 2**20, 256 * 2**20, "300 MiB, more than the 256 MiB of json-bytes; --limit json-bytes=300MiB reads it"),
-        (256 * 2**20 + 1, 256 * 2**20, "257 MiB, more than the 256 MiB of json-bytes; --limit json-bytes=257MiB reads it"),
-        (2**30, 2**20, "1 GiB, more than the 1 MiB of json-bytes; --limit json-bytes=1GiB reads it"),
+        (
+            101,
+            100,
+            "101 bytes, more than the 100 bytes of json-bytes; --limit json-bytes=101 reads it",
+        ),
+        (
+            300 * 2**20,
+            256 * 2**20,
+            "300 MiB, more than the 256 MiB of json-bytes; --limit json-bytes=300MiB reads it",
+        ),
+        (
+            256 * 2**20 + 1,
+            256 * 2**20,
+            "257 MiB, more than the 256 MiB of json-bytes; --limit json-bytes=257MiB reads it",
+        ),
+        (
+            2**30,
+            2**20,
+            "1 GiB, more than the 1 MiB of json-bytes; --limit json-bytes=1GiB reads it",
+        ),
         (100, 100, ""),
     ],
 )
@@ -412,8 +527,13 @@ def test_bytes_are_told_in_units(found: int, most: int, says: str) -> None:
         assert limits.JSON_BYTES.beyond(found) == says
 
 
-def test_settings_that_were_merely_found_raise_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stranger's checkout cannot undo the bounds for its own models; a file that is named can, and so can the environment."""
+def test_settings_that_were_merely_found_raise_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A stranger's checkout cannot undo the bounds for its own models; a file that is named can, and
+    so can the environment.
+    """
     monkeypatch.chdir(tmp_path)
     path = _h5(tmp_path)
     settings = tmp_path / "policytool.toml"
@@ -431,12 +551,18 @@ def test_settings_that_were_merely_found_raise_nothing(tmp_path: Path, monkeypat
 
 
 def test_limits_are_listed() -> None:
-    """Each with its bound and its reason, at the terminal and as JSON; the shell completes those that can be raised."""
+    """
+    Each with its bound and its reason, at the terminal and as JSON; the shell completes those that
+    can be raised.
+    """
     table, rows = run("limits").out, run("limits", "--format", "json").json["limits"]
     assert [row["name"] for row in rows] == list(LIMITS)
     assert [row["value"] for row in rows] == [limit.default for limit in LIMITS.values()]
     words = " ".join(table.split())
-    assert all(f"{limit.name} {limit.amount(limit.default)} " in words and limit.reason in words for limit in LIMITS.values())
+    assert all(
+        f"{limit.name} {limit.amount(limit.default)} " in words and limit.reason in words
+        for limit in LIMITS.values()
+    )
 
 
 # Limits on values
@@ -444,19 +570,32 @@ def test_limits_are_listed() -> None:
 
 @pytest.mark.parametrize("kind", ["one", "all"])
 def test_values_that_are_not_stored_are_not_read(kind: str, tmp_path: Path) -> None:
-    """Neither of one dataset of which nothing is stored, nor of many names of one; what may be stored so can be let through."""
+    """
+    Neither of one dataset of which nothing is stored, nor of many names of one; what may be stored
+    so can be let through.
+    """
     path = h5_model(tmp_path / "a.h5", sequential(*(dense(f"d{number}") for number in range(99))))
     with h5py.File(path, "a") as file:
         for number in range(99):
             group = file.require_group(f"model_weights/d{number}/d{number}")
             if kind == "one" and not number:
-                group.create_dataset("kernel:0", (2**20, 2), "float32", chunks=(2**10, 2), fillvalue=1)
+                group.create_dataset(
+                    "kernel:0", (2**20, 2), "float32", chunks=(2**10, 2), fillvalue=1
+                )
             elif kind == "all":
-                group["kernel:0"] = file["model_weights/d0/d0/kernel:0"] if number else np.zeros((2**18, 1), "float32")
+                group["kernel:0"] = (
+                    file["model_weights/d0/d0/kernel:0"]
+                    if number
+                    else np.zeros((2**18, 1), "float32")
+                )
     document = recognition.document(path, path.name)
     says = "stored bytes would become" if kind == "one" else "all datasets together would become"
     _, unread = counted(path, document, {})
-    assert set(unread) == {tensor.path for tensor in document.tensors or () if kind == "all" or tensor.shape == (2**20, 2)}
+    assert set(unread) == {
+        tensor.path
+        for tensor in document.tensors or ()
+        if kind == "all" or tensor.shape == (2**20, 2)
+    }
     assert all(says in reason for reason in unread.values())
     found = OPTION.search(next(iter(unread.values())))
     assert found is not None
@@ -466,7 +605,9 @@ def test_values_that_are_not_stored_are_not_read(kind: str, tmp_path: Path) -> N
     assert not unread
     assert set(counts) == {tensor.path for tensor in document.tensors or ()}
     if kind == "one":
-        ended = run("migrate", path, "--to", "float16", "--set", "mlp/d0=float16", "-o", tmp_path / "b.h5")
+        ended = run(
+            "migrate", path, "--to", "float16", "--set", "mlp/d0=float16", "-o", tmp_path / "b.h5"
+        )
         assert ended.code == 3
         assert "--limit h5-ratio=" in ended.err
 
@@ -478,14 +619,23 @@ def test_processes_that_read_have_the_same_limits(tmp_path: Path) -> None:
     """What the option says goes to each of them."""
     paths = [h5_model(tmp_path / f"{name}.h5", sequential()) for name in "ab"]
     for jobs in ("1", "2"):
-        ended = run_process("inspect", *paths, "--jobs", jobs, "--format", "json", "--limit", "json-bytes=100")
-        assert [failure["code"] for failure in ended.json["failures"]] == ["json-limit", "json-limit"]
+        ended = run_process(
+            "inspect", *paths, "--jobs", jobs, "--format", "json", "--limit", "json-bytes=100"
+        )
+        assert [failure["code"] for failure in ended.json["failures"]] == [
+            "json-limit",
+            "json-limit",
+        ]
 
 
 def test_answers_of_processes_are_bounded(tmp_path: Path) -> None:
-    """A file whose report is longer than that is a failure, and the option in it lets it through."""
+    """
+    A file whose report is longer than that is a failure, and the option in it lets it through.
+    """
     paths = [h5_model(tmp_path / f"{name}.h5", sequential()) for name in "ab"]
-    ended = run_process("inspect", *paths, "--jobs", "2", "--format", "json", "--limit", "answer-bytes=100")
+    ended = run_process(
+        "inspect", *paths, "--jobs", "2", "--format", "json", "--limit", "answer-bytes=100"
+    )
     assert {failure["code"] for failure in ended.json["failures"]} == {"worker-limit"}
     found = OPTION.search(ended.json["failures"][0]["message"])
     assert found is not None
@@ -493,7 +643,9 @@ def test_answers_of_processes_are_bounded(tmp_path: Path) -> None:
     assert run_process("inspect", *paths, "--jobs", "2", "--limit", "answer-bytes=1MiB").code == 0
 
 
-@pytest.mark.parametrize(("command", "limit"), [("inspect", "read-seconds"), ("migrate", "write-seconds")])
+@pytest.mark.parametrize(
+    ("command", "limit"), [("inspect", "read-seconds"), ("migrate", "write-seconds")]
+)
 def test_time_of_processes_is_bounded(command: str, limit: str, tmp_path: Path) -> None:
     """A file that is never done is given up."""
     h5_model(tmp_path / "a.h5", sequential())
@@ -502,23 +654,42 @@ def test_time_of_processes_is_bounded(command: str, limit: str, tmp_path: Path) 
     waiting = {"PYTHONPATH": os.pathsep.join(map(str, (tmp_path, ROOT)))}
     writer = os.open(tmp_path / "b.h5", os.O_RDWR)
     try:
-        ended = run_process(command, tmp_path / "a.h5", tmp_path / "b.h5", "--jobs", "2", "--format", "json", "--limit", f"{limit}=2", environment=waiting)
+        ended = run_process(
+            command,
+            tmp_path / "a.h5",
+            tmp_path / "b.h5",
+            "--jobs",
+            "2",
+            "--format",
+            "json",
+            "--limit",
+            f"{limit}=2",
+            environment=waiting,
+        )
     finally:
         os.close(writer)
     assert ended.code == 3
     (failure,) = ended.json["failures"]
     assert failure["code"] == "worker-timeout"
-    assert f"took at least 3 seconds, more than the 2 of {limit}; --limit {limit}=4 allows more" in failure["message"]
+    assert (
+        f"took at least 3 seconds, more than the 2 of {limit}; --limit {limit}=4 allows more"
+        in failure["message"]
+    )
 
 
 def test_answers_of_the_process_with_tensorflow_are_bounded(tmp_path: Path) -> None:
     """One line without an end is not kept for ever; within the limit it is an answer."""
     script = tmp_path / "child.py"
     script.write_text(
-        "import json, os, sys\nfor line in sys.stdin:\n    os.write(int(sys.argv[1]), json.dumps({'result': {'a': 'x' * 5000}}).encode() + b'\\n')\n",
+        "import json, os, sys\nfor line in sys.stdin:\n    os.write(int(sys.argv[1]), "
+        "json.dumps({'result': {'a': 'x' * 5000}}).encode() + b'\\n')\n",
         encoding="utf-8",
     )
-    with limits.given({"event-bytes": 100}), Worker(Interpreter(script=script)) as worker, pytest.raises(WorkerError) as caught:
+    with (
+        limits.given({"event-bytes": 100}),
+        Worker(Interpreter(script=script)) as worker,
+        pytest.raises(WorkerError) as caught,
+    ):
         worker.run({})
     assert caught.value.code == "worker-limit"
     assert "--limit event-bytes=200 allows more" in str(caught.value)

@@ -1,7 +1,9 @@
 """
-Processor time grows about in proportion to a file: four times as many parts take less than eight times as long.
+Processor time grows about in proportion to a file: four times as many parts take less than eight
+times as long.
 
-Both sizes are measured in this process, one after the other; less than a tenth of a second counts as a tenth.
+Both sizes are measured in this process, one after the other; less than a tenth of a second counts
+as a tenth.
 """
 
 from __future__ import annotations
@@ -33,8 +35,13 @@ def _dataset(file: h5py.File) -> h5py.Dataset:
     return file["model_weights/dense_a/dense_a/kernel:0"]
 
 
-def _attributes(place: Callable[[h5py.File], Any], libver: str | None) -> Callable[[Path, int], None]:
-    """Return what adds attributes to an object; in the newest formats they are stored by a hash of their names."""
+def _attributes(
+    place: Callable[[h5py.File], Any], libver: str | None
+) -> Callable[[Path, int], None]:
+    """
+    Return what adds attributes to an object; in the newest formats they are stored by a hash of
+    their names.
+    """
 
     def fill(path: Path, count: int) -> None:
         with h5py.File(path, "a", libver=libver) as file:
@@ -60,12 +67,20 @@ def _datasets(path: Path, count: int) -> None:
 
 def _names(path: Path, count: int) -> None:
     with h5py.File(path, "a") as file:
-        file["model_weights"].attrs["layer_names"] = np.array([b"%d" % number for number in range(count)])
+        file["model_weights"].attrs["layer_names"] = np.array(
+            [b"%d" % number for number in range(count)]
+        )
 
 
 CASES: Final[dict[str, tuple[Callable[[Path, int], None], int]]] = {
-    "attributes of a group": (_attributes(lambda file: file.create_group("model_weights/more"), None), 500),
-    "attributes of a group, hashed": (_attributes(lambda file: file.create_group("model_weights/more"), "latest"), 500),
+    "attributes of a group": (
+        _attributes(lambda file: file.create_group("model_weights/more"), None),
+        500,
+    ),
+    "attributes of a group, hashed": (
+        _attributes(lambda file: file.create_group("model_weights/more"), "latest"),
+        500,
+    ),
     "attributes of the root": (_attributes(lambda file: file, None), 500),
     "attributes of a dataset that is cast": (_attributes(_dataset, None), 500),
     "links of a group": (_links, 500),
@@ -80,9 +95,13 @@ def _seconds(path: Path, command: tuple[str, ...]) -> float:
     return time.process_time() - start
 
 
-@pytest.mark.parametrize("command", [("inspect",), ("audit", "--weights"), MIGRATE], ids=["inspect", "audit", "migrate"])
+@pytest.mark.parametrize(
+    "command", [("inspect",), ("audit", "--weights"), MIGRATE], ids=["inspect", "audit", "migrate"]
+)
 @pytest.mark.parametrize("name", CASES)
-def test_time_grows_with_the_parts_of_an_hdf5_file(name: str, command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_grows_with_the_parts_of_an_hdf5_file(
+    name: str, command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Listing attributes by their index took 26 times as long for four times as many."""
     monkeypatch.chdir(tmp_path)
     fill, count = CASES[name]
@@ -107,8 +126,14 @@ def test_attributes_beyond_the_limit_are_not_copied_one_by_one(tmp_path: Path) -
     _attributes(_dataset, None)(path, 50)
     ended = run("migrate", "--to", "float16", "-o", out, "--limit", "h5-attributes=20", path)
     assert (ended.code, out.exists()) == (Exit.FAILURE, False)
-    assert "has 50 attributes, more than the 20 of h5-attributes; --limit h5-attributes=50 reads it" in ended.err
-    assert run("migrate", "--to", "float16", "-o", out, "--limit", "h5-attributes=50", path).code == Exit.CLEAN
+    assert (
+        "has 50 attributes, more than the 20 of h5-attributes; --limit h5-attributes=50 reads it"
+        in ended.err
+    )
+    assert (
+        run("migrate", "--to", "float16", "-o", out, "--limit", "h5-attributes=50", path).code
+        == Exit.CLEAN
+    )
 
 
 def test_texts_in_more_parts_than_the_limit_are_not_read(tmp_path: Path) -> None:
@@ -122,5 +147,8 @@ def test_texts_in_more_parts_than_the_limit_are_not_read(tmp_path: Path) -> None
             group.attrs[f"weight_names{number}"] = [b"d0/kernel:0"]
     ended = run("inspect", "--limit", "h5-attributes=4", path)
     assert ended.code == Exit.FAILURE
-    assert "has an attribute weight_names in parts, at least 5 attributes, more than the 4 of h5-attributes" in ended.err
+    assert (
+        "has an attribute weight_names in parts, at least 5 attributes, more than the 4 of "
+        "h5-attributes"
+    ) in ended.err
     assert run("inspect", "--limit", "h5-attributes=5", path).code == Exit.CLEAN

@@ -1,4 +1,7 @@
-"""What is said of loss scales follows from what was measured; how one is found is Keras' rule, and a search."""
+"""
+What is said of loss scales follows from what was measured; how one is found is Keras' rule, and a
+search.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,9 @@ ELEMENTS: Final = 1000
 EXPONENTS: Final = st.integers(scaling.LOWEST, scaling.HIGHEST)
 
 
-def row(underflow: float = 0, overflow: float = 0, error: float = 0.0, undefined: float = 0) -> list[float]:
+def row(
+    underflow: float = 0, overflow: float = 0, error: float = 0.0, undefined: float = 0
+) -> list[float]:
     """Return the reductions of one variable as the child tells them; ``error`` is relative."""
     values = {
         "elements": ELEMENTS,
@@ -46,19 +51,45 @@ def row(underflow: float = 0, overflow: float = 0, error: float = 0.0, undefined
     return [float(values.get(name, 0.0)) for name in FIELDS]
 
 
-def answer(trials: dict[float, list[list[float]]], recorded: Any = None, **more: Any) -> dict[str, Any]:
+def answer(
+    trials: dict[float, list[list[float]]], recorded: Any = None, **more: Any
+) -> dict[str, Any]:
     """Return a child's answer with these rows, one for each variable, under each scale."""
     count = len(next(iter(trials.values()), []))
-    variables = [{"layer": f"net/layer_{place}", "variable": "kernel", "shape": [10, 100], "dtype": "float32", "flow": "float16"} for place in range(count)]
-    output = {"output": "out", "loss": "mse", "source": "recorded", "targets": "normal", "weight": None, "why": None}
+    variables = [
+        {
+            "layer": f"net/layer_{place}",
+            "variable": "kernel",
+            "shape": [10, 100],
+            "dtype": "float32",
+            "flow": "float16",
+        }
+        for place in range(count)
+    ]
+    output = {
+        "output": "out",
+        "loss": "mse",
+        "source": "recorded",
+        "targets": "normal",
+        "weight": None,
+        "why": None,
+    }
     found = {
         "fields": list(FIELDS),
         "recorded": recorded,
         "outputs": [output],
         "reference_loss": 0.5,
         "variables": variables,
-        "trials": [{"scale": scale, "loss": 0.5, "values": rows} for scale, rows in sorted(trials.items())],
-        "dynamic": {"initial": 2.0**15, "multiplier": 2.0, "floor": 1.0, "scale": 2.0**15, "skipped": 0},
+        "trials": [
+            {"scale": scale, "loss": 0.5, "values": rows} for scale, rows in sorted(trials.items())
+        ],
+        "dynamic": {
+            "initial": 2.0**15,
+            "multiplier": 2.0,
+            "floor": 1.0,
+            "scale": 2.0**15,
+            "skipped": 0,
+        },
         "search": {"lowest": 1.0, "highest": 2.0**15},
         "quiet": [],
         "own": [],
@@ -79,7 +110,12 @@ DYNAMIC: Final = {"kind": "dynamic", "initial": 2.0**15, "growth_steps": 2000, "
 
 def test_the_answer_becomes_values() -> None:
     """Counts are whole, shares are of what they say, and totals are over all variables."""
-    found = gradients.decoded(answer({1.0: [row(100, 0, 0.5), row(0, 50)], 128.0: [row(), row()], 2.0**15: [row(), row()]}, FIXED))
+    found = gradients.decoded(
+        answer(
+            {1.0: [row(100, 0, 0.5), row(0, 50)], 128.0: [row(), row()], 2.0**15: [row(), row()]},
+            FIXED,
+        )
+    )
     none = found.at(1.0)
     assert none is not None
     assert found.recorded == Fixed(value=128.0)
@@ -104,25 +140,40 @@ def test_a_dynamic_scale_is_recorded_as_one() -> None:
 
 
 def test_nothing_has_no_shares() -> None:
-    """A variable without elements divides by nothing; where the reference is zero, any difference is infinitely far."""
+    """
+    A variable without elements divides by nothing; where the reference is zero, any difference is
+    infinitely far.
+    """
     nothing = Reductions()
-    assert nothing.underflow_share == nothing.overflow_share == nothing.subnormal_share == nothing.relative_error == 0
+    assert (
+        nothing.underflow_share
+        == nothing.overflow_share
+        == nothing.subnormal_share
+        == nothing.relative_error
+        == 0
+    )
     assert dataclasses.replace(nothing, squared_error=1.0).relative_error == math.inf
 
 
 def test_dropping_a_scale_that_keeps_gradients_matters() -> None:
     """The share without it and with it, and the variable that loses the most, are told."""
-    made = decided({1.0: [row(400, error=0.6), row(20)], 128.0: [row(1), row()], 2.0**15: [row(), row()]}, FIXED)
+    made = decided(
+        {1.0: [row(400, error=0.6), row(20)], 128.0: [row(1), row()], 2.0**15: [row(), row()]},
+        FIXED,
+    )
     assert made.matters
     assert made.need is Need.SCALE
     assert made.losing == ("net/layer_0/kernel", "net/layer_1/kernel")
     assert made.suggested == 2.0**12
     assert made.sentences[0] == (
-        "dropping the recorded loss scale (fixed 128) matters: 21.0% of the gradient elements underflow without it, less than 0.1% with it; "
-        "worst without: net/layer_0/kernel 40.0% (error 0.6 against 0), net/layer_1/kernel 2.0% (error 0 against 0)"
+        "dropping the recorded loss scale (fixed 128) matters: 21.0% of the gradient elements "
+        "underflow without it, less than 0.1% with it; "
+        "worst without: net/layer_0/kernel 40.0% (error 0.6 against 0), net/layer_1/kernel 2.0% "
+        "(error 0 against 0)"
     )
     assert made.sentences[1] == (
-        "21.0% of the gradient elements underflow without a loss scale, and none underflow under 32768: 4096 would do, and any from 1 to 32768 does here"
+        "21.0% of the gradient elements underflow without a loss scale, and none underflow under "
+        "32768: 4096 would do, and any from 1 to 32768 does here"
     )
 
 
@@ -132,8 +183,14 @@ def test_dropping_a_scale_that_keeps_nothing_does_not() -> None:
     assert not made.matters
     assert made.need is Need.NONE
     assert made.suggested is None
-    assert made.sentences[0] == "dropping the recorded loss scale (fixed 128) does not matter: 3.0% of the gradient elements underflow without it, 3.0% with it"
-    assert made.sentences[1].startswith("no loss scale is needed: 3.0% of the gradient elements underflow without one, 3.0% under 32768")
+    assert made.sentences[0] == (
+        "dropping the recorded loss scale (fixed 128) does not matter: 3.0% of the gradient "
+        "elements underflow without it, 3.0% with it"
+    )
+    assert made.sentences[1].startswith(
+        "no loss scale is needed: 3.0% of the gradient elements underflow without one, 3.0% under "
+        "32768"
+    )
 
 
 def test_one_variable_is_enough() -> None:
@@ -147,7 +204,9 @@ def test_one_variable_is_enough() -> None:
 
 def test_subnormal_gradients_are_lost_too() -> None:
     """Nothing is zero, and the gradient is off by a tenth of its length."""
-    made = decided({1.0: [row(error=0.1)], 128.0: [row(error=0.001)], 2.0**15: [row(error=0.001)]}, FIXED)
+    made = decided(
+        {1.0: [row(error=0.1)], 128.0: [row(error=0.001)], 2.0**15: [row(error=0.001)]}, FIXED
+    )
     assert made.matters
     assert made.need is Need.SCALE
 
@@ -157,8 +216,15 @@ def test_a_recorded_scale_that_overflows_is_no_loss() -> None:
     made = decided({1.0: [row(500)], 128.0: [row(0, 10)], 2.0**15: [row()]}, FIXED)
     assert not made.matters
     assert made.need is Need.SCALE
-    assert made.sentences[0] == "under the recorded loss scale (fixed 128) 1.0% of the gradient elements overflow: dropping it is right"
-    both = decided({0.5: [row()], 1.0: [row(0, 10)], 128.0: [row(0, 10)]}, FIXED, search={"lowest": 2.0**-24, "highest": 0.5})
+    assert made.sentences[0] == (
+        "under the recorded loss scale (fixed 128) 1.0% of the gradient elements overflow: "
+        "dropping it is right"
+    )
+    both = decided(
+        {0.5: [row()], 1.0: [row(0, 10)], 128.0: [row(0, 10)]},
+        FIXED,
+        search={"lowest": 2.0**-24, "highest": 0.5},
+    )
     assert both.sentences[0].endswith("overflow, and without it some do too")
     assert both.need is Need.SCALE
     assert both.suggested == 1 / 16
@@ -170,25 +236,43 @@ def test_dynamic_scaling_is_always_told() -> None:
     """Where it settles and after how many skipped steps, or that it does not."""
     rule = {"initial": 2.0**15, "multiplier": 2.0, "floor": 1.0, "scale": 2.0**13, "skipped": 2}
     trials = {1.0: [row(500)], 2.0**13: [row(5)], 2.0**15: [row()]}
-    assert decided(trials, dynamic=rule).sentences[2] == "dynamic scaling from 32768 settles at 8192 after 2 skipped steps, where 0.5% underflow"
+    assert (
+        decided(trials, dynamic=rule).sentences[2]
+        == "dynamic scaling from 32768 settles at 8192 after 2 skipped steps, where 0.5% underflow"
+    )
     once = decided(trials, DYNAMIC, dynamic={**rule, "skipped": 1})
     assert once.matters
-    assert once.sentences[2].startswith("dynamic scaling as recorded settles at 8192 after 1 skipped step,")
+    assert once.sentences[2].startswith(
+        "dynamic scaling as recorded settles at 8192 after 1 skipped step,"
+    )
     never = decided(trials, DYNAMIC, dynamic={**rule, "scale": None})
     assert not never.matters
-    assert never.sentences[0] == "the recorded loss scale (dynamic) finds no value under which the gradients are finite"
+    assert (
+        never.sentences[0]
+        == "the recorded loss scale (dynamic) finds no value under which the gradients are finite"
+    )
     assert never.sentences[2] == "dynamic scaling from 32768 finds no scale with finite gradients"
 
 
 @pytest.mark.parametrize(
     ("trials", "loss", "told"),
     [
-        ({1.0: [row(undefined=1000)]}, 0.5, "100.0% of the gradient elements are not finite in the reference itself"),
+        (
+            {1.0: [row(undefined=1000)]},
+            0.5,
+            "100.0% of the gradient elements are not finite in the reference itself",
+        ),
         ({1.0: [row(0, 1000)]}, math.inf, "the candidate's loss is inf (0.5 in the reference)"),
-        ({1.0: [row(0, 500)]}, 0.5, "50.0% of the gradient elements overflow, under every loss scale that was tried"),
+        (
+            {1.0: [row(0, 500)]},
+            0.5,
+            "50.0% of the gradient elements overflow, under every loss scale that was tried",
+        ),
     ],
 )
-def test_what_no_scale_mends_is_said(trials: dict[float, list[list[float]]], loss: float, told: str) -> None:
+def test_what_no_scale_mends_is_said(
+    trials: dict[float, list[list[float]]], loss: float, told: str
+) -> None:
     """The reference, the loss, or the gradients are not finite."""
     found = answer(trials, FIXED, search={"lowest": None, "highest": None})
     found["trials"][0]["loss"] = loss
@@ -207,8 +291,22 @@ def test_a_model_without_trainable_variables() -> None:
 
 def test_what_the_numbers_hold_for_is_told() -> None:
     """Losses that stand in, layers that were quiet, ops that drew, variables without a gradient."""
-    output = {"output": "b", "loss": "MeanSquaredError", "source": "substitute", "targets": "normal", "weight": None, "why": "the file records none"}
-    left = {"output": "c", "loss": None, "source": "none", "targets": None, "weight": None, "why": None}
+    output = {
+        "output": "b",
+        "loss": "MeanSquaredError",
+        "source": "substitute",
+        "targets": "normal",
+        "weight": None,
+        "why": "the file records none",
+    }
+    left = {
+        "output": "c",
+        "loss": None,
+        "source": "none",
+        "targets": None,
+        "weight": None,
+        "why": None,
+    }
     made = decided(
         {1.0: [row()], 2.0**15: [row()]},
         outputs=[output, left],
@@ -220,12 +318,23 @@ def test_what_the_numbers_hold_for_is_told() -> None:
     assert made.sentences[0] == "the file records no loss scale"
     assert made.sentences[3:] == (
         "MeanSquaredError on synthetic targets stands in for the loss of b: the file records none",
-        "the model's class has its own train_step, and this is Keras' step: what is measured may not be what its training does",
+        (
+            "the model's class has its own train_step, and this is Keras' step: what is measured "
+            "may "
+            "not be what its training does"
+        ),
         "layers that draw numbers in training ran as in inference: net/drop",
-        "RandomUniform drew numbers that may differ between the two models, and with them their gradients",
+        (
+            "RandomUniform drew numbers that may differ between the two models, and with them "
+            "their "
+            "gradients"
+        ),
         "the loss does not depend on these trainable variables: net/aside/bias",
     )
-    assert "the recorded one, on synthetic targets: mse (normal)" in decided({1.0: [row()], 2.0**15: [row()]}).sentences[3]
+    assert (
+        "the recorded one, on synthetic targets: mse (normal)"
+        in decided({1.0: [row()], 2.0**15: [row()]}).sentences[3]
+    )
 
 
 def test_a_scale_that_is_no_power_of_two_is_written_as_it_is() -> None:
@@ -251,8 +360,13 @@ def test_a_scale_that_is_no_power_of_two_is_written_as_it_is() -> None:
         ("keras3.15/loss_scale_factor128.keras", "mse", FIXED),
     ],
 )
-def test_a_file_records_what_it_was_trained_with(name: str, loss: str | None, scale: dict[str, Any] | None) -> None:
-    """The loss of its training configuration, and the loss scale of its optimizer or of the model's policy."""
+def test_a_file_records_what_it_was_trained_with(
+    name: str, loss: str | None, scale: dict[str, Any] | None
+) -> None:
+    """
+    The loss of its training configuration, and the loss scale of its optimizer or of the model's
+    policy.
+    """
     found = recorded.training(reading.analysed(recognition.document(FIXTURES / name, name)))
     assert found == {"loss": loss, "loss_weights": None, "recorded": scale}
 
@@ -284,7 +398,9 @@ def test_a_scale_is_suggested_where_one_is_needed_and_nowhere_else(found: Gradie
 @given(measurements())
 def test_equal_gradients_under_every_scale_need_none(found: Gradients) -> None:
     """Whatever is zero or wrong without a scale, if it is so with every one."""
-    same = tuple(dataclasses.replace(trial, variables=found.trials[0].variables) for trial in found.trials)
+    same = tuple(
+        dataclasses.replace(trial, variables=found.trials[0].variables) for trial in found.trials
+    )
     made = loss_scales.decision(dataclasses.replace(found, trials=same))
     assert made.need is Need.NONE
     assert not made.matters
@@ -298,17 +414,30 @@ def below(limit: int) -> Callable[[float], bool]:
 @given(EXPONENTS, st.integers(-2, 24))
 def test_a_dynamic_scale_halves_until_gradients_are_finite(limit: int, start: int) -> None:
     """Keras 3 goes on below 1, Keras 2 stays there; each halving is a step that is skipped."""
-    rule = scaling.dynamic("keras3", {"kind": "dynamic", "initial": 2.0**start, "growth_steps": 2000, "multiplier": 4.0})
+    rule = scaling.dynamic(
+        "keras3",
+        {"kind": "dynamic", "initial": 2.0**start, "growth_steps": 2000, "multiplier": 4.0},
+    )
     assert rule["multiplier"] == 2.0
     assert scaling.settled(below(limit), rule) == (2.0 ** min(start, limit), max(start - limit, 0))
-    old = scaling.dynamic("keras2", {"kind": "dynamic", "initial": 2.0 ** max(start, 0), "growth_steps": 2000, "multiplier": 2.0})
+    old = scaling.dynamic(
+        "keras2",
+        {
+            "kind": "dynamic",
+            "initial": 2.0 ** max(start, 0),
+            "growth_steps": 2000,
+            "multiplier": 2.0,
+        },
+    )
     expected = 2.0 ** min(max(start, 0), limit) if limit >= 0 else None
     assert scaling.settled(below(limit), old)[0] == expected
 
 
 def test_a_scale_that_does_not_move_ends_the_search() -> None:
     """A multiplier of 1 is no rule."""
-    rule = scaling.dynamic("keras2", {"kind": "dynamic", "initial": 8.0, "growth_steps": 2000, "multiplier": 1.0})
+    rule = scaling.dynamic(
+        "keras2", {"kind": "dynamic", "initial": 8.0, "growth_steps": 2000, "multiplier": 1.0}
+    )
     assert scaling.settled(below(0), rule) == (None, 0)
     assert scaling.dynamic("keras2", FIXED)["initial"] == 2.0**15
 

@@ -1,4 +1,7 @@
-"""Files that say another thing of themselves than they hold: what they say is never what is allocated, and what they hold is bounded all the same."""
+"""
+Files that say another thing of themselves than they hold: what they say is never what is allocated,
+and what they hold is bounded all the same.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +28,16 @@ SIZE: Final = 2**27
 
 @pytest.mark.parametrize(
     ("member", "method"),
-    [("config.json", zipfile.ZIP_BZIP2), ("model.weights.h5", zipfile.ZIP_BZIP2), ("model.weights.h5", zipfile.ZIP_DEFLATED)],
+    [
+        ("config.json", zipfile.ZIP_BZIP2),
+        ("model.weights.h5", zipfile.ZIP_BZIP2),
+        ("model.weights.h5", zipfile.ZIP_DEFLATED),
+    ],
     ids=["config bzip2", "weights bzip2", "weights deflate"],
 )
-def test_member_that_is_larger_than_it_says_is_not_held(member: str, method: int, tmp_path: Path, bounded: Bounded) -> None:
+def test_member_that_is_larger_than_it_says_is_not_held(
+    member: str, method: int, tmp_path: Path, bounded: Bounded
+) -> None:
     """It says that it has 1,000 bytes, and has 128 MiB; bzip2 packs them into a hundred."""
     path = tmp_path / "a.keras"
     with zipfile.ZipFile(path, "w") as archive:
@@ -58,7 +67,12 @@ def test_members_that_are_one_another_are_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(path, "a") as archive:
         weights = archive.getinfo("model.weights.h5")
         twin = zipfile.ZipInfo("twin.weights.h5")
-        twin.header_offset, twin.file_size, twin.compress_size, twin.CRC = weights.header_offset, weights.file_size, weights.compress_size, weights.CRC
+        twin.header_offset, twin.file_size, twin.compress_size, twin.CRC = (
+            weights.header_offset,
+            weights.file_size,
+            weights.compress_size,
+            weights.CRC,
+        )
         archive.filelist.append(twin)
         archive.writestr("more", b"")
     with pytest.raises(ModelFileError, match="lie in the same place") as caught:
@@ -75,11 +89,17 @@ def test_stored_member_has_the_size_that_is_stored(tmp_path: Path) -> None:
     place = raw.rfind(struct.pack("<II", size, size))
     raw[place + 4 : place + 8] = struct.pack("<I", size + 100)
     path.write_bytes(raw)
-    with pytest.raises(ModelFileError, match=f"model.weights.h5 has {size} bytes and says {size + 100}"):
+    with pytest.raises(
+        ModelFileError, match=f"model.weights.h5 has {size} bytes and says {size + 100}"
+    ):
         policytool.inspect(path)
 
 
-@pytest.mark.parametrize("number", ["1" * 10**6, "1:" * 10**6 + "1", "1:" * 10**6 + "1.5"], ids=["digits", "sixties", "float"])
+@pytest.mark.parametrize(
+    "number",
+    ["1" * 10**6, "1:" * 10**6 + "1", "1:" * 10**6 + "1.5"],
+    ids=["digits", "sixties", "float"],
+)
 def test_long_numbers_of_yaml_are_not_computed(number: str) -> None:
     """YAML 1.1 has numbers with the base 60, of any length, which take the square of it."""
     start = time.process_time()

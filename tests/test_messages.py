@@ -1,4 +1,7 @@
-"""Nothing that reaches stderr moves the cursor or is a command to a CI runner, whoever chose the names and values in it."""
+"""
+Nothing that reaches stderr moves the cursor or is a command to a CI runner, whoever chose the names
+and values in it.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +30,16 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def is_harmless(text: str) -> bool:
     """Return whether a runner and a terminal only show a text."""
-    return "##[" not in text and all(line.isprintable() and not line.lstrip().startswith("::") for line in text.split("\n"))
+    return "##[" not in text and all(
+        line.isprintable() and not line.lstrip().startswith("::") for line in text.split("\n")
+    )
 
 
 def check(ended: Ended, code: int) -> None:
-    """Make sure that a call failed with a code, and that what it said repeats the hostile name and is harmless."""
+    """
+    Make sure that a call failed with a code, and that what it said repeats the hostile name and is
+    harmless.
+    """
     assert ended.code == code, ended.err
     assert "error::x" in ended.err
     assert is_harmless(ended.err), ended.err
@@ -41,12 +49,34 @@ def check(ended: Ended, code: int) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *(f"{key} = {TOML}" for key in ("select", "ignore", "fail-on", "target", "device", "format", "color", "progress", "jobs")),
-        *(f"{key} = [{TOML}]" for key in ("select", "ignore", "target", "per-file-ignores", "suppress", "format")),
+        *(
+            f"{key} = {TOML}"
+            for key in (
+                "select",
+                "ignore",
+                "fail-on",
+                "target",
+                "device",
+                "format",
+                "color",
+                "progress",
+                "jobs",
+            )
+        ),
+        *(
+            f"{key} = [{TOML}]"
+            for key in ("select", "ignore", "target", "per-file-ignores", "suppress", "format")
+        ),
         f"{TOML} = 1",
         f"per-file-ignores = {{ {TOML} = [{TOML}] }}",
-        *(f"[[suppress]]\nrules = [{TOML}]\nreason = 'r'\n", f"[[suppress]]\nrules = ['ALL']\nreason = 'r'\nlayer = {json.dumps('(' + EVIL)}\n"),
-        *(f"[[suppress]]\n{TOML} = 1\n", f"[[suppress]]\nrules = ['ALL']\nreason = 'r'\npath = [{TOML}]\n"),
+        *(
+            f"[[suppress]]\nrules = [{TOML}]\nreason = 'r'\n",
+            f"[[suppress]]\nrules = ['ALL']\nreason = 'r'\nlayer = {json.dumps('(' + EVIL)}\n",
+        ),
+        *(
+            f"[[suppress]]\n{TOML} = 1\n",
+            f"[[suppress]]\nrules = ['ALL']\nreason = 'r'\npath = [{TOML}]\n",
+        ),
         f"baseline = [{TOML}]",
         f"a = 1\n[{TOML}]\n[{TOML}]\n",
     ],
@@ -69,7 +99,10 @@ def test_settings_of_migrate(key: str) -> None:
 
 def test_settings_that_are_shown() -> None:
     """On stdout, where what is printed is a line for each."""
-    Path("policytool.toml").write_text(f"select = [{TOML}]\nset = [{TOML}]\n[[suppress]]\nrules = ['ALL']\nreason = {TOML}\n", encoding="utf-8")
+    Path("policytool.toml").write_text(
+        f"select = [{TOML}]\nset = [{TOML}]\n[[suppress]]\nrules = ['ALL']\nreason = {TOML}\n",
+        encoding="utf-8",
+    )
     for command in ("audit", "migrate"):
         ended = run(command, "--show-settings")
         assert ended.code == 0, ended.err
@@ -79,24 +112,61 @@ def test_settings_that_are_shown() -> None:
 
 def test_reasons_and_settings_files_that_hide() -> None:
     """An expired suppression is told with its reason."""
-    Path("policytool.toml").write_text(f"[[suppress]]\nrules = ['ALL']\nreason = {TOML}\nexpires = 2020-01-01\n", encoding="utf-8")
+    Path("policytool.toml").write_text(
+        f"[[suppress]]\nrules = ['ALL']\nreason = {TOML}\nexpires = 2020-01-01\n", encoding="utf-8"
+    )
     ended = run("audit", "a.h5")
     assert "expired" in ended.err
     assert is_harmless(ended.err), ended.err
 
 
-@pytest.mark.parametrize("option", ["--baseline", "--plan", "--report", "--config", "--write-baseline", "-o", "--limit", "--layer", "--only", "--target"])
+@pytest.mark.parametrize(
+    "option",
+    [
+        "--baseline",
+        "--plan",
+        "--report",
+        "--config",
+        "--write-baseline",
+        "-o",
+        "--limit",
+        "--layer",
+        "--only",
+        "--target",
+    ],
+)
 def test_options(option: str) -> None:
     """Paths and words on the command line, which a workflow may take from a pull request."""
-    command = {"--plan": "migrate", "-o": "migrate", "--layer": "inspect", "--only": "inspect", "--report": "inspect"}.get(option, "audit")
-    values = {"--report": f"json=gone/{EVIL}/x", "--write-baseline": f"gone/{EVIL}", "-o": f"{EVIL}/", "--layer": f"({EVIL}"}
+    command = {
+        "--plan": "migrate",
+        "-o": "migrate",
+        "--layer": "inspect",
+        "--only": "inspect",
+        "--report": "inspect",
+    }.get(option, "audit")
+    values = {
+        "--report": f"json=gone/{EVIL}/x",
+        "--write-baseline": f"gone/{EVIL}",
+        "-o": f"{EVIL}/",
+        "--layer": f"({EVIL}",
+    }
     ended = run(command, option, values.get(option, EVIL), "a.h5")
     assert ended.code in {2, 3}, ended
     assert is_harmless(ended.err), ended.err
     assert is_harmless(ended.out), ended.out
 
 
-@pytest.mark.parametrize("arguments", [(EVIL,), ("audit", f"--{EVIL}"), ("inspect", EVIL), ("rules", EVIL), ("policies", EVIL), ("diff", EVIL, "a.h5")])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (EVIL,),
+        ("audit", f"--{EVIL}"),
+        ("inspect", EVIL),
+        ("rules", EVIL),
+        ("policies", EVIL),
+        ("diff", EVIL, "a.h5"),
+    ],
+)
 def test_arguments(arguments: tuple[str, ...]) -> None:
     """Commands, options and paths that do not exist."""
     ended = run(*arguments)
@@ -106,7 +176,14 @@ def test_arguments(arguments: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize(
     ("text", "code"),
-    [("x", 2), ("report = ['json=x.json']", 2), ("format = ['table']", 2), ("baseline = 'gone.json'", 3), ("per-file-ignores = 5", 2), ("select = ['PT9']", 2)],
+    [
+        ("x", 2),
+        ("report = ['json=x.json']", 2),
+        ("format = ['table']", 2),
+        ("baseline = 'gone.json'", 3),
+        ("per-file-ignores = 5", 2),
+        ("select = ['PT9']", 2),
+    ],
 )
 def test_directories(text: str, code: int, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The directory of a settings file, which an archive named."""

@@ -17,7 +17,13 @@ from policytool.measurement.agreement import Agreement
 from policytool.measurement.metrics import LARGEST_FINITE, Metrics, Reductions, decoded, metrics
 from policytool.runtime.engine import agreeing, measuring
 
-FLOATS: Final = st.lists(st.tuples(*[st.floats(-1e4, 1e4, allow_subnormal=False).filter(lambda x: x == 0 or abs(x) > 1e-6)] * 2), min_size=1, max_size=20)
+FLOATS: Final = st.lists(
+    st.tuples(
+        *[st.floats(-1e4, 1e4, allow_subnormal=False).filter(lambda x: x == 0 or abs(x) > 1e-6)] * 2
+    ),
+    min_size=1,
+    max_size=20,
+)
 """Pairs of a reference's and a candidate's values."""
 
 
@@ -31,7 +37,17 @@ def reductions(reference: Any, candidate: Any, **changed: Any) -> Reductions:
         "squared_error": float(np.sum(error**2)),
         "squared_reference": float(np.sum(one**2)),
         "squared_candidate": float(np.sum(other**2)),
-        **dict.fromkeys(("overflowed", "nan_reference", "nan_candidate", "infinite_reference", "infinite_candidate", "subnormal"), 0),
+        **dict.fromkeys(
+            (
+                "overflowed",
+                "nan_reference",
+                "nan_candidate",
+                "infinite_reference",
+                "infinite_candidate",
+                "subnormal",
+            ),
+            0,
+        ),
         "flushed": int(np.sum((other == 0) & (one != 0))),
         "largest_reference": float(np.max(np.abs(one), initial=0)),
         "largest_candidate": float(np.max(np.abs(other), initial=0)),
@@ -67,7 +83,10 @@ def test_the_largest_finite_value_is_that_of_the_dtype(dtype: str) -> None:
 
 @given(FLOATS)
 def test_metrics_are_what_numpy_makes_of_the_values(pairs: list[tuple[float, float]]) -> None:
-    """The distance, the norm of the error over that of the reference, the same in decibels, and the cosine."""
+    """
+    The distance, the norm of the error over that of the reference, the same in decibels, and the
+    cosine.
+    """
     one, other = np.array(pairs).T
     value = found(one, other)
     norms = [float(np.linalg.norm(array)) for array in (one - other, one, other)]
@@ -84,25 +103,48 @@ def test_equal_tensors_have_no_error() -> None:
     """And a signal with no noise; of zeros, too."""
     for values in ([1.0, -2.0], [0.0, 0.0]):
         value = found(values, values)
-        assert (value.max_abs, value.relative, value.snr_db, value.cosine, value.pair) == (0.0, 0.0, math.inf, 1.0, None)
+        assert (value.max_abs, value.relative, value.snr_db, value.cosine, value.pair) == (
+            0.0,
+            0.0,
+            math.inf,
+            1.0,
+            None,
+        )
 
 
 def test_anything_is_infinitely_far_from_a_reference_of_zeros() -> None:
     """Its direction is no direction."""
     value = found([0.0, 0.0], [0.0, 3.0])
-    assert (value.max_abs, value.relative, value.snr_db, value.cosine, value.pair) == (3.0, math.inf, -math.inf, None, (0.0, 3.0))
+    assert (value.max_abs, value.relative, value.snr_db, value.cosine, value.pair) == (
+        3.0,
+        math.inf,
+        -math.inf,
+        None,
+        (0.0, 3.0),
+    )
 
 
 def test_a_candidate_of_zeros_is_as_far_as_the_reference_is_long() -> None:
     """It has all of the headroom, and everything was flushed."""
     value = found([3.0, 4.0], [0.0, 0.0])
-    assert (value.relative, value.snr_db, value.cosine, value.flushed, value.headroom) == (1.0, 0.0, None, 1.0, math.inf)
+    assert (value.relative, value.snr_db, value.cosine, value.flushed, value.headroom) == (
+        1.0,
+        0.0,
+        None,
+        1.0,
+        math.inf,
+    )
 
 
 def test_a_wrong_value_is_seen() -> None:
     """tf_keras 2.21 makes 2 of an average of tens in float16."""
     value = found([10.0, 10.0], [10.0, 2.0])
-    assert (value.pair, value.max_abs, value.largest, value.largest_reference) == ((10.0, 2.0), 8.0, 10.0, 10.0)
+    assert (value.pair, value.max_abs, value.largest, value.largest_reference) == (
+        (10.0, 2.0),
+        8.0,
+        10.0,
+        10.0,
+    )
     assert value.headroom == 65504 / 10
 
 
@@ -119,13 +161,21 @@ def test_counts_are_shares_of_all_elements() -> None:
         "infinite_candidate": 4,
     }
     value = found([1.0], [1.0], **changed)
-    assert (value.overflow, value.subnormal, value.flushed, value.nan, value.infinite) == (0.25, 0.125, 0.5, (0, 1), (3, 4))
+    assert (value.overflow, value.subnormal, value.flushed, value.nan, value.infinite) == (
+        0.25,
+        0.125,
+        0.5,
+        (0, 1),
+        (3, 4),
+    )
     assert value.relative == 0.0
 
 
 def test_without_a_pair_of_finite_values_there_is_no_distance() -> None:
     """Sums of 0 over nothing are not called equal."""
-    value = found([], [], elements=4, nan_reference=1, infinite_reference=1, overflowed=2, nan_candidate=4)
+    value = found(
+        [], [], elements=4, nan_reference=1, infinite_reference=1, overflowed=2, nan_candidate=4
+    )
     assert (value.max_abs, value.relative, value.snr_db, value.cosine, value.pair) == (None,) * 5
     assert (value.overflow, value.nan) == (0.5, (1, 4))
 
@@ -133,10 +183,25 @@ def test_without_a_pair_of_finite_values_there_is_no_distance() -> None:
 def test_a_tensor_without_elements_is_equal() -> None:
     """Its shares are 0."""
     value = found([], [])
-    assert (value.elements, value.max_abs, value.relative, value.overflow, value.subnormal, value.flushed, value.pair) == (0, 0.0, 0.0, 0.0, 0.0, 0.0, None)
+    assert (
+        value.elements,
+        value.max_abs,
+        value.relative,
+        value.overflow,
+        value.subnormal,
+        value.flushed,
+        value.pair,
+    ) == (0, 0.0, 0.0, 0.0, 0.0, 0.0, None)
 
 
-@pytest.mark.parametrize("changed", [{"squared_reference": math.inf}, {"squared_error": math.inf}, {"squared_error": 0.0, "largest_error": 1e-200}])
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"squared_reference": math.inf},
+        {"squared_error": math.inf},
+        {"squared_error": 0.0, "largest_error": 1e-200},
+    ],
+)
 def test_sums_that_left_float64_say_nothing(changed: dict[str, float]) -> None:
     """Squares of values beyond 1e154, or of errors below 1e-162."""
     value = metrics(reductions([1.0], [2.0], **changed), "float64")
@@ -145,13 +210,29 @@ def test_sums_that_left_float64_say_nothing(changed: dict[str, float]) -> None:
 
 
 def test_what_was_not_measured_stays_unknown() -> None:
-    """A brief comparison has sums and counts of what is not finite; one of integers has the elements that differ."""
+    """
+    A brief comparison has sums and counts of what is not finite; one of integers has the elements
+    that differ.
+    """
     brief = dict.fromkeys(measuring.FIELDS[9:])
     value = found([3.0, 4.0], [3.0, 4.5], **brief)
     assert value.relative == 0.1
-    assert (value.max_abs, value.pair, value.subnormal, value.flushed, value.largest, value.headroom) == (None,) * 6
-    value = metrics(decoded({**dict.fromkeys(measuring.FIELDS), "elements": 7, "differing": 2}), "int32")
-    assert [(field.name, part) for field in fields(value) if (part := getattr(value, field.name)) is not None] == [("elements", 7), ("differing", 2)]
+    assert (
+        value.max_abs,
+        value.pair,
+        value.subnormal,
+        value.flushed,
+        value.largest,
+        value.headroom,
+    ) == (None,) * 6
+    value = metrics(
+        decoded({**dict.fromkeys(measuring.FIELDS), "elements": 7, "differing": 2}), "int32"
+    )
+    assert [
+        (field.name, part)
+        for field in fields(value)
+        if (part := getattr(value, field.name)) is not None
+    ] == [("elements", 7), ("differing", 2)]
 
 
 def test_a_dtype_without_a_largest_value_has_no_headroom() -> None:
@@ -166,18 +247,46 @@ def vector(**known: float) -> Any:
 
 def test_batches_are_added_and_the_largest_of_them_kept() -> None:
     """With the pair of the batch that has the largest error, the first of several."""
-    one = vector(elements=3, squared_error=2, flushed=1, largest_error=1, largest_candidate=9, reference_at_largest=5, candidate_at_largest=6)
-    two = vector(elements=4, squared_error=3, nan_candidate=2, largest_error=2, largest_candidate=8, reference_at_largest=-1, candidate_at_largest=1)
+    one = vector(
+        elements=3,
+        squared_error=2,
+        flushed=1,
+        largest_error=1,
+        largest_candidate=9,
+        reference_at_largest=5,
+        candidate_at_largest=6,
+    )
+    two = vector(
+        elements=4,
+        squared_error=3,
+        nan_candidate=2,
+        largest_error=2,
+        largest_candidate=8,
+        reference_at_largest=-1,
+        candidate_at_largest=1,
+    )
     for first, second in ((one, two), (two, one)):
         told = measuring.told(measuring.merged(first, second))
-        assert (told["elements"], told["squared_error"], told["flushed"], told["nan_candidate"]) == (7, 5.0, 1, 2)
-        assert (told["largest_candidate"], told["largest_error"], told["reference_at_largest"], told["candidate_at_largest"]) == (9.0, 2.0, -1.0, 1.0)
+        assert (
+            told["elements"],
+            told["squared_error"],
+            told["flushed"],
+            told["nan_candidate"],
+        ) == (7, 5.0, 1, 2)
+        assert (
+            told["largest_candidate"],
+            told["largest_error"],
+            told["reference_at_largest"],
+            told["candidate_at_largest"],
+        ) == (9.0, 2.0, -1.0, 1.0)
     same = vector(largest_error=1, reference_at_largest=7, candidate_at_largest=8)
     assert measuring.told(measuring.merged(one, same))["reference_at_largest"] == 5.0
 
 
 def test_a_batch_without_a_pair_leaves_the_other_s() -> None:
-    """Nothing in it was finite, or it had no elements; both are told as None where neither has one."""
+    """
+    Nothing in it was finite, or it had no elements; both are told as None where neither has one.
+    """
     none = vector(reference_at_largest=math.nan, candidate_at_largest=math.nan)
     one = vector(reference_at_largest=4, candidate_at_largest=4)
     for first, second, pair in ((none, one, 4.0), (one, none, 4.0), (none, none, None)):

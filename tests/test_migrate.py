@@ -17,7 +17,15 @@ from policytool.errors import ModelFileError, UsageError
 from policytool.operations.migration import Status
 from policytool.planning.targets import described
 from tests import building
-from tests.conftest import FIXTURES, MIXED_H5, MIXED_JSON, MIXED_KERAS, MIXED_SAVEDMODEL, UNPACKED, run
+from tests.conftest import (
+    FIXTURES,
+    MIXED_H5,
+    MIXED_JSON,
+    MIXED_KERAS,
+    MIXED_SAVEDMODEL,
+    UNPACKED,
+    run,
+)
 from tests.writers.changing import held
 
 OLD: Final = FIXTURES / "tf2.3/exp_mf16_fixed128.h5"
@@ -53,7 +61,10 @@ def policies(path: Path) -> set[str | None]:
 
 
 def test_the_one_model_of_a_directory_is_migrated(model: Path, place: Path) -> None:
-    """Without a path the model below the working directory is meant, and the result is named after the policy."""
+    """
+    Without a path the model below the working directory is meant, and the result is named after the
+    policy.
+    """
     before = model.read_bytes()
     ended = run("migrate", "--to", "mixed_bfloat16")
     assert ended.code == 0, ended.err
@@ -63,7 +74,9 @@ def test_the_one_model_of_a_directory_is_migrated(model: Path, place: Path) -> N
     assert "model.h5 → model.mixed_bfloat16.h5" in ended.out
 
 
-def test_a_second_run_finds_its_own_output_and_does_not_overwrite_it(model: Path, place: Path) -> None:
+def test_a_second_run_finds_its_own_output_and_does_not_overwrite_it(
+    model: Path, place: Path
+) -> None:
     """The output of the one model is no second model; it stays unless --overwrite."""
     assert run("migrate").code == 0
     written = (place / "model.migrated.h5").read_bytes()
@@ -199,8 +212,13 @@ def test_a_glob_and_a_directory_pass_over_outputs(model: Path, place: Path) -> N
 
 
 def test_models_without_policies_are_refused_with_a_sentence(place: Path) -> None:
-    """Weights alone, and a SavedModel without Keras metadata, hold no policy that could be changed."""
-    for path in (FIXTURES / "keras3.15/global_mixed_float16.export", FIXTURES / "tf2.3/weights_only.weights.h5"):
+    """
+    Weights alone, and a SavedModel without Keras metadata, hold no policy that could be changed.
+    """
+    for path in (
+        FIXTURES / "keras3.15/global_mixed_float16.export",
+        FIXTURES / "tf2.3/weights_only.weights.h5",
+    ):
         ended = run("migrate", path)
         assert ended.code == 3
         assert "[not-migratable]" in ended.err
@@ -208,7 +226,10 @@ def test_models_without_policies_are_refused_with_a_sentence(place: Path) -> Non
 
 
 def test_a_saved_model_is_migrated_beside_itself(place: Path) -> None:
-    """The name gets the policy, dots in it or not; a second run finds nothing to do, and what is written is no input of its own."""
+    """
+    The name gets the policy, dots in it or not; a second run finds nothing to do, and what is
+    written is no input of its own.
+    """
     shutil.copytree(FIXTURES / "tf2.15/global_mixed_float16", place / "v1.2")
     ended = run("migrate", "v1.2", "--to", "mixed_bfloat16")
     assert ended.code == 0, ended.err
@@ -220,7 +241,11 @@ def test_a_saved_model_is_migrated_beside_itself(place: Path) -> None:
 
 def test_a_saved_model_is_migrated_in_place(place: Path) -> None:
     """One file is replaced alone, two with their directory; a refused plan changes nothing."""
-    for path in (FIXTURES / "tf2.15/global_mixed_float16", MIXED_SAVEDMODEL, FIXTURES / "tf2.15/subclassed"):
+    for path in (
+        FIXTURES / "tf2.15/global_mixed_float16",
+        MIXED_SAVEDMODEL,
+        FIXTURES / "tf2.15/subclassed",
+    ):
         shutil.copytree(path, place / path.parent.name / path.name)
     assert run("migrate", "tf2.15/global_mixed_float16", "--to", "float32", "--in-place").code == 0
     assert (place / "tf2.15/global_mixed_float16/keras_metadata.pb.bak").is_file()
@@ -253,8 +278,16 @@ def test_lone_metadata_is_migrated(place: Path) -> None:
 def test_a_plan_for_a_saved_model_can_be_saved(place: Path) -> None:
     """Parts of both files among its edits; carried out it writes what migrate would have."""
     shutil.copytree(MIXED_SAVEDMODEL, place / "model")
-    (place / "plan.json").write_text(run("migrate", "model", "--to", "float32", "--dry-run", "--format", "json").out, encoding="utf-8")
-    parts = {edit["part"] for edit in json.loads((place / "plan.json").read_text(encoding="utf-8"))["plans"][0]["edits"]}
+    (place / "plan.json").write_text(
+        run("migrate", "model", "--to", "float32", "--dry-run", "--format", "json").out,
+        encoding="utf-8",
+    )
+    parts = {
+        edit["part"]
+        for edit in json.loads((place / "plan.json").read_text(encoding="utf-8"))["plans"][0][
+            "edits"
+        ]
+    }
     assert {part.partition("#")[0] for part in parts} == {"saved_model.pb", "keras_metadata.pb"}
     assert run("migrate", "--plan", "plan.json").code == 0
     assert run("migrate", "model", "--to", "float32", "-o", "direct").code == 0
@@ -338,7 +371,9 @@ def test_a_plan_for_another_file_does_nothing(model: Path, place: Path) -> None:
 
 def test_a_plan_that_was_edited_into_nonsense_does_nothing(model: Path, place: Path) -> None:
     """A policy that no release knows, or a refusal without its reasons, is not carried out."""
-    planned = json.loads(run("migrate", model, "--to", "mixed_bfloat16", "--dry-run", "--format", "json").out)
+    planned = json.loads(
+        run("migrate", model, "--to", "mixed_bfloat16", "--dry-run", "--format", "json").out
+    )
     planned["plans"][0]["edits"][0]["after"] = "mixed_nonsense"
     (place / "plan.json").write_text(json.dumps(planned), encoding="utf-8")
     assert "[plan-invalid]" in run("migrate", "--plan", "plan.json").err
@@ -358,7 +393,18 @@ def test_what_is_no_file_is_not_replaced(model: Path, place: Path) -> None:
     assert (place / "pipe.h5").is_fifo()
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 2, "plans": []}', '{"version": 1, "plans": [{}]}', '{"version": 1, "plans": {}}', "\xff"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"version": 2, "plans": []}',
+        '{"version": 1, "plans": [{}]}',
+        '{"version": 1, "plans": {}}',
+        "\xff",
+    ],
+)
 def test_what_is_no_plan_is_told(text: str, model: Path, place: Path) -> None:
     """Any file may be given to --plan."""
     (place / "plan.json").write_text(text, encoding="latin-1")
@@ -369,14 +415,21 @@ def test_what_is_no_plan_is_told(text: str, model: Path, place: Path) -> None:
 
 def test_casts_are_counted_and_infinities_refused(place: Path) -> None:
     """float16 holds 65504: more is refused unless it is allowed, small values are counted."""
-    path = building.h5_model(place / "model.h5", building.sequential(building.dense(), building.dense("out")))
+    path = building.h5_model(
+        place / "model.h5", building.sequential(building.dense(), building.dense("out"))
+    )
     with h5py.File(path, "r+") as file:
         kernel = np.full((6, 2), 1.0, dtype="float32")
         kernel[0] = (1e-7, 1e-9)
         file["model_weights/dense_a/dense_a/kernel:0"][...] = kernel
     assert run("migrate", path, "--to", "float16", "-o", "small.h5", "--format", "json").code == 0
-    report = run("migrate", path, "--to", "float16", "--dry-run", "--format", "json").json["plans"][0]
-    assert (sum(cast["subnormal"] for cast in report["casts"]), sum(cast["flushed"] for cast in report["casts"])) == (1, 1)
+    report = run("migrate", path, "--to", "float16", "--dry-run", "--format", "json").json["plans"][
+        0
+    ]
+    assert (
+        sum(cast["subnormal"] for cast in report["casts"]),
+        sum(cast["flushed"] for cast in report["casts"]),
+    ) == (1, 1)
     with h5py.File(place / "small.h5") as file:
         assert file["model_weights/dense_a/dense_a/kernel:0"].dtype == np.float16
     with h5py.File(path, "r+") as file:
@@ -398,15 +451,25 @@ def test_an_unpacked_model_is_migrated_as_a_directory(place: Path) -> None:
 
 
 def test_target_writes_what_an_old_loader_reads(place: Path) -> None:
-    """TF 2.4 needs the dict; for a loader that refuses the file for more than its policies, the model is written anew."""
+    """
+    TF 2.4 needs the dict; for a loader that refuses the file for more than its policies, the model
+    is written anew.
+    """
     path = copied(FIXTURES / "tf2.5/global_mixed_float16.h5", place / "model.h5")
     assert run("migrate", path, "-o", "bare.h5").code == 0
     ended = run("migrate", "bare.h5", "--target", "tf2.4")
     assert ended.code == 0, ended.out
     with h5py.File(place / "bare.tf2.4.h5") as file:
-        assert '{"class_name": "Policy", "config": {"name": "mixed_float16"}}' in file.attrs["model_config"]
+        assert (
+            '{"class_name": "Policy", "config": {"name": "mixed_float16"}}'
+            in file.attrs["model_config"]
+        )
     assert run("migrate", "bare.h5", "--target", "tf2.2").code == 0
-    assert [verdict.reason for verdict in policytool.inspect(place / "bare.tf2.2.h5").loaders if verdict.loader == "tf2.2"] == [None]
+    assert [
+        verdict.reason
+        for verdict in policytool.inspect(place / "bare.tf2.2.h5").loaders
+        if verdict.loader == "tf2.2"
+    ] == [None]
 
 
 def test_python_api(model: Path, place: Path) -> None:
@@ -414,7 +477,10 @@ def test_python_api(model: Path, place: Path) -> None:
     done = policytool.migrate(model, to="mixed_bfloat16")
     assert done.status is Status.WRITTEN
     assert done.target == place / "model.mixed_bfloat16.h5"
-    assert policytool.migrate(model, assignments={".*/dense_a": "float64"}, dry_run=True).status is Status.PLANNED
+    assert (
+        policytool.migrate(model, assignments={".*/dense_a": "float64"}, dry_run=True).status
+        is Status.PLANNED
+    )
     with pytest.raises(ModelFileError):
         policytool.migrate(place / "missing.h5")
 
@@ -434,7 +500,10 @@ def test_python_api_converts(place: Path) -> None:
 
 
 def test_targets_are_listed(place: Path) -> None:
-    """By name, releases between those that were tried too, and nothing is read or written; no settings file decides it."""
+    """
+    By name, releases between those that were tried too, and nothing is read or written; no settings
+    file decides it.
+    """
     ended = run("migrate", "--list-targets")
     assert (ended.code, ended.err) == (0, "")
     assert [line.split()[0] for line in ended.out.splitlines()] == [name for name, _ in described()]
@@ -443,7 +512,10 @@ def test_targets_are_listed(place: Path) -> None:
 
 
 def test_a_saved_plan_does_not_carry_out_a_conversion(place: Path) -> None:
-    """What a plan file holds is not the model that would be written: it is planned anew, which the sentence says."""
+    """
+    What a plan file holds is not the model that would be written: it is planned anew, which the
+    sentence says.
+    """
     copied(FIXTURES / "keras3.15/default_float32.keras", place / "model.keras")
     ended = run("migrate", "model.keras", "--target", "tf2.15", "--dry-run", "--format", "json")
     assert ended.code == 0, ended.err
@@ -460,7 +532,9 @@ def test_json_keeps_its_text(place: Path) -> None:
     odd = text.replace('"units"', '  "unknown key é" : 1E-07 ,\n\t"units"', 1)
     (place / "model.json").write_text(odd, encoding="utf-8")
     assert run("migrate", "model.json").code == 0
-    expected = odd.replace('{"class_name": "Policy", "config": {"name": "mixed_float16"}}', '"mixed_float16"')
+    expected = odd.replace(
+        '{"class_name": "Policy", "config": {"name": "mixed_float16"}}', '"mixed_float16"'
+    )
     assert (place / "model.migrated.json").read_text(encoding="utf-8") == expected
     assert json.loads(expected)
 

@@ -1,4 +1,7 @@
-"""``migrate --jobs`` and ``audit --fix --jobs``: the same files and the same words, however many processes there are."""
+"""
+``migrate --jobs`` and ``audit --fix --jobs``: the same files and the same words, however many
+processes there are.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,17 @@ from policytool.operations.saved_plans import Asked as SavedAsked
 from policytool.operations.saved_plans import Saved
 from policytool.planning.options import Assignment, LossScales, Options
 from policytool.rules import Question
-from tests.conftest import FIXTURES, MIXED_H5, MIXED_JSON, MIXED_KERAS, MIXED_SAVEDMODEL, MIXED_TFJS, MIXED_YAML, Ended, run
+from tests.conftest import (
+    FIXTURES,
+    MIXED_H5,
+    MIXED_JSON,
+    MIXED_KERAS,
+    MIXED_SAVEDMODEL,
+    MIXED_TFJS,
+    MIXED_YAML,
+    Ended,
+    run,
+)
 from tests.test_pool import children
 from tests.test_workers import is_gone
 
@@ -44,7 +57,10 @@ def copied(source: Path, target: Path) -> Path:
 
 
 def filled(directory: Path) -> Path:
-    """Return a directory with models of several formats, a broken one, weights alone, and a file that is none."""
+    """
+    Return a directory with models of several formats, a broken one, weights alone, and a file that
+    is none.
+    """
     for number in range(len(SOURCES)):
         source = SOURCES[number]
         copied(source, directory / f"m{number}{source.suffix}")
@@ -59,7 +75,13 @@ def filled(directory: Path) -> Path:
 def files(directory: Path) -> dict[str, bytes | str]:
     """Return all that a directory holds: bytes, and where links lead."""
     found = sorted(directory.rglob("*"))
-    return {path.relative_to(directory).as_posix(): str(path.readlink()) if path.is_symlink() else path.read_bytes() for path in found if not path.is_dir()}
+    return {
+        path.relative_to(directory).as_posix(): str(path.readlink())
+        if path.is_symlink()
+        else path.read_bytes()
+        for path in found
+        if not path.is_dir()
+    }
 
 
 def names(directory: Path) -> list[str]:
@@ -68,7 +90,10 @@ def names(directory: Path) -> list[str]:
 
 
 def both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *calls: tuple[str, ...]) -> list[Ended]:
-    """Return how calls end with one process, in a copy of ``tmp_path/one`` of their own; with two they end alike, and leave the same files."""
+    """
+    Return how calls end with one process, in a copy of ``tmp_path/one`` of their own; with two they
+    end alike, and leave the same files.
+    """
     shutil.copytree(tmp_path / "one", tmp_path / "two", symlinks=True)
     ends = []
     for jobs, name in (("1", "one"), ("2", "two")):
@@ -129,27 +154,48 @@ DELAY: Final = (
     ],
     ids=" ".join,
 )
-def test_two_processes_do_what_one_does(options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_processes_do_what_one_does(
+    options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Report, stderr, exit code and every byte of every file."""
     filled(tmp_path / "one")
     both(tmp_path, monkeypatch, ("migrate", ".", *options))
 
 
-def test_a_second_call_finds_the_outputs_of_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_call_finds_the_outputs_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And leaves or replaces them, as it is told."""
     filled(tmp_path / "one")
-    _, again, once_more = both(tmp_path, monkeypatch, *(("migrate", ".", *options) for options in ((), (), ("--overwrite",))))
+    _, again, once_more = both(
+        tmp_path,
+        monkeypatch,
+        *(("migrate", ".", *options) for options in ((), (), ("--overwrite",))),
+    )
     assert again.err.count("[target-exists]") > 3
     assert "[target-exists]" not in once_more.err
 
 
-def test_what_was_interrupted_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Outputs that are there are left, and their inputs are not migrated again; the others are made."""
+def test_what_was_interrupted_goes_on_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Outputs that are there are left, and their inputs are not migrated again; the others are made.
+    """
     place = filled(tmp_path / "one")
     (place / "out/m0.h5").write_bytes(b"an earlier run's")
     options = ("--to", "float32", "-o", "out", "--skip-existing", "--format", "json")
-    first, again = both(tmp_path, monkeypatch, ("migrate", ".", *options), ("migrate", ".", *options))
-    statuses = [[one["status"] for one in ended.json["plans"] if one["status"] not in {"refused", "unchanged"}] for ended in (first, again)]
+    first, again = both(
+        tmp_path, monkeypatch, ("migrate", ".", *options), ("migrate", ".", *options)
+    )
+    statuses = [
+        [
+            one["status"]
+            for one in ended.json["plans"]
+            if one["status"] not in {"refused", "unchanged"}
+        ]
+        for ended in (first, again)
+    ]
     assert sorted(statuses[0]) == ["skipped", *["written"] * (len(statuses[0]) - 1)]
     assert statuses[1] == ["skipped"] * len(statuses[0])
     assert len(statuses[0]) > 2
@@ -164,11 +210,16 @@ def test_leaving_and_replacing_contradict_each_other(other: str) -> None:
     assert (ended.code, ended.err.count("contradict each other")) == (2, 1)
 
 
-def test_a_saved_plan_is_carried_out_by_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_saved_plan_is_carried_out_by_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Plans that hold no more among them."""
     place = filled(tmp_path / "one")
     monkeypatch.chdir(place)
-    (place / "plan.json").write_text(run("migrate", ".", "--to", "float32", "--dry-run", "--format", "json").out, encoding="utf-8")
+    (place / "plan.json").write_text(
+        run("migrate", ".", "--to", "float32", "--dry-run", "--format", "json").out,
+        encoding="utf-8",
+    )
     copied(MIXED_JSON, place / "m0.h5")
     said, shown, _ = both(
         tmp_path,
@@ -182,9 +233,22 @@ def test_a_saved_plan_is_carried_out_by_processes(tmp_path: Path, monkeypatch: p
     assert (place / "m1.float32.keras").exists()
 
 
-@pytest.mark.parametrize("options", [("--diff",), ("--diff", "--unsafe-fixes"), ("--fix",), ("--fix", "--unsafe-fixes", "--no-backup", "--format", "json")])
-def test_fixes_are_the_same(options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is mended, what is left and why, and what is found then; backups are in the way of the second call."""
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--diff",),
+        ("--diff", "--unsafe-fixes"),
+        ("--fix",),
+        ("--fix", "--unsafe-fixes", "--no-backup", "--format", "json"),
+    ],
+)
+def test_fixes_are_the_same(
+    options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    What is mended, what is left and why, and what is found then; backups are in the way of the
+    second call.
+    """
     filled(tmp_path / "one")
     first, _ = both(tmp_path, monkeypatch, ("audit", ".", *options), ("audit", ".", *options))
     assert first.out
@@ -197,16 +261,26 @@ def test_fixes_are_the_same(options: tuple[str, ...], tmp_path: Path, monkeypatc
         ({"slow/model.h5": MIXED_H5, "b/model.h5": OLD, "c/model.h5": MIXED_H5}, ("-o", "out")),
         ({"slow.h5": OLD, "slow.migrated.h5": MIXED_H5}, ()),
         ({"m.migrated.h5": MIXED_H5, "m.h5": OLD}, ()),
-        ({"slow/model": MIXED_SAVEDMODEL, "b/model": FIXTURES / "tf2.5/exp_mf16_fixed128"}, ("-o", "out")),
+        (
+            {"slow/model": MIXED_SAVEDMODEL, "b/model": FIXTURES / "tf2.5/exp_mf16_fixed128"},
+            ("-o", "out"),
+        ),
         ({"slow/one.json": MIXED_TFJS, "b/other.json": MIXED_TFJS}, ("-o", "out")),
         ({"slow.h5": OLD, "slow.h5.bak": OLD}, ("--in-place",)),
     ],
     ids=" ".join,
 )
 def test_inputs_that_meet_are_done_in_their_order(
-    models: dict[str, Path], rest: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meddling: Any
+    models: dict[str, Path],
+    rest: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    meddling: Any,
 ) -> None:
-    """Two with one output, one that is another's output, or its backup: the second finds what the first left, however long that took."""
+    """
+    Two with one output, one that is another's output, or its backup: the second finds what the
+    first left, however long that took.
+    """
     for name, source in models.items():
         copied(source, tmp_path / "one" / name)
         for shard in source.parent.glob("*.bin") if source is MIXED_TFJS else ():
@@ -215,10 +289,16 @@ def test_inputs_that_meet_are_done_in_their_order(
             ((tmp_path / "one" / name).parent / shard.name).write_bytes(data)
     (tmp_path / "one/out").mkdir()
     meddling(DELAY)
-    both(tmp_path, monkeypatch, *(("migrate", *models, *rest, *options) for options in ((), ("--overwrite",))))
+    both(
+        tmp_path,
+        monkeypatch,
+        *(("migrate", *models, *rest, *options) for options in ((), ("--overwrite",))),
+    )
 
 
-def test_inputs_that_do_not_meet_overtake_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meddling: Any) -> None:
+def test_inputs_that_do_not_meet_overtake_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meddling: Any
+) -> None:
     """And are reported in their order nonetheless."""
     models = ("slow.h5", "b.h5", "c.h5", "d.h5")
     for name in models:
@@ -227,7 +307,9 @@ def test_inputs_that_do_not_meet_overtake_each_other(tmp_path: Path, monkeypatch
     monkeypatch.chdir(tmp_path)
     ended = run("migrate", *models, "--jobs", "2", "--format", "json")
     assert [plan["path"] for plan in ended.json["plans"]] == list(models)
-    assert (tmp_path / "d.migrated.h5").stat().st_mtime_ns < (tmp_path / "slow.migrated.h5").stat().st_mtime_ns
+    assert (tmp_path / "d.migrated.h5").stat().st_mtime_ns < (
+        tmp_path / "slow.migrated.h5"
+    ).stat().st_mtime_ns
 
 
 KILLED: Final = (
@@ -247,7 +329,9 @@ KILLED: Final = (
 """Ends a process after a file, or a directory, was drafted, and before it has its name."""
 
 
-def test_a_killed_process_costs_one_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meddling: Any) -> None:
+def test_a_killed_process_costs_one_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meddling: Any
+) -> None:
     """Nothing of its file is there; all others are migrated."""
     place = filled(tmp_path / "place")
     copied(OLD, place / "fatal.h5")
@@ -255,19 +339,41 @@ def test_a_killed_process_costs_one_report(tmp_path: Path, monkeypatch: pytest.M
     before = files(place)
     meddling(KILLED)
     monkeypatch.chdir(place)
-    ended = run("migrate", "fatal", "fatal.h5", "m0.h5", "m1.keras", "m2", "--to", "float32", "--jobs", "2", "--format", "json")
+    ended = run(
+        "migrate",
+        "fatal",
+        "fatal.h5",
+        "m0.h5",
+        "m1.keras",
+        "m2",
+        "--to",
+        "float32",
+        "--jobs",
+        "2",
+        "--format",
+        "json",
+    )
     assert ended.code == 3
     assert [plan["path"] for plan in ended.json["plans"]] == ["m0.h5", "m1.keras", "m2"]
-    assert [(failure["path"], failure["code"]) for failure in ended.json["failures"]] == [("fatal", "worker-crashed"), ("fatal.h5", "worker-crashed")]
+    assert [(failure["path"], failure["code"]) for failure in ended.json["failures"]] == [
+        ("fatal", "worker-crashed"),
+        ("fatal.h5", "worker-crashed"),
+    ]
     assert "fatal.h5 has no report: the process that migrated it was ended by SIGKILL" in ended.err
     assert "what it was to write is whole, or as it was [worker-crashed]" in ended.err
     new = set(files(place)) - set(before)
-    assert {name.partition("/")[0] for name in new} == {"m0.float32.h5", "m1.float32.keras", "m2.float32"}
+    assert {name.partition("/")[0] for name in new} == {
+        "m0.float32.h5",
+        "m1.float32.keras",
+        "m2.float32",
+    }
     assert {name: data for name, data in files(place).items() if name in before} == before
     assert not [name for name in names(place) if name.startswith(".")]
 
 
-def test_a_killed_process_costs_one_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meddling: Any) -> None:
+def test_a_killed_process_costs_one_fix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meddling: Any
+) -> None:
     """The model has no report, because nobody knows which of its two states it is in."""
     for name in ("a.h5", "fatal.h5", "c.h5"):
         copied(OLD, tmp_path / "place" / name)
@@ -282,21 +388,34 @@ def test_a_killed_process_costs_one_fix(tmp_path: Path, monkeypatch: pytest.Monk
     assert names(Path()) == ["a.h5", "a.h5.bak", "c.h5", "c.h5.bak", "fatal.h5"]
 
 
-def test_a_pattern_that_matches_nothing_ends_the_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pattern_that_matches_nothing_ends_the_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Exit code 2 as ever, and what was written before is said."""
     for name in ("a.h5", "b.h5"):
         copied(OLD, tmp_path / "one" / name)
     copied(OTHER, tmp_path / "one/c.keras")
-    (ended,) = both(tmp_path, monkeypatch, ("migrate", "a.h5", "b.h5", "c.keras", "--set", "mlp/dense_a=float32"))
+    (ended,) = both(
+        tmp_path,
+        monkeypatch,
+        ("migrate", "a.h5", "b.h5", "c.keras", "--set", "mlp/dense_a=float32"),
+    )
     assert ended.code == 2
     assert ended.out == ""
     *written, why = ended.err.splitlines()
-    assert written == [f"policytool: {name}.h5 was already written: {name}.migrated.h5" for name in "ab"]
+    assert written == [
+        f"policytool: {name}.h5 was already written: {name}.migrated.h5" for name in "ab"
+    ]
     assert "mlp/dense_a" in why
 
 
-def test_what_was_in_hand_is_finished_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meddling: Any) -> None:
-    """Where the first file ends the call, what other processes had begun is written whole, and nothing more is begun."""
+def test_what_was_in_hand_is_finished_and_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meddling: Any
+) -> None:
+    """
+    Where the first file ends the call, what other processes had begun is written whole, and nothing
+    more is begun.
+    """
     copied(OTHER, tmp_path / "place/a.keras")
     models = ("slow.h5", *(f"m{number}.h5" for number in range(6)))
     for name in models:
@@ -312,7 +431,9 @@ def test_what_was_in_hand_is_finished_and_said(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("options", [("--verify",), ("--retrace",)])
-def test_what_needs_tensorflow_stays_in_this_process(options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_needs_tensorflow_stays_in_this_process(
+    options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One file after the other, whatever --jobs says; TensorFlow has a process of its own."""
     monkeypatch.setattr(pool, "Pool", None)
     monkeypatch.chdir(tmp_path)
@@ -321,8 +442,23 @@ def test_what_needs_tensorflow_stays_in_this_process(options: tuple[str, ...], t
     ended = run("migrate", "a", "b", *options, "--python", "/nowhere/python", "--jobs", "2")
     assert ended.code == 3
     assert ended.err.count("[no-python]") == 2
-    (tmp_path / "plan.json").write_text(run("migrate", "a", "b", *options, "--dry-run", "--format", "json", "--jobs", "2").out, encoding="utf-8")
-    assert run("migrate", "--plan", "plan.json", *options[:1] * (options == ("--verify",)), "--python", "/nowhere/python", "--jobs", "2").code == 3
+    (tmp_path / "plan.json").write_text(
+        run("migrate", "a", "b", *options, "--dry-run", "--format", "json", "--jobs", "2").out,
+        encoding="utf-8",
+    )
+    assert (
+        run(
+            "migrate",
+            "--plan",
+            "plan.json",
+            *options[:1] * (options == ("--verify",)),
+            "--python",
+            "/nowhere/python",
+            "--jobs",
+            "2",
+        ).code
+        == 3
+    )
 
 
 WAITING: Final = (
@@ -340,8 +476,13 @@ WAITING: Final = (
 
 
 @pytest.fixture
-def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meddling: Any) -> Iterator[tuple[subprocess.Popen[bytes], list[int], dict[str, bytes | str]]]:
-    """Return a call whose two processes have drafts that lie in a directory under hidden names, both of them, and what was there before."""
+def begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meddling: Any
+) -> Iterator[tuple[subprocess.Popen[bytes], list[int], dict[str, bytes | str]]]:
+    """
+    Return a call whose two processes have drafts that lie in a directory under hidden names, both
+    of them, and what was there before.
+    """
     place, marks = tmp_path / "place", tmp_path / "marks"
     marks.mkdir()
     for name in ("a", "b", "c"):
@@ -349,8 +490,22 @@ def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meddling: Any) -> Ite
     before = files(place)
     meddling(WAITING.format(marker=f"{marks}/"))
     monkeypatch.chdir(place)
-    command = [sys.executable, "-m", "policytool", "migrate", "a", "b", "c", "--to", "float32", "--jobs", "2"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=pool.environment(os.environ))
+    command = [
+        sys.executable,
+        "-m",
+        "policytool",
+        "migrate",
+        "a",
+        "b",
+        "c",
+        "--to",
+        "float32",
+        "--jobs",
+        "2",
+    ]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=pool.environment(os.environ)
+    )
     try:
         until = time.monotonic() + 60
         while len(list(marks.iterdir())) < 2:
@@ -363,7 +518,9 @@ def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meddling: Any) -> Ite
         process.communicate()
 
 
-def test_an_interrupt_leaves_nothing(begun: tuple[subprocess.Popen[bytes], list[int], dict[str, bytes | str]], tmp_path: Path) -> None:
+def test_an_interrupt_leaves_nothing(
+    begun: tuple[subprocess.Popen[bytes], list[int], dict[str, bytes | str]], tmp_path: Path
+) -> None:
     """No draft and no process, in one sentence."""
     process, both_of_them, before = begun
     process.send_signal(signal.SIGINT)
@@ -374,7 +531,9 @@ def test_an_interrupt_leaves_nothing(begun: tuple[subprocess.Popen[bytes], list[
     assert names(tmp_path / "place") == ["a", "b", "c"]
 
 
-def test_processes_that_lost_their_parent_leave_nothing(begun: tuple[subprocess.Popen[bytes], list[int], dict[str, bytes | str]], tmp_path: Path) -> None:
+def test_processes_that_lost_their_parent_leave_nothing(
+    begun: tuple[subprocess.Popen[bytes], list[int], dict[str, bytes | str]], tmp_path: Path
+) -> None:
     """They take back what they began, and end."""
     process, both_of_them, before = begun
     process.kill()
@@ -394,7 +553,11 @@ def test_processes_that_lost_their_parent_leave_nothing(begun: tuple[subprocess.
 )
 def test_migrations_of_every_fixture_come_back(options: Options) -> None:
     """With what a diff needs, and with their plans as what --plan gives to a process."""
-    task, way, plans = tasks.migrate(), tasks.migrate().wire().result, tasks.migrate_saved().wire().item
+    task, way, plans = (
+        tasks.migrate(),
+        tasks.migrate().wire().result,
+        tasks.migrate_saved().wire().item,
+    )
     asked = Asked(options=options, destination=Destination(write=False, allow_overflow=True))
     seen = 0
     for found in discovery.inputs([str(FIXTURES)]):
@@ -413,7 +576,10 @@ def test_what_is_written_comes_back(tmp_path: Path) -> None:
     """With its backup and what was counted."""
     task = tasks.migrate()
     (found,) = discovery.inputs([str(copied(OLD, tmp_path / "a.h5"))])
-    result: Any = task.attempt(found, Asked(options=Options(to="float16"), destination=Destination(in_place=True), parts=False))
+    result: Any = task.attempt(
+        found,
+        Asked(options=Options(to="float16"), destination=Destination(in_place=True), parts=False),
+    )
     assert result.written.backup == tmp_path / "a.h5.bak"
     assert result.written.counts
     assert not result.parts
@@ -423,12 +589,33 @@ def test_what_is_written_comes_back(tmp_path: Path) -> None:
 
 def test_what_is_asked_comes_back() -> None:
     """With every option."""
-    destination = Destination(output=Path("out"), in_place=True, backup=False, overwrite=True, allow_overflow=True, write=False)
-    options = Options(to="float16", assignments=(Assignment(pattern="a", policy="float32"),), include_exceptions=True, target="tf2.4")
+    destination = Destination(
+        output=Path("out"),
+        in_place=True,
+        backup=False,
+        overwrite=True,
+        allow_overflow=True,
+        write=False,
+    )
+    options = Options(
+        to="float16",
+        assignments=(Assignment(pattern="a", policy="float32"),),
+        include_exceptions=True,
+        target="tf2.4",
+    )
     for task, asked in (
-        (tasks.migrate(), Asked(options=options, destination=destination, several=True, parts=False)),
+        (
+            tasks.migrate(),
+            Asked(options=options, destination=destination, several=True, parts=False),
+        ),
         (tasks.migrate_saved(), SavedAsked(destination=destination, parts=False)),
-        (tasks.mend(), MendingAsked(mending=Mending(unsafe=True, targets=("tf2.4",)), question=Question(targets=("tf2.4",)))),
+        (
+            tasks.mend(),
+            MendingAsked(
+                mending=Mending(unsafe=True, targets=("tf2.4",)),
+                question=Question(targets=("tf2.4",)),
+            ),
+        ),
     ):
         way: Any = task.wire().asked
         assert way.decoded(way.encoded(asked)) == asked
@@ -445,7 +632,9 @@ def test_every_fix_of_a_fixture_comes_back() -> None:
             continue
         case: Any = Case(found=found, audited=audited)  # type: ignore[arg-type]  # it has findings
         assert repr(wire.item.decoded(wire.item.encoded(case))) == repr(case)
-        attempt = task.attempt(case, MendingAsked(mending=Mending(unsafe=True, write=False), question=Question()))
+        attempt = task.attempt(
+            case, MendingAsked(mending=Mending(unsafe=True, write=False), question=Question())
+        )
         assert repr(wire.result.decoded(wire.result.encoded(attempt))) == repr(attempt)
         seen += 1
     assert seen > 10

@@ -21,7 +21,16 @@ from policytool.operations import parallel, tasks
 from policytool.operations.inspection import Failure
 from policytool.reports import REPORTERS
 from policytool.reports.findings import FINDING_REPORTERS
-from tests.conftest import MIXED_H5, MIXED_JSON, MIXED_KERAS, MIXED_SAVEDMODEL, MIXED_YAML, ROOT, run, run_process
+from tests.conftest import (
+    MIXED_H5,
+    MIXED_JSON,
+    MIXED_KERAS,
+    MIXED_SAVEDMODEL,
+    MIXED_YAML,
+    ROOT,
+    run,
+    run_process,
+)
 from tests.special_files import WAITING
 from tests.test_workers import is_gone
 
@@ -35,7 +44,10 @@ SOURCES: Final = (MIXED_H5, MIXED_KERAS, MIXED_SAVEDMODEL, MIXED_JSON, MIXED_YAM
 
 @pytest.fixture
 def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the working directory: models of several formats, one broken one and one file that is none."""
+    """
+    Return the working directory: models of several formats, one broken one and one file that is
+    none.
+    """
     monkeypatch.chdir(tmp_path)
     for number in range(12):
         source = SOURCES[number % len(SOURCES)]
@@ -113,15 +125,30 @@ def test_reports_are_the_same_bytes() -> None:
 
 @pytest.mark.parametrize(
     ("jobs", "inputs", "count"),
-    [(None, 0, 0), (None, 1, 0), (None, 2, 2), (None, 3, 3), (None, 9, 4), (1, 9, 0), (2, 9, 2), (8, 9, 8), (8, 3, 3), (8, 1, 0)],
+    [
+        (None, 0, 0),
+        (None, 1, 0),
+        (None, 2, 2),
+        (None, 3, 3),
+        (None, 9, 4),
+        (1, 9, 0),
+        (2, 9, 2),
+        (8, 9, 8),
+        (8, 3, 3),
+        (8, 1, 0),
+    ],
 )
-def test_one_input_needs_no_further_process(monkeypatch: pytest.MonkeyPatch, jobs: int | None, inputs: int, count: int) -> None:
+def test_one_input_needs_no_further_process(
+    monkeypatch: pytest.MonkeyPatch, jobs: int | None, inputs: int, count: int
+) -> None:
     """Two or more have one per processor, or as many as the user says; none is idle."""
     monkeypatch.setattr(parallel, "processors", lambda: 4)
     assert parallel.workers(jobs, inputs) == count
 
 
-def test_jobs_are_an_option_a_variable_and_a_setting(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_are_an_option_a_variable_and_a_setting(
+    models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In this order."""
     (models / "policytool.toml").write_text("jobs = 3\n", encoding="utf-8")
     monkeypatch.setenv("POLICYTOOL_JOBS", "2")
@@ -147,9 +174,15 @@ def test_a_crash_costs_one_report(models: Path, meddling: Any) -> None:
     )
     inputs = every(models)
     one, two = inspected(inputs, 1), inspected(inputs, 2)
-    lost = [number for number, result in enumerate(two) if isinstance(result, Failure) and result.code == "worker-crashed"]
+    lost = [
+        number
+        for number, result in enumerate(two)
+        if isinstance(result, Failure) and result.code == "worker-crashed"
+    ]
     assert [inputs[number].path.name for number in lost] == ["m00.h5", "m05.h5", "m11.keras"]
-    assert [result for number, result in enumerate(two) if number not in lost] == [result for number, result in enumerate(one) if number not in lost]
+    assert [result for number, result in enumerate(two) if number not in lost] == [
+        result for number, result in enumerate(one) if number not in lost
+    ]
     first = two[lost[0]]
     assert isinstance(first, Failure)
     assert "was ended by SIGSEGV" in first.message
@@ -157,14 +190,24 @@ def test_a_crash_costs_one_report(models: Path, meddling: Any) -> None:
     assert not children(os.getpid())
 
 
-def test_a_process_that_ends_by_itself_is_told_by_its_last_words(models: Path, meddling: Any) -> None:
+def test_a_process_that_ends_by_itself_is_told_by_its_last_words(
+    models: Path, meddling: Any
+) -> None:
     """And every file may be such a one."""
-    meddling("import sys, policytool.reading as reading\ndef read(path, shown): sys.exit('no way')\nreading.read = read\n")
+    meddling(
+        "import sys, policytool.reading as reading\ndef read(path, shown): sys.exit('no "
+        "way')\nreading.read = read\n"
+    )
     results = inspected(every(models)[:4], 2)
-    assert all(isinstance(result, Failure) and result.message.endswith("ended with code 1: no way") for result in results)
+    assert all(
+        isinstance(result, Failure) and result.message.endswith("ended with code 1: no way")
+        for result in results
+    )
 
 
-def test_what_libraries_print_is_no_answer(models: Path, meddling: Any, capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_libraries_print_is_no_answer(
+    models: Path, meddling: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
     """Neither on stdout nor on stderr, and it appears nowhere."""
     meddling("import os\nprint('noise')\nos.write(1, b'noise\\n')\nos.write(2, b'noise\\n')\n")
     inputs = every(models)
@@ -176,7 +219,9 @@ def test_what_libraries_print_is_no_answer(models: Path, meddling: Any, capfd: p
 def test_nothing_is_imported_from_the_working_directory(models: Path) -> None:
     """It may be a stranger's, with a module of a known name in it."""
     for name in ("h5py", "numpy", "json", "policytool"):
-        (models / f"{name}.py").write_text(f"open({str(models / 'ran')!r}, 'w')\n", encoding="utf-8")
+        (models / f"{name}.py").write_text(
+            f"open({str(models / 'ran')!r}, 'w')\n", encoding="utf-8"
+        )
     results = inspected([Input(path=models / name, exact=True) for name in ("m00.h5", "m05.h5")], 2)
     assert all(isinstance(result, Model) for result in results)
     assert not (models / "ran").exists()
@@ -185,7 +230,10 @@ def test_nothing_is_imported_from_the_working_directory(models: Path) -> None:
 @pytest.mark.usefixtures("models")
 def test_a_bug_is_told_as_one(meddling: Any) -> None:
     """As in one process: exit code 70 and a sentence, with --debug the traceback."""
-    meddling("import policytool.reading as reading\ndef read(path, shown): raise RuntimeError('boom')\nreading.read = read\n")
+    meddling(
+        "import policytool.reading as reading\ndef read(path, shown): raise "
+        "RuntimeError('boom')\nreading.read = read\n"
+    )
     ended = run("inspect", "--jobs", "2", ".")
     assert ended.code == 70
     assert "RuntimeError: boom" in ended.err
@@ -197,16 +245,21 @@ def test_a_bug_is_told_as_one(meddling: Any) -> None:
 def test_wrong_usage_is_told_as_such(models: Path, meddling: Any) -> None:
     """The sentence is that of the process that found it."""
     meddling(
-        "import policytool.reading as reading\nfrom policytool.errors import UsageError\ndef read(path, shown): raise UsageError('no')\nreading.read = read\n"
+        "import policytool.reading as reading\nfrom policytool.errors import UsageError\ndef "
+        "read(path, shown): raise UsageError('no')\nreading.read = read\n"
     )
     with pytest.raises(UsageError, match=r"^no$"):
         inspected(every(models), 2)
 
 
-def test_processes_that_cannot_start_are_told(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_that_cannot_start_are_told(
+    models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With their last words, once for all files."""
     monkeypatch.setattr(pool, "_MODULE", "policytool.nowhere")
-    with pytest.raises(WorkerError, match=r"No module named policytool\.nowhere; --jobs 1 needs none"):
+    with pytest.raises(
+        WorkerError, match=r"No module named policytool\.nowhere; --jobs 1 needs none"
+    ):
         inspected(every(models), 2)
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     with pytest.raises(WorkerError, match="/nowhere/python cannot be run"):
@@ -215,7 +268,10 @@ def test_processes_that_cannot_start_are_told(models: Path, monkeypatch: pytest.
 
 @pytest.fixture
 def pipe(models: Path, meddling: Any) -> Path:
-    """Return a named pipe beside the models, which further processes read until something is written to it, as a file on a disk that does not answer."""
+    """
+    Return a named pipe beside the models, which further processes read until something is written
+    to it, as a file on a disk that does not answer.
+    """
     meddling(WAITING)
     path = models / "m00a.h5"
     os.mkfifo(path)
@@ -228,7 +284,10 @@ def reader(pipe: Path, parent: int) -> int:
     while time.monotonic() < until:
         for pid in children(parent):
             try:
-                if any(os.path.realpath(descriptor) == str(pipe) for descriptor in Path(f"/proc/{pid}/fd").iterdir()):
+                if any(
+                    os.path.realpath(descriptor) == str(pipe)
+                    for descriptor in Path(f"/proc/{pid}/fd").iterdir()
+                ):
                     return pid
             except OSError:
                 continue
@@ -245,9 +304,20 @@ def test_a_file_that_takes_too_long_is_given_up(models: Path, pipe: Path, bounde
         two = inspected(inputs, 2)
     finally:
         os.close(writer)
-    lost = [(found.path, result) for found, result in zip(inputs, two, strict=True) if isinstance(result, Failure) and result.code == "worker-timeout"]
+    lost = [
+        (found.path, result)
+        for found, result in zip(inputs, two, strict=True)
+        if isinstance(result, Failure) and result.code == "worker-timeout"
+    ]
     assert [(path, result.message) for path, result in lost] == [
-        (pipe, "was not read: the process that read it took at least 4 seconds, more than the 3 of read-seconds; --limit read-seconds=6 allows more")
+        (
+            pipe,
+            (
+                "was not read: the process that read it took at least 4 seconds, more than the 3 "
+                "of "
+                "read-seconds; --limit read-seconds=6 allows more"
+            ),
+        )
     ]
     assert sum(isinstance(result, Model) for result in two) == 12
     assert not children(os.getpid())
@@ -259,9 +329,21 @@ def waiting(pipe: Path) -> Iterator[tuple[subprocess.Popen[bytes], int, list[int
     writer = os.open(pipe, os.O_RDWR)
     temporary = pipe.parent / "temporary"
     temporary.mkdir()
-    command = [sys.executable, "-m", "policytool", "inspect", "--format", "json", "--jobs", "2", *sorted(path.name for path in pipe.parent.glob("m*"))]
+    command = [
+        sys.executable,
+        "-m",
+        "policytool",
+        "inspect",
+        "--format",
+        "json",
+        "--jobs",
+        "2",
+        *sorted(path.name for path in pipe.parent.glob("m*")),
+    ]
     environment = {**os.environ, "TMPDIR": str(temporary)}
-    process = subprocess.Popen(command, cwd=pipe.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+    process = subprocess.Popen(
+        command, cwd=pipe.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    )
     try:
         busy = reader(pipe, process.pid)
         yield process, busy, children(process.pid)
@@ -271,7 +353,9 @@ def waiting(pipe: Path) -> Iterator[tuple[subprocess.Popen[bytes], int, list[int
         os.close(writer)
 
 
-def test_a_killed_process_costs_the_file_that_it_read(waiting: tuple[subprocess.Popen[bytes], int, list[int]], models: Path) -> None:
+def test_a_killed_process_costs_the_file_that_it_read(
+    waiting: tuple[subprocess.Popen[bytes], int, list[int]], models: Path
+) -> None:
     """Every other model is in the report, and nothing is left behind."""
     process, busy, both = waiting
     os.kill(busy, signal.SIGKILL)
@@ -283,7 +367,9 @@ def test_a_killed_process_costs_the_file_that_it_read(waiting: tuple[subprocess.
     assert not list((models / "temporary").iterdir())
 
 
-def test_an_interrupt_ends_all(waiting: tuple[subprocess.Popen[bytes], int, list[int]], models: Path) -> None:
+def test_an_interrupt_ends_all(
+    waiting: tuple[subprocess.Popen[bytes], int, list[int]], models: Path
+) -> None:
     """At once, without a traceback, and with nothing left behind."""
     process, _, both = waiting
     assert len(both) == 2
@@ -294,7 +380,9 @@ def test_an_interrupt_ends_all(waiting: tuple[subprocess.Popen[bytes], int, list
     assert not list((models / "temporary").iterdir())
 
 
-def test_processes_do_not_outlive_the_one_that_started_them(waiting: tuple[subprocess.Popen[bytes], int, list[int]]) -> None:
+def test_processes_do_not_outlive_the_one_that_started_them(
+    waiting: tuple[subprocess.Popen[bytes], int, list[int]],
+) -> None:
     """Not even one that is in the middle of a file."""
     process, _, both = waiting
     process.kill()
@@ -306,12 +394,25 @@ def test_without_the_option_several_files_have_processes(models: Path) -> None:
     """A bar or a report needs nothing else; one file is read in this process."""
     code = (
         "import sys; from policytool.cli.main import run; run(sys.argv[1:]); "
-        "print(*sorted({'policytool.pool', 'policytool.child', 'policytool.rules'} & set(sys.modules)), file=sys.stderr)"
+        "print(*sorted({'policytool.pool', 'policytool.child', 'policytool.rules'} & "
+        "set(sys.modules)), file=sys.stderr)"
     )
     environment = {name: value for name, value in os.environ.items() if name != "POLICYTOOL_JOBS"}
     said = [
-        subprocess.run([sys.executable, "-c", code, "inspect", *names], cwd=models, capture_output=True, text=True, check=True, env=environment).stderr
+        subprocess.run(
+            [sys.executable, "-c", code, "inspect", *names],
+            cwd=models,
+            capture_output=True,
+            text=True,
+            check=True,
+            env=environment,
+        ).stderr
         for names in (["m00.h5"], ["m00.h5", "m01.keras"])
     ]
     assert said == ["\n", "policytool.child policytool.pool\n"]
-    assert run_process("inspect", "m00.h5", "m01.keras", cwd=models, environment={"POLICYTOOL_JOBS": "2"}).code == 0
+    assert (
+        run_process(
+            "inspect", "m00.h5", "m01.keras", cwd=models, environment={"POLICYTOOL_JOBS": "2"}
+        ).code
+        == 0
+    )

@@ -13,33 +13,96 @@ import policytool
 from policytool.hazards import _ops
 from policytool.hazards._data import data
 
-DATA: Final[dict[str, Any]] = json.loads((Path(policytool.__file__).parent / "data" / "pure_ops.json").read_text(encoding="utf-8"))
+DATA: Final[dict[str, Any]] = json.loads(
+    (Path(policytool.__file__).parent / "data" / "pure_ops.json").read_text(encoding="utf-8")
+)
 LISTED: Final = tuple(name for group in DATA["ops"].values() for name in group)
-HARMFUL: Final = tuple(name for key in ("ops", "readers", "programs") for name in data("hazards")[key])
-"""Ops of TensorFlow that take a file, a directory or an address, read files, hold a program, or call Python."""
+HARMFUL: Final = tuple(
+    name for key in ("ops", "readers", "programs") for name in data("hazards")[key]
+)
+"""
+Ops of TensorFlow that take a file, a directory or an address, read files, hold a program, or call
+Python.
+"""
 
 REFUSED: Final = (
-    *("DatasetFromGraph", "WholeFileReaderV2", "ReaderReadV2", "XlaCallModule", "XlaCustomCallV2", "XlaLaunch", "MlirPassthroughOp", "TRTEngineOp"),
-    *("DecodeProtoV2", "EncodeProto", "ImmutableConst", "DumpTensor", "CalibrationStatisticsSaver", "FileSystemSetConfiguration", "RpcClient", "RemoteCall"),
-    *("Copy", "CopyHost", "DebugIdentityV2", "WriteRawProtoSummary", "Abort", "ReadFile", "WriteFile", "PyFuncStateless", "MatchingFiles", "Skipgram"),
-    *("Send", "_Recv", "FIFOQueueV2", "IteratorV2", "CollectiveReduceV2", "TPUExecute", "SentencepieceOp", "SimpleMLInferenceOpWithHandle"),
+    *(
+        "DatasetFromGraph",
+        "WholeFileReaderV2",
+        "ReaderReadV2",
+        "XlaCallModule",
+        "XlaCustomCallV2",
+        "XlaLaunch",
+        "MlirPassthroughOp",
+        "TRTEngineOp",
+    ),
+    *(
+        "DecodeProtoV2",
+        "EncodeProto",
+        "ImmutableConst",
+        "DumpTensor",
+        "CalibrationStatisticsSaver",
+        "FileSystemSetConfiguration",
+        "RpcClient",
+        "RemoteCall",
+    ),
+    *(
+        "Copy",
+        "CopyHost",
+        "DebugIdentityV2",
+        "WriteRawProtoSummary",
+        "Abort",
+        "ReadFile",
+        "WriteFile",
+        "PyFuncStateless",
+        "MatchingFiles",
+        "Skipgram",
+    ),
+    *(
+        "Send",
+        "_Recv",
+        "FIFOQueueV2",
+        "IteratorV2",
+        "CollectiveReduceV2",
+        "TPUExecute",
+        "SentencepieceOp",
+        "SimpleMLInferenceOpWithHandle",
+    ),
     *("", "abs", "Abs ", "NobodyRegisteredThis"),
 )
 
 
 def test_every_group_is_sorted_and_no_op_is_in_two() -> None:
     """So that a review sees every change of the list, once."""
-    assert [name for name, group in DATA["ops"].items() if group != sorted(group) or not group] == []
+    assert [
+        name for name, group in DATA["ops"].items() if group != sorted(group) or not group
+    ] == []
     assert [name for name, count in Counter(LISTED).items() if count > 1] == []
     assert list(DATA["ops"]) == sorted(DATA["ops"], key=str.lower)
 
 
 def test_names_are_names_of_ops() -> None:
     """Internal ops begin with an underscore, and TensorFlow does not import them from a file."""
-    assert [name for name in LISTED if not (name.isidentifier() and name.isascii() and name[0].isupper())] == []
+    assert [
+        name
+        for name in LISTED
+        if not (name.isidentifier() and name.isascii() and name[0].isupper())
+    ] == []
 
 
-@pytest.mark.parametrize("name", ["AddV2", "Conv2D", "StatefulPartitionedCall", "While", "RandomUniform", "VarHandleOp", "HashTableV2", "Assert"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "AddV2",
+        "Conv2D",
+        "StatefulPartitionedCall",
+        "While",
+        "RandomUniform",
+        "VarHandleOp",
+        "HashTableV2",
+        "Assert",
+    ],
+)
 def test_op_that_computes_is_pure(name: str) -> None:
     """TensorFlow marks some of these as stateful."""
     assert _ops.is_pure_op(name)
@@ -60,7 +123,9 @@ def test_no_op_with_a_file_an_address_or_python_is_pure(name: str) -> None:
 def test_saver_and_table_ops_are_not_pure_but_have_path_inputs() -> None:
     """They are allowed in their places only."""
     assert {name for name in DATA["placed"] if _ops.is_pure_op(name)} == set()
-    assert {name: len(paths) for name, paths in DATA["placed"].items()} == {name: len(_ops.path_inputs(name)) for name in DATA["placed"]}
+    assert {name: len(paths) for name, paths in DATA["placed"].items()} == {
+        name: len(_ops.path_inputs(name)) for name in DATA["placed"]
+    }
     assert set(DATA["positions"]) == set(DATA["placed"])
     assert _ops.path_inputs("SaveV2") == (0,)
     assert _ops.path_inputs("MergeV2Checkpoints") == (0, 1)

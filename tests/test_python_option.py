@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def chosen(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[str, ...]]:
-    """Return a function that gives the interpreters of source and target that migrate would start."""
+    """
+    Return a function that gives the interpreters of source and target that migrate would start.
+    """
 
     def interpreters(*arguments: str | Path) -> tuple[str, ...]:
         found: list[str] = []
@@ -38,18 +40,25 @@ def chosen(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[str, ...]]:
     return interpreters
 
 
-def test_an_interpreter_is_for_both_sides_unless_it_says_for_which(chosen: Callable[..., tuple[str, ...]]) -> None:
+def test_an_interpreter_is_for_both_sides_unless_it_says_for_which(
+    chosen: Callable[..., tuple[str, ...]],
+) -> None:
     """What is not named is this interpreter."""
     assert chosen() == (sys.executable, sys.executable)
     assert chosen("--python", "old") == ("old", "old")
     assert chosen("--python", "source=old") == ("old", sys.executable)
     assert chosen("--python", "target=new") == (sys.executable, "new")
     assert chosen("--python", "target=new", "--python", "old") == ("old", "new")
-    assert chosen("--python", "source=a b/python", "--python", "target=x=y") == ("a b/python", "x=y")
+    assert chosen("--python", "source=a b/python", "--python", "target=x=y") == (
+        "a b/python",
+        "x=y",
+    )
     assert chosen("--python", "dir=x/python") == ("dir=x/python", "dir=x/python")
 
 
-def test_the_variable_names_them_as_a_path_does(chosen: Callable[..., tuple[str, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_variable_names_them_as_a_path_does(
+    chosen: Callable[..., tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An option on the command line comes first."""
     monkeypatch.setenv("POLICYTOOL_PYTHON", "/my env/bin/python")
     assert chosen() == ("/my env/bin/python", "/my env/bin/python")
@@ -58,7 +67,9 @@ def test_the_variable_names_them_as_a_path_does(chosen: Callable[..., tuple[str,
     assert chosen("--python", "other") == ("other", "other")
 
 
-def test_settings_name_them_in_a_list(chosen: Callable[..., tuple[str, ...]], tmp_path: Path) -> None:
+def test_settings_name_them_in_a_list(
+    chosen: Callable[..., tuple[str, ...]], tmp_path: Path
+) -> None:
     """Or one as a text; check, which has one side, leaves a list alone."""
     file = tmp_path / "mine.toml"
     file.write_text('python = ["source=old", "target=new"]\n', encoding="utf-8")
@@ -71,7 +82,9 @@ def test_settings_name_them_in_a_list(chosen: Callable[..., tuple[str, ...]], tm
 @pytest.mark.parametrize("arguments", [("a", "b"), ("source=a", "source=b"), ("source=",)])
 def test_one_for_each_side_at_most(arguments: tuple[str, ...]) -> None:
     """Twice the same side, or a side without an interpreter, is wrong usage."""
-    ended = run("migrate", MIXED_H5, "--dry-run", *(part for one in arguments for part in ("--python", one)))
+    ended = run(
+        "migrate", MIXED_H5, "--dry-run", *(part for one in arguments for part in ("--python", one))
+    )
     assert ended.code == 2
     assert "interpreter" in ended.err
 

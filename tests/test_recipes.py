@@ -1,4 +1,7 @@
-"""How inputs are drawn, with layers that stand for those of a library; ``tests/compat/test_feeding.py`` has the real ones."""
+"""
+How inputs are drawn, with layers that stand for those of a library;
+``tests/compat/test_feeding.py`` has the real ones.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,9 @@ from policytool.runtime.feeding.slots import Slot
 
 def layer(class_name: str, **attributes: Any) -> Any:
     """Return what looks like a layer of a class."""
-    return type(class_name, (SimpleNamespace,), {})(name=class_name.lower(), get_config=dict, trainable=True, **attributes)
+    return type(class_name, (SimpleNamespace,), {})(
+        name=class_name.lower(), get_config=dict, trainable=True, **attributes
+    )
 
 
 def drawn(made: Recipe, *shape: int) -> Any:
@@ -63,14 +68,25 @@ def test_what_means_the_end_of_a_sequence_is_drawn_nowhere_else() -> None:
     slot = Slot("ids", [None, 30], "int32")
     made = recipe(slot, [embedding(4, mask_zero=True)], None)
     assert (made.padding, set(drawn(made, 9, 30).ravel().tolist())) == (0.0, {1, 2, 3})
-    assert set(drawn(recipe(slot, [embedding(1, mask_zero=True)], None), 9, 30).ravel().tolist()) == {0}
-    series = recipe(Slot("series", [None, 5, 2], "float32"), [Reached(layer("Masking", mask_value=-1.0), WHOLE, None)], None)
+    assert set(
+        drawn(recipe(slot, [embedding(1, mask_zero=True)], None), 9, 30).ravel().tolist()
+    ) == {0}
+    series = recipe(
+        Slot("series", [None, 5, 2], "float32"),
+        [Reached(layer("Masking", mask_value=-1.0), WHOLE, None)],
+        None,
+    )
     assert series.padding == -1.0
 
 
-@pytest.mark.parametrize(("name", "shape", "padding"), [("attention_mask", [None, 8], 0.0), ("mask", [None, 1, 8, 8], None)])
+@pytest.mark.parametrize(
+    ("name", "shape", "padding"),
+    [("attention_mask", [None, 8], 0.0), ("mask", [None, 1, 8, 8], None)],
+)
 @pytest.mark.parametrize("dtype", ["bool", "int32"])
-def test_masks_are_ones(name: str, shape: list[int | None], padding: float | None, dtype: str) -> None:
+def test_masks_are_ones(
+    name: str, shape: list[int | None], padding: float | None, dtype: str
+) -> None:
     """With an end where they have one for each place of a sequence."""
     made = recipe(Slot(name, shape, dtype), [], None)
     assert made.padding == padding
@@ -79,11 +95,22 @@ def test_masks_are_ones(name: str, shape: list[int | None], padding: float | Non
 
 @pytest.mark.parametrize(
     ("shape", "scale", "is_image"),
-    [([None, 8, 8, 3], 1 / 255, True), ([None, None, None, 1], [1 / 127.5], True), ([None, 8, 8, 3], 0.5, False), ([None, 8, 8, 5], 1 / 255, False)],
+    [
+        ([None, 8, 8, 3], 1 / 255, True),
+        ([None, None, None, 1], [1 / 127.5], True),
+        ([None, 8, 8, 3], 0.5, False),
+        ([None, 8, 8, 5], 1 / 255, False),
+    ],
 )
-def test_what_is_scaled_from_pixels_gets_pixels(shape: list[int | None], scale: Any, *, is_image: bool) -> None:
+def test_what_is_scaled_from_pixels_gets_pixels(
+    shape: list[int | None], scale: Any, *, is_image: bool
+) -> None:
     """Where it has the shape of an image, and the scale makes about 1 of 255."""
-    made = recipe(Slot("image", shape, "float32"), [Reached(layer("Rescaling", scale=scale), WHOLE, None)], None)
+    made = recipe(
+        Slot("image", shape, "float32"),
+        [Reached(layer("Rescaling", scale=scale), WHOLE, None)],
+        None,
+    )
     assert bool(drawn(made, 2, 8, 8, 3).max() > 200) is is_image
 
 
@@ -97,8 +124,19 @@ def test_what_is_scaled_from_pixels_gets_pixels(shape: list[int | None], scale: 
         ([None, 8, 8, 3], [123.0, 116.0, 103.0], [127.5] * 3),
     ],
 )
-def test_normalised_inputs_have_the_mean_that_was_learnt(shape: list[int | None], mean: Any, expected: list[float]) -> None:
-    """Where there is one for each value; those of images are pixels, and what does not fit is as without."""
-    found = Reached(layer("Normalization", mean=np.array(mean), variance=np.ones_like(mean)), WHOLE, None)
-    values = drawn(recipe(Slot("features", shape, "float32"), [found], None), 4000, *(size or 4 for size in shape[1:]))
+def test_normalised_inputs_have_the_mean_that_was_learnt(
+    shape: list[int | None], mean: Any, expected: list[float]
+) -> None:
+    """
+    Where there is one for each value; those of images are pixels, and what does not fit is as
+    without.
+    """
+    found = Reached(
+        layer("Normalization", mean=np.array(mean), variance=np.ones_like(mean)), WHOLE, None
+    )
+    values = drawn(
+        recipe(Slot("features", shape, "float32"), [found], None),
+        4000,
+        *(size or 4 for size in shape[1:]),
+    )
     assert np.allclose(values.reshape(-1, len(expected)).mean(axis=0), expected, atol=2)

@@ -1,4 +1,7 @@
-"""Keys of JSON and members of archives that stand twice are findings, in whatever document of whatever format they stand."""
+"""
+Keys of JSON and members of archives that stand twice are findings, in whatever document of whatever
+format they stand.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,14 @@ import h5py
 import pytest
 
 from policytool import protobuf_messages
-from tests.building import h5_model, keras_members, keras_zip, sequential, small_saved_model, weights_bytes
+from tests.building import (
+    h5_model,
+    keras_members,
+    keras_zip,
+    sequential,
+    small_saved_model,
+    weights_bytes,
+)
 from tests.conftest import MIXED_YAML, UNPACKED, run
 
 if TYPE_CHECKING:
@@ -28,7 +38,12 @@ def _twice(text: str | bytes) -> str:
 def _h5(directory: Path, attribute: str) -> Path:
     path = h5_model(directory / "a.h5", sequential())
     with h5py.File(path, "a") as file:
-        config = {"model_config": json.dumps(sequential()), "training_config": json.dumps({"optimizer_config": {"class_name": "Adam", "config": {}}})}
+        config = {
+            "model_config": json.dumps(sequential()),
+            "training_config": json.dumps(
+                {"optimizer_config": {"class_name": "Adam", "config": {}}}
+            ),
+        }
         for name, text in config.items():
             file.attrs[name] = _twice(text) if name == attribute else text
     return path
@@ -42,7 +57,9 @@ def _archive(directory: Path, member: str) -> Path:
 def _directory(directory: Path, member: str) -> Path:
     path = directory / "a.keras.d"
     shutil.copytree(UNPACKED, path)
-    (path / member).write_text(_twice((path / member).read_text(encoding="utf-8")), encoding="utf-8")
+    (path / member).write_text(
+        _twice((path / member).read_text(encoding="utf-8")), encoding="utf-8"
+    )
     return path
 
 
@@ -60,7 +77,12 @@ def _yaml(directory: Path) -> Path:
 
 def _tfjs(directory: Path) -> Path:
     path = directory / "model.json"
-    path.write_text(json.dumps({"modelTopology": sequential(), "weightsManifest": []}).replace('"name"', '"twice": 1, "twice": 2, "name"', 1), encoding="utf-8")
+    path.write_text(
+        json.dumps({"modelTopology": sequential(), "weightsManifest": []}).replace(
+            '"name"', '"twice": 1, "twice": 2, "name"', 1
+        ),
+        encoding="utf-8",
+    )
     return path
 
 
@@ -68,7 +90,9 @@ def _map(directory: Path) -> Path:
     (directory / "m_00000.weights.h5").write_bytes(weights_bytes())
     path = directory / "m.weights.json"
     path.write_text(
-        json.dumps({"metadata": {}, "weight_map": {"/layers/dense/vars": ["m_00000.weights.h5"]}}).replace('"/lay', '"/x": [], "/x": [], "/lay'),
+        json.dumps(
+            {"metadata": {}, "weight_map": {"/layers/dense/vars": ["m_00000.weights.h5"]}}
+        ).replace('"/lay', '"/x": [], "/x": [], "/lay'),
         encoding="utf-8",
     )
     return path
@@ -76,9 +100,15 @@ def _map(directory: Path) -> Path:
 
 def _saved_model(directory: Path, *, separate: bool) -> Path:
     path = small_saved_model(directory / "a", separate=separate)
-    name, kind = ("keras_metadata.pb", "KerasMetadata") if separate else ("saved_model.pb", "SavedModel")
+    name, kind = (
+        ("keras_metadata.pb", "KerasMetadata") if separate else ("saved_model.pb", "SavedModel")
+    )
     message = protobuf_messages.parse(kind, (path / name).read_bytes())
-    nodes = message.nodes if separate else [node.user_object for node in message.meta_graphs[0].object_graph.nodes]
+    nodes = (
+        message.nodes
+        if separate
+        else [node.user_object for node in message.meta_graphs[0].object_graph.nodes]
+    )
     nodes[1].metadata = _twice(nodes[1].metadata).encode()
     (path / name).write_bytes(message.SerializeToString())
     return path
@@ -90,28 +120,56 @@ def _exported(directory: Path) -> Path:
     saved = protobuf_messages.parse("SavedModel", b"")
     saved.meta_graphs.add()
     (path / "saved_model.pb").write_bytes(saved.SerializeToString())
-    (path / "assets/saved_model.json").write_text(_twice(json.dumps(sequential())), encoding="utf-8")
+    (path / "assets/saved_model.json").write_text(
+        _twice(json.dumps(sequential())), encoding="utf-8"
+    )
     return path
 
 
 def _member(directory: Path) -> Path:
     members = keras_members()
-    return keras_zip(directory / "a.keras", [*members.items(), ("metadata.json", members["metadata.json"])])
+    return keras_zip(
+        directory / "a.keras", [*members.items(), ("metadata.json", members["metadata.json"])]
+    )
 
 
 DOCUMENTS: Final[dict[str, tuple[Callable[[Path], Path], str]]] = {
-    "HDF5's config": (lambda directory: _h5(directory, "model_config"), "model_config has a key twice"),
-    "HDF5's training config": (lambda directory: _h5(directory, "training_config"), "training_config has a key twice"),
-    "an archive's config": (lambda directory: _archive(directory, "config.json"), "config.json has a key twice"),
-    "an archive's metadata": (lambda directory: _archive(directory, "metadata.json"), "metadata.json has a key twice"),
-    "a directory's config": (lambda directory: _directory(directory, "config.json"), "config.json has a key twice"),
-    "a directory's metadata": (lambda directory: _directory(directory, "metadata.json"), "metadata.json has a key twice"),
+    "HDF5's config": (
+        lambda directory: _h5(directory, "model_config"),
+        "model_config has a key twice",
+    ),
+    "HDF5's training config": (
+        lambda directory: _h5(directory, "training_config"),
+        "training_config has a key twice",
+    ),
+    "an archive's config": (
+        lambda directory: _archive(directory, "config.json"),
+        "config.json has a key twice",
+    ),
+    "an archive's metadata": (
+        lambda directory: _archive(directory, "metadata.json"),
+        "metadata.json has a key twice",
+    ),
+    "a directory's config": (
+        lambda directory: _directory(directory, "config.json"),
+        "config.json has a key twice",
+    ),
+    "a directory's metadata": (
+        lambda directory: _directory(directory, "metadata.json"),
+        "metadata.json has a key twice",
+    ),
     "architecture JSON": (_architecture, "the file has a key twice"),
     "architecture YAML": (_yaml, "the file has a key twice"),
     "TensorFlow.js": (_tfjs, "the file has a key twice"),
     "the map of shards": (_map, "the file has a key twice"),
-    "a SavedModel's objects": (lambda directory: _saved_model(directory, separate=False), "saved_model.pb#1 has a key twice"),
-    "keras_metadata.pb": (lambda directory: _saved_model(directory, separate=True), "keras_metadata.pb#1 has a key twice"),
+    "a SavedModel's objects": (
+        lambda directory: _saved_model(directory, separate=False),
+        "saved_model.pb#1 has a key twice",
+    ),
+    "keras_metadata.pb": (
+        lambda directory: _saved_model(directory, separate=True),
+        "keras_metadata.pb#1 has a key twice",
+    ),
     "what TF 1 exports": (_exported, "assets/saved_model.json has a key twice"),
     "an archive's members": (_member, "the archive has metadata.json 2 times"),
 }

@@ -48,7 +48,10 @@ def test_a_file_holds_what_stdout_would_on_a_pipe(form: str) -> None:
     """At 120 columns, without colour, whatever stdout is."""
     ended = run("inspect", "--color", "always", "--variables", "--report", f"{form}=report", "a.h5")
     assert (ended.code, ended.err) == (0, "")
-    assert Path("report").read_bytes().decode() == run("inspect", "--variables", "--format", form, "a.h5").out
+    assert (
+        Path("report").read_bytes().decode()
+        == run("inspect", "--variables", "--format", form, "a.h5").out
+    )
 
 
 @pytest.mark.parametrize("form", [reporter.name for reporter in PLAN_REPORTERS])
@@ -65,7 +68,10 @@ def test_diff_has_reports_in_files_too(form: str) -> None:
     shutil.copy(FIXED_SCALE_H5.with_name("exp_mf16_dynamic_custom.h5"), "b.h5")
     ended = run("diff", "a.h5", "b.h5", "--all", "--report", f"{form}=report")
     assert (ended.code, ended.err) == (1, "")
-    assert Path("report").read_bytes().decode() == run("diff", "a.h5", "b.h5", "--all", "--format", form).out
+    assert (
+        Path("report").read_bytes().decode()
+        == run("diff", "a.h5", "b.h5", "--all", "--format", form).out
+    )
     assert run("diff", "a.h5", "a.h5", "--report", f"{form}=report").code == 0
 
 
@@ -73,7 +79,10 @@ def test_a_diff_that_fails_is_reported() -> None:
     """JSON has the reason; a report that cannot be written makes the code 3."""
     ended = run("diff", "a.h5", "gone.h5", "--report", "json=report.json")
     assert ended.code == 3
-    assert json.loads(Path("report.json").read_text(encoding="utf-8"))["failures"][0]["code"] == "not-found"
+    assert (
+        json.loads(Path("report.json").read_text(encoding="utf-8"))["failures"][0]["code"]
+        == "not-found"
+    )
     Path("read.only").mkdir()
     assert refused("diff", "a.h5", "a.h5", "--report", "json=read.only")[0] == 3
 
@@ -89,7 +98,9 @@ def test_a_diff_replaces_neither_of_its_files() -> None:
 
 def test_several_reports_leave_stdout_to_format() -> None:
     """Each file has its own format, and stdout the one that is asked for."""
-    ended = run("inspect", "--format", "tree", "--report", "json=a.json", "--report", "csv=deep.csv", "a.h5")
+    ended = run(
+        "inspect", "--format", "tree", "--report", "json=a.json", "--report", "csv=deep.csv", "a.h5"
+    )
     assert "├─ dense_a" in ended.out
     assert json.loads(Path("a.json").read_text(encoding="utf-8"))["models"][0]["path"] == "a.h5"
     assert Path("deep.csv").read_text(encoding="utf-8").startswith("model.path,")
@@ -110,7 +121,9 @@ def test_a_plan_in_a_file_can_be_carried_out() -> None:
     assert run("migrate", "--dry-run", "--report", "json=plan.json", "a.h5").code == 0
     assert not Path("a.migrated.h5").exists()
     assert run("migrate", "--plan", "plan.json", "--report", "json=done.json").code == 0
-    assert json.loads(Path("done.json").read_text(encoding="utf-8"))["plans"][0]["status"] == "written"
+    assert (
+        json.loads(Path("done.json").read_text(encoding="utf-8"))["plans"][0]["status"] == "written"
+    )
 
 
 def test_findings_and_failures_keep_their_codes() -> None:
@@ -159,15 +172,29 @@ def test_pipes_and_devices_are_written_to_and_stay() -> None:
 
 def test_a_closed_pipe_costs_no_report(project: Path) -> None:
     """What goes to files is written before stdout is."""
-    path = h5_model(project / "big.h5", sequential(*(dense(f"dense_{number}") for number in range(3000))))
+    path = h5_model(
+        project / "big.h5", sequential(*(dense(f"dense_{number}") for number in range(3000)))
+    )
     process = subprocess.Popen(
-        [sys.executable, "-m", "policytool", "inspect", "--report", f"json={project / 'r.json'}", path], stdout=subprocess.PIPE, cwd=ROOT
+        [
+            sys.executable,
+            "-m",
+            "policytool",
+            "inspect",
+            "--report",
+            f"json={project / 'r.json'}",
+            path,
+        ],
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
     )
     assert process.stdout is not None
     process.stdout.read(1)
     process.stdout.close()
     assert process.wait(timeout=60) == 0
-    assert len(json.loads(Path("r.json").read_text(encoding="utf-8"))["models"][0]["layers"]) == 3001
+    assert (
+        len(json.loads(Path("r.json").read_text(encoding="utf-8"))["models"][0]["layers"]) == 3001
+    )
 
 
 # What is refused before anything is done
@@ -176,7 +203,11 @@ def test_a_closed_pipe_costs_no_report(project: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "report", "words"),
     [
-        ("inspect", "json", "'json' is no FORMAT=FILE; FORMAT is one of table, tree, markdown, csv, json"),
+        (
+            "inspect",
+            "json",
+            "'json' is no FORMAT=FILE; FORMAT is one of table, tree, markdown, csv, json",
+        ),
         ("inspect", "json=", "is no FORMAT=FILE"),
         ("inspect", "xml=x", "'xml=x' is no FORMAT=FILE"),
         ("inspect", "diff=x", "'diff=x' is no FORMAT=FILE"),
@@ -228,9 +259,13 @@ def test_no_model_and_no_part_of_one_is_replaced(name: str) -> None:
     (Path("exported") / "variables").mkdir()
     shutil.copytree(UNPACKED, "unpacked")
     shutil.copytree(ROOT / "fixtures/tfjs4.22/sequential", "web")
-    Path("model.json").write_text(json.dumps({**sequential(), "keras_version": "2.4.0"}), encoding="utf-8")
+    Path("model.json").write_text(
+        json.dumps({**sequential(), "keras_version": "2.4.0"}), encoding="utf-8"
+    )
     Path("cut.h5").write_bytes(FIXED_SCALE_H5.read_bytes()[:3000])
-    Path("pointer.h5").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n", encoding="utf-8")
+    Path("pointer.h5").write_text(
+        "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n", encoding="utf-8"
+    )
     code, said = refused("migrate", "--report", f"json={name}", "a.h5")
     assert code == 2
     assert "would replace a model, a part of one, or what may be one; name another file" in said
@@ -252,7 +287,11 @@ def test_an_output_that_only_the_plan_knows_is_not_replaced() -> None:
 
 
 @pytest.mark.parametrize(
-    ("report", "words"), [("json=no/x", "lies in no directory that exists; make no first"), ("json=d", "is a directory; name a file in it")]
+    ("report", "words"),
+    [
+        ("json=no/x", "lies in no directory that exists; make no first"),
+        ("json=d", "is a directory; name a file in it"),
+    ],
 )
 def test_a_file_that_cannot_be_made_is_exit_code_3(report: str, words: str) -> None:
     """Before a model is migrated, not after."""
@@ -265,7 +304,15 @@ def test_a_file_that_cannot_be_made_is_exit_code_3(report: str, words: str) -> N
 def test_stdout_is_not_replaced(project: Path) -> None:
     """A file that stdout was redirected to is --format's."""
     with (project / "out.txt").open("wb") as out:
-        command = [sys.executable, "-m", "policytool", "inspect", "--report", f"json={project / 'out.txt'}", str(project / "a.h5")]
+        command = [
+            sys.executable,
+            "-m",
+            "policytool",
+            "inspect",
+            "--report",
+            f"json={project / 'out.txt'}",
+            str(project / "a.h5"),
+        ]
         done = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, check=False, cwd=ROOT)
     assert done.returncode == 2
     assert b"stdout is what --format says" in done.stderr
@@ -275,8 +322,12 @@ def test_stdout_is_not_replaced(project: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["write", "publish"])
-def test_a_full_disk_leaves_the_old_report_and_the_others(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stdout and the other report are whole, the sentence names the file, and nothing lies beside it."""
+def test_a_full_disk_leaves_the_old_report_and_the_others(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Stdout and the other report are whole, the sentence names the file, and nothing lies beside it.
+    """
     Path("old.json").write_text("old", encoding="utf-8")
     publish, write_bytes = Draft.publish, Path.write_bytes
     done: list[str] = []
@@ -296,7 +347,10 @@ def test_a_full_disk_leaves_the_old_report_and_the_others(place: str, monkeypatc
         monkeypatch.setattr(Draft, "publish", full(publish))
     ended = run("inspect", "--report", "json=old.json", "--report", "csv=new.csv", "a.h5")
     assert ended.code == 3
-    assert ended.err == "policytool: --report json=old.json could not be written: No space left on device\n"
+    assert (
+        ended.err
+        == "policytool: --report json=old.json could not be written: No space left on device\n"
+    )
     assert ended.out == run("inspect", "a.h5").out
     assert Path("old.json").read_text(encoding="utf-8") == "old"
     assert sorted(path.name for path in Path.cwd().iterdir()) == ["a.h5", "new.csv", "old.json"]
@@ -312,7 +366,9 @@ def test_a_settings_file_asks_for_reports(text: str) -> None:
     config = ("--config", "policytool.toml")
     assert run("inspect", *config, "a.h5").code == 0
     assert Path("out.json").exists()
-    assert '["json=out.json"]' in re.sub(r"(report = )", "", run("inspect", *config, "--show-settings").out)
+    assert '["json=out.json"]' in re.sub(
+        r"(report = )", "", run("inspect", *config, "--show-settings").out
+    )
     Path("out.json").unlink()
     assert run("inspect", *config, "--report", "csv=out.csv", "a.h5").code == 0
     assert not Path("out.json").exists()

@@ -1,4 +1,7 @@
-"""``--retrace`` and ``--verify`` as the parent does them: what the child says is held against the files, and whatever goes wrong leaves nothing behind."""
+"""
+``--retrace`` and ``--verify`` as the parent does them: what the child says is held against the
+files, and whatever goes wrong leaves nothing behind.
+"""
 
 from __future__ import annotations
 
@@ -72,12 +75,19 @@ OUTPUT: Final = {
 
 def compared(**changed: Any) -> dict[str, Any]:
     """Return what a child answers to a comparison."""
-    return {"versions": {"tensorflow": "2.21.0"}, "seeds": [1], "samples": 6, "calls": [{"signature": None, "outputs": [{**OUTPUT, **changed}]}]}
+    return {
+        "versions": {"tensorflow": "2.21.0"},
+        "seeds": [1],
+        "samples": 6,
+        "calls": [{"signature": None, "outputs": [{**OUTPUT, **changed}]}],
+    }
 
 
 @pytest.fixture
 def child(tmp_path: Path) -> Callable[..., Worker]:
-    """Return a function that makes a worker whose child copies the model and answers as it is told."""
+    """
+    Return a function that makes a worker whose child copies the model and answers as it is told.
+    """
 
     def make(**script: Any) -> Worker:
         path = tmp_path / "fake.py"
@@ -94,11 +104,23 @@ def model(tmp_path: Path) -> Path:
     return Path(shutil.copytree(SAVED, tmp_path / "models/model"))
 
 
-def migrated(worker: Worker, path: Path, options: Options, *, verify: bool = False, trust: bool = False, **destination: Any) -> Result:
+def migrated(
+    worker: Worker,
+    path: Path,
+    options: Options,
+    *,
+    verify: bool = False,
+    trust: bool = False,
+    **destination: Any,
+) -> Result:
     """Return what became of one model, whatever the child did."""
     with worker:
         tools = Tools(worker=worker, verify=verify, trust=trust)
-        return next(migrate_all(list(discovery.inputs([str(path)])), options, Destination(**destination), tools))
+        return next(
+            migrate_all(
+                list(discovery.inputs([str(path)])), options, Destination(**destination), tools
+            )
+        )
 
 
 def test_a_result_that_is_right_gets_its_place(child: Callable[..., Worker], model: Path) -> None:
@@ -126,15 +148,29 @@ def test_in_place_keeps_the_original(child: Callable[..., Worker], model: Path) 
 @pytest.mark.parametrize(
     ("script", "words"),
     [
-        ({"instead": str(FIXTURES / "tf2.15/default_float32")}, "is not in the model that its code builds"),
+        (
+            {"instead": str(FIXTURES / "tf2.15/default_float32")},
+            "is not in the model that its code builds",
+        ),
         ({"without": ["saved_model.pb", "keras_metadata.pb", "fingerprint.pb"]}, "no-model"),
         ({"without": ["variables/variables.index"]}, "variables.index"),
         ({"kill": True}, "was ended by SIGKILL"),
-        ({"retrace": {"code": "foreign-signature", "message": "signature x is not the model's own call", "trace": ""}}, "signature x"),
+        (
+            {
+                "retrace": {
+                    "code": "foreign-signature",
+                    "message": "signature x is not the model's own call",
+                    "trace": "",
+                }
+            },
+            "signature x",
+        ),
     ],
     ids=["another model", "nothing", "no checkpoint", "killed", "refused"],
 )
-def test_a_result_that_is_wrong_is_told_and_nothing_is_written(child: Callable[..., Worker], model: Path, script: dict[str, Any], words: str) -> None:
+def test_a_result_that_is_wrong_is_told_and_nothing_is_written(
+    child: Callable[..., Worker], model: Path, script: dict[str, Any], words: str
+) -> None:
     """Whatever the child says of itself: the files decide."""
     failed = migrated(child(**script), model, Options(retrace=True))
     assert isinstance(failed, Failure), failed
@@ -142,7 +178,9 @@ def test_a_result_that_is_wrong_is_told_and_nothing_is_written(child: Callable[.
     assert [path.name for path in model.parent.iterdir()] == ["model"]
 
 
-def test_a_policy_that_the_result_lacks_is_found_out(child: Callable[..., Worker], model: Path) -> None:
+def test_a_policy_that_the_result_lacks_is_found_out(
+    child: Callable[..., Worker], model: Path
+) -> None:
     """A child that copies the model did not do what the plan says."""
     failed = migrated(child(), model, Options(to="float32", retrace=True))
     assert isinstance(failed, Failure)
@@ -150,13 +188,27 @@ def test_a_policy_that_the_result_lacks_is_found_out(child: Callable[..., Worker
     assert "the plan wants float32" in failed.message
 
 
-def test_the_child_gets_the_planned_config(child: Callable[..., Worker], model: Path, tmp_path: Path) -> None:
+def test_the_child_gets_the_planned_config(
+    child: Callable[..., Worker], model: Path, tmp_path: Path
+) -> None:
     """Every layer of the config that is to be built has its new policy; inputs and outputs stay."""
     migrated(child(), model, Options(to="mixed_bfloat16", retrace=True))
     job = json.loads((tmp_path / "fake.py.seen").read_text(encoding="utf-8"))
-    policies = {layer["config"]["name"]: layer["config"]["dtype"] for layer in job["config"]["layers"]}
-    assert policies == {"features": "float32", "norm": "mixed_bfloat16", "dense_a": "mixed_bfloat16", "dropout": "mixed_bfloat16", "probabilities": "float32"}
-    assert (job["policy_before"], job["policy"], job["traces"]) == ("mixed_float16", "mixed_bfloat16", True)
+    policies = {
+        layer["config"]["name"]: layer["config"]["dtype"] for layer in job["config"]["layers"]
+    }
+    assert policies == {
+        "features": "float32",
+        "norm": "mixed_bfloat16",
+        "dense_a": "mixed_bfloat16",
+        "dropout": "mixed_bfloat16",
+        "probabilities": "float32",
+    }
+    assert (job["policy_before"], job["policy"], job["traces"]) == (
+        "mixed_float16",
+        "mixed_bfloat16",
+        True,
+    )
     assert job["source"] == str(model)
 
 
@@ -165,9 +217,14 @@ def test_a_checkpoint_may_change_its_dtypes(child: Callable[..., Worker], model:
     done = migrated(child(), model, Options(to="float16", retrace=True), write=False)
     assert isinstance(done, Migration)
     assert done.status is Status.PLANNED
-    assert {(cast.path, cast.before, cast.after) for cast in done.plan.casts} == {("mlp/dense_a", "float32", "float16")}
+    assert {(cast.path, cast.before, cast.after) for cast in done.plan.casts} == {
+        ("mlp/dense_a", "float32", "float16")
+    }
     assert sum(count.values for count in done.counts.values()) == sum(
-        variable.parameters for layer in reading.read(SAVED, "x").layers if layer.path == "mlp/dense_a" for variable in layer.variables
+        variable.parameters
+        for layer in reading.read(SAVED, "x").layers
+        if layer.path == "mlp/dense_a"
+        for variable in layer.variables
     )
     refused = migrated(child(), model, Options(to="float16"), write=False)
     assert isinstance(refused, Migration)
@@ -175,20 +232,28 @@ def test_a_checkpoint_may_change_its_dtypes(child: Callable[..., Worker], model:
     assert "--retrace" in refused.plan.refusals[0].message
 
 
-def test_an_overflow_is_refused_before_anything_runs(child: Callable[..., Worker], model: Path, tmp_path: Path) -> None:
+def test_an_overflow_is_refused_before_anything_runs(
+    child: Callable[..., Worker], model: Path, tmp_path: Path
+) -> None:
     """The plan knows the values without TensorFlow; here none overflows, and the child is asked."""
     migrated(child(), model, Options(to="float16", retrace=True))
     assert (tmp_path / "fake.py.seen").exists()
 
 
-def test_predictions_within_the_tolerance_are_reported(child: Callable[..., Worker], tmp_path: Path) -> None:
+def test_predictions_within_the_tolerance_are_reported(
+    child: Callable[..., Worker], tmp_path: Path
+) -> None:
     """Bit for bit is asked where nothing but spelling changes."""
     shutil.copy(FIXTURES / "tf2.15/global_mixed_float16.h5", tmp_path / "model.h5")
     done = migrated(child(compare=compared()), tmp_path / "model.h5", Options(), verify=True)
     assert isinstance(done, Migration)
     assert done.status is Status.WRITTEN
     assert done.comparison is not None
-    assert (done.comparison.tolerance, done.comparison.samples, done.comparison.missed) == (0.0, 6, ())
+    assert (done.comparison.tolerance, done.comparison.samples, done.comparison.missed) == (
+        0.0,
+        6,
+        (),
+    )
     job = json.loads((tmp_path / "fake.py.seen").read_text(encoding="utf-8"))
     assert (job["family"], Path(job["before"]).name) == ("keras2", "model.h5")
     assert not Path(job["after"]).exists()
@@ -197,19 +262,39 @@ def test_predictions_within_the_tolerance_are_reported(child: Callable[..., Work
 @pytest.mark.parametrize(
     ("to", "changed", "words"),
     [
-        (None, {"equal": False, "differing": 3, "relative": 1e-9, "max_abs": 1e-9}, "differs in 3 of 18 values"),
-        ("float32", {"equal": False, "differing": 3, "relative": 0.5, "max_abs": 0.5}, "is off by 0.5"),
+        (
+            None,
+            {"equal": False, "differing": 3, "relative": 1e-9, "max_abs": 1e-9},
+            "differs in 3 of 18 values",
+        ),
+        (
+            "float32",
+            {"equal": False, "differing": 3, "relative": 0.5, "max_abs": 0.5},
+            "is off by 0.5",
+        ),
         ("float32", {"equal": False, "not_finite": [0, 2]}, "2 values that are not finite"),
-        ("float32", {"equal": False, "differing": 3, "relative": None, "max_abs": None}, "differs in 3 of 18 values"),
+        (
+            "float32",
+            {"equal": False, "differing": 3, "relative": None, "max_abs": None},
+            "differs in 3 of 18 values",
+        ),
     ],
     ids=["not the same bits", "too far", "not finite", "other ids"],
 )
-def test_a_missed_tolerance_writes_nothing(child: Callable[..., Worker], tmp_path: Path, to: str | None, changed: dict[str, Any], words: str) -> None:
+def test_a_missed_tolerance_writes_nothing(
+    child: Callable[..., Worker],
+    tmp_path: Path,
+    to: str | None,
+    changed: dict[str, Any],
+    words: str,
+) -> None:
     """The result never had its place; the status says why."""
     models = tmp_path / "models"
     models.mkdir()
     shutil.copy(FIXTURES / "tf2.15/global_mixed_float16.h5", models / "model.h5")
-    done = migrated(child(compare=compared(**changed)), models / "model.h5", Options(to=to), verify=True)
+    done = migrated(
+        child(compare=compared(**changed)), models / "model.h5", Options(to=to), verify=True
+    )
     assert isinstance(done, Migration)
     assert done.status is Status.MISSED
     assert done.comparison is not None
@@ -217,13 +302,21 @@ def test_a_missed_tolerance_writes_nothing(child: Callable[..., Worker], tmp_pat
     assert [path.name for path in models.iterdir()] == ["model.h5"]
 
 
-def test_verifying_a_directory_shows_all_of_it(child: Callable[..., Worker], model: Path, tmp_path: Path) -> None:
-    """Whether a new directory is written or one file replaced, what is compared is a whole model."""
+def test_verifying_a_directory_shows_all_of_it(
+    child: Callable[..., Worker], model: Path, tmp_path: Path
+) -> None:
+    """
+    Whether a new directory is written or one file replaced, what is compared is a whole model.
+    """
     shown: list[list[str]] = []
     script = tmp_path / "fake.py"
     worker = child(compare=compared())
     script.write_text(
-        FAKE.replace('answer = script["compare"]', 'answer = {**script["compare"], "versions": {"files": ",".join(sorted(os.listdir(job["after"])))}}')
+        FAKE.replace(
+            'answer = script["compare"]',
+            'answer = {**script["compare"], "versions": {"files": '
+            '",".join(sorted(os.listdir(job["after"])))}}',
+        )
     )
     for destination in ({"in_place": False}, {"in_place": True}):
         done = migrated(worker, model, Options(to="mixed_bfloat16"), verify=True, **destination)
@@ -233,7 +326,9 @@ def test_verifying_a_directory_shows_all_of_it(child: Callable[..., Worker], mod
     assert shown[0] == shown[1] == sorted(path.name for path in SAVED.iterdir())
 
 
-def test_architectures_have_nothing_to_predict_with(child: Callable[..., Worker], tmp_path: Path) -> None:
+def test_architectures_have_nothing_to_predict_with(
+    child: Callable[..., Worker], tmp_path: Path
+) -> None:
     """A sentence, before anything is written."""
     shutil.copy(FIXTURES / "tf2.3/global_mixed_float16.json", tmp_path / "model.json")
     failed = migrated(child(compare=compared()), tmp_path / "model.json", Options(), verify=True)
@@ -242,15 +337,26 @@ def test_architectures_have_nothing_to_predict_with(child: Callable[..., Worker]
 
 
 @pytest.mark.parametrize("name", ["keras2.3.1/lambda.h5"])
-def test_code_in_a_file_is_not_run_unless_trusted(child: Callable[..., Worker], tmp_path: Path, name: str) -> None:
+def test_code_in_a_file_is_not_run_unless_trusted(
+    child: Callable[..., Worker], tmp_path: Path, name: str
+) -> None:
     """The layer is named, and the child is not even started."""
     worker = child(compare=compared())
-    done = migrated(worker, FIXTURES / name, Options(to="float64"), verify=True, output=tmp_path / "out.h5")
+    done = migrated(
+        worker, FIXTURES / name, Options(to="float64"), verify=True, output=tmp_path / "out.h5"
+    )
     assert isinstance(done, Migration)
     assert [refusal.code for refusal in done.plan.refusals] == ["runs-code"]
     assert "--trust" in done.plan.refusals[0].message
     assert not (tmp_path / "fake.py.seen").exists()
-    trusted = migrated(child(compare=compared()), FIXTURES / name, Options(to="float64"), verify=True, trust=True, output=tmp_path / "out.h5")
+    trusted = migrated(
+        child(compare=compared()),
+        FIXTURES / name,
+        Options(to="float64"),
+        verify=True,
+        trust=True,
+        output=tmp_path / "out.h5",
+    )
     assert not (isinstance(trusted, Migration) and trusted.status is Status.REFUSED)
 
 
@@ -259,18 +365,31 @@ def test_what_runs_code_is_told_by_place(tmp_path: Path) -> None:
     assert not list(executable.reasons(reading.analysed(recognition.document(SAVED, "x"))))
     model = remaking.with_op(tmp_path, str(SAVED), "WriteFile")
     found = executable.reasons(reading.analysed(recognition.document(model, "x")))
-    assert [reason.what for reason in found] == ["its graph has the op WriteFile, which opens what its filename says"]
+    assert [reason.what for reason in found] == [
+        "its graph has the op WriteFile, which opens what its filename says"
+    ]
 
 
 def test_the_tolerance_follows_the_wider_rounding() -> None:
     """bfloat16 is coarser than float16; a spelling alone allows nothing."""
     before = reading.read(SAVED, "x")
-    after = {dtype: replace(before, layers=tuple(replace(layer, compute_dtype=dtype) for layer in before.layers)) for dtype in ("float32", "bfloat16")}
+    after = {
+        dtype: replace(
+            before, layers=tuple(replace(layer, compute_dtype=dtype) for layer in before.layers)
+        )
+        for dtype in ("float32", "bfloat16")
+    }
     weighted = sum(bool(layer.variables) for layer in before.layers)
     assert verification.tolerance(before, before) == pytest.approx(8 * 2**-24 * weighted**0.5)
-    assert verification.tolerance(before, after["float32"]) == pytest.approx(8 * 2**-11 * weighted**0.5)
-    assert verification.tolerance(before, after["bfloat16"]) == pytest.approx(8 * 2**-8 * weighted**0.5)
-    assert verification.tolerance(before, before, retraced=True) == verification.tolerance(before, after["float32"])
+    assert verification.tolerance(before, after["float32"]) == pytest.approx(
+        8 * 2**-11 * weighted**0.5
+    )
+    assert verification.tolerance(before, after["bfloat16"]) == pytest.approx(
+        8 * 2**-8 * weighted**0.5
+    )
+    assert verification.tolerance(before, before, retraced=True) == verification.tolerance(
+        before, after["float32"]
+    )
 
 
 @dataclass(frozen=True)
@@ -298,14 +417,20 @@ def test_values_are_the_same_or_exactly_as_cast(dtype: str) -> None:
     made, _ = casting.cast(values, "float32", dtype)
     wrong = made.copy()
     wrong.view(np.uint8)[17] ^= 1
-    stored = [_holding.Stored(bundle=cast("checkpoints.Bundle", Bundle(array)), key="key") for array in (values, made, wrong, made[:-1])]
+    stored = [
+        _holding.Stored(bundle=cast("checkpoints.Bundle", Bundle(array)), key="key")
+        for array in (values, made, wrong, made[:-1])
+    ]
     assert [_holding.same(stored[0], other) for other in stored[1:]] == [True, False, False]
 
 
 @pytest.mark.parametrize("before", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("after", ["float16", "bfloat16", "float32", "float64"])
 def test_the_child_casts_as_the_parent_does(before: str, after: str) -> None:
-    """Values between two neighbours, subnormal ones and those that overflow come out the same on both sides, bit for bit."""
+    """
+    Values between two neighbours, subnormal ones and those that overflow come out the same on both
+    sides, bit for bit.
+    """
     import numpy as np
 
     from policytool import casting
@@ -314,7 +439,21 @@ def test_the_child_casts_as_the_parent_does(before: str, after: str) -> None:
     random = np.random.default_rng(1)
     values = np.ldexp(random.standard_normal(4000), random.integers(-30, 20, 4000))
     awkward = np.array(
-        [0.0, -0.0, np.inf, -np.inf, 1 + 2**-8, 1 + 2**-8 + 2**-40, 1 + 2**-11 + 2**-45, 65519.999, 65520.0, 2.0**-24, 2.0**-25, 2.0**-134, 3e38]
+        [
+            0.0,
+            -0.0,
+            np.inf,
+            -np.inf,
+            1 + 2**-8,
+            1 + 2**-8 + 2**-40,
+            1 + 2**-11 + 2**-45,
+            65519.999,
+            65520.0,
+            2.0**-24,
+            2.0**-25,
+            2.0**-134,
+            3e38,
+        ]
     )
     with np.errstate(over="ignore"):
         array = np.concatenate([values, awkward]).astype(casting.DTYPES[before])
@@ -322,17 +461,27 @@ def test_the_child_casts_as_the_parent_does(before: str, after: str) -> None:
     assert restoring.cast(array, casting.DTYPES[after]).tobytes() == ours.tobytes()
 
 
-def test_the_command_says_it_all(child: Callable[..., Worker], model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The JSON is of the schema; --plan carries out what --dry-run planned; a missed tolerance is exit code 1."""
+def test_the_command_says_it_all(
+    child: Callable[..., Worker], model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    The JSON is of the schema; --plan carries out what --dry-run planned; a missed tolerance is exit
+    code 1.
+    """
     schema = json.loads((ROOT / "policytool/data/migrate.schema.json").read_text(encoding="utf-8"))
     child(compare=compared())
-    monkeypatch.setattr("policytool.cli.tensorflow_options.Interpreter", lambda **_: Interpreter(script=model.parent.parent / "fake.py"))
+    monkeypatch.setattr(
+        "policytool.cli.tensorflow_options.Interpreter",
+        lambda **_: Interpreter(script=model.parent.parent / "fake.py"),
+    )
     planned = run("migrate", model, "--retrace", "--dry-run", "--format", "json")
     assert planned.code == 0
     assert planned.json["plans"][0]["retrace"] is True
     saved = model.parent.parent / "plan.json"
     saved.write_text(planned.out, encoding="utf-8")
-    done = run("migrate", "--plan", saved, "--verify", "--format", "json", "-o", model.parent / "one")
+    done = run(
+        "migrate", "--plan", saved, "--verify", "--format", "json", "-o", model.parent / "one"
+    )
     assert done.code == 0, done.err
     jsonschema.validate(done.json, schema)
     assert done.json["plans"][0]["retraced"]["identical"] == 6
@@ -341,7 +490,9 @@ def test_the_command_says_it_all(child: Callable[..., Worker], model: Path, monk
     assert "6 of 6 are bit for bit what they were" in table.out
     assert "the same bit for bit" in table.out
     child(compare=compared(equal=False, differing=9, relative=1.0, max_abs=1.0))
-    missed = run("migrate", model, "--retrace", "--verify", "-o", model.parent / "three", "--format", "json")
+    missed = run(
+        "migrate", model, "--retrace", "--verify", "-o", model.parent / "three", "--format", "json"
+    )
     assert missed.code == 1
     jsonschema.validate(missed.json, schema)
     assert missed.json["plans"][0]["status"] == "missed"
@@ -365,7 +516,9 @@ def test_sizes_are_checked(size: str) -> None:
 
 def test_nothing_is_started_without_need(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans, and migrations without the two options, run no child."""
-    monkeypatch.setattr("policytool.child.subprocess.Popen", lambda *_, **__: pytest.fail("a process was started"))
+    monkeypatch.setattr(
+        "policytool.child.subprocess.Popen", lambda *_, **__: pytest.fail("a process was started")
+    )
     assert run("migrate", SAVED, "--to", "mixed_bfloat16", "--dry-run").code == 0
     assert run("migrate", SAVED, "--retrace", "--verify", "--dry-run").code == 0
 
@@ -373,14 +526,33 @@ def test_nothing_is_started_without_need(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(
     ("ops", "wrong"),
     [
-        ((TracedOp(op="MatMul", dtype="float16", count=1, amp="allow"), TracedOp(op="Softmax", dtype="float32", count=1, amp="infer")), []),
-        ((TracedOp(op="MatMul", dtype="float32", count=1, amp="allow"),), ["mlp/dense_a is mixed_float16, and its graph computes in float32"]),
+        (
+            (
+                TracedOp(op="MatMul", dtype="float16", count=1, amp="allow"),
+                TracedOp(op="Softmax", dtype="float32", count=1, amp="infer"),
+            ),
+            [],
+        ),
+        (
+            (TracedOp(op="MatMul", dtype="float32", count=1, amp="allow"),),
+            ["mlp/dense_a is mixed_float16, and its graph computes in float32"],
+        ),
         ((TracedOp(op="Softmax", dtype="float32", count=1, amp="infer"),), []),
     ],
     ids=["as declared", "otherwise", "nothing to judge by"],
 )
-def test_the_new_graph_is_held_against_the_policies(ops: tuple[TracedOp, ...], wrong: list[str]) -> None:
-    """A layer whose matrix products are in another dtype than its policy's is told; one without any is not judged."""
+def test_the_new_graph_is_held_against_the_policies(
+    ops: tuple[TracedOp, ...], wrong: list[str]
+) -> None:
+    """
+    A layer whose matrix products are in another dtype than its policy's is told; one without any is
+    not judged.
+    """
     model = reading.read(SAVED, SAVED.name)
-    layers = tuple(replace(layer, traced_ops=ops if layer.path == "mlp/dense_a" else ()) for layer in model.layers)
-    assert list(_holding._traced(replace(model, layers=layers))) == wrong  # noqa: SLF001  # what a child would have to be made to do wrong
+    layers = tuple(
+        replace(layer, traced_ops=ops if layer.path == "mlp/dense_a" else ())
+        for layer in model.layers
+    )
+    assert (
+        list(_holding._traced(replace(model, layers=layers))) == wrong  # noqa: SLF001  # what a child would have to be made to do wrong
+    )  # what a child would have to be made to do wrong

@@ -1,4 +1,7 @@
-"""What the child says of an error that TensorFlow or a Keras raised: the line that says what is wrong, out of all that stands around it."""
+"""
+What the child says of an error that TensorFlow or a Keras raised: the line that says what is wrong,
+out of all that stands around it.
+"""
 
 from __future__ import annotations
 
@@ -9,25 +12,43 @@ import pytest
 from policytool.runtime.sentences import sentence
 
 NO_INDEX: Final = "indices[0] = 5 is not in [0, 3)"
-NO_MATCH: Final = "Input 'b' of 'MatMul' Op has type float16 that does not match type float32 of argument 'a'."
+NO_MATCH: Final = (
+    "Input 'b' of 'MatMul' Op has type float16 that does not match type float32 of argument 'a'."
+)
 
 RAN: Final = {
-    "TF 2.21": 'Graph execution error:\n\nDetected at node GatherV2 defined at (most recent call last):\n  File "model.py", line 14, in <module>\n\n'
-    '  File "model.py", line 13, in g\n\nindices[0] = 5 is not in [0, 3)\n\t [[{{node GatherV2}}]] [Op:__inference_g_242]',
-    "TF 2.9": "Graph execution error:\n\nDetected at node 'GatherV2' defined at (most recent call last):\n    File \"<stdin>\", line 4, in <module>\n"
-    "      g(tf.constant([5]))\nNode: 'GatherV2'\nindices[0] = 5 is not in [0, 3)\n\t [[{{node GatherV2}}]] [Op:__inference_g_9]",
-    "TF 2.2": " indices[0] = 5 is not in [0, 3)\n\t [[node GatherV2 (defined at <stdin>:3) ]] [Op:__inference_g_9]\n\nErrors may have originated from an "
-    "input operation.\nInput Source operations connected to node GatherV2:\n x (defined at <stdin>:4)\n\nFunction call stack:\ng\n",
+    "TF 2.21": "Graph execution error:\n\nDetected at node GatherV2 defined at (most recent call "
+    "last):\n "
+    ' File "model.py", line 14, in <module>\n\n'
+    '  File "model.py", line 13, in g\n\nindices[0] = 5 is not in [0, 3)\n\t [[{{node GatherV2}}]] '
+    "[Op:__inference_g_242]",
+    "TF 2.9": "Graph execution error:\n\nDetected at node 'GatherV2' defined at (most recent call "
+    'last):\n    File "<stdin>", line 4, in <module>\n'
+    "      g(tf.constant([5]))\nNode: 'GatherV2'\nindices[0] = 5 is not in [0, 3)\n\t [[{{node "
+    "GatherV2}}]] [Op:__inference_g_9]",
+    "TF 2.2": " indices[0] = 5 is not in [0, 3)\n\t [[node GatherV2 (defined at <stdin>:3) ]] "
+    "[Op:__inference_g_9]\n\nErrors may have originated from an "
+    "input operation.\nInput Source operations connected to node GatherV2:\n x (defined at "
+    "<stdin>:4)\n\nFunction call stack:\ng\n",
 }
 """What tf.gather says in a graph of an index that is too large."""
 
 TRACED: Final = {
-    "TF 2.15": 'in user code:\n\n    File "training.py", line 2440, in predict_function  *\n        return step_function(self, iterator)\n'
-    "    File \"model.py\", line 8, in call\n        \n\n    TypeError: Exception encountered when calling layer 'a' (type A).\n    \n"
-    f"    {NO_MATCH}\n    \n    Call arguments received by layer 'a' (type A):\n      • x=tf.Tensor(shape=(None, 2), dtype=float32)\n",
-    "TF 2.2": "in user code:\n\n    training.py:1147 predict_function  *\n        outputs = self.distribute_strategy.run(\n"
-    f"    op_def_library.py:503 _apply_op_helper\n        raise TypeError(\n\n    TypeError: {NO_MATCH}\n",
-    "eager": f"Exception encountered when calling layer 'a' (type A).\n\n{NO_MATCH}\n\nCall arguments received by layer 'a' (type A):\n  • x=1",
+    "TF 2.15": 'in user code:\n\n    File "training.py", line 2440, in predict_function  *\n       '
+    " "
+    "return step_function(self, iterator)\n"
+    '    File "model.py", line 8, in call\n        \n\n    TypeError: Exception encountered when '
+    "calling layer 'a' (type A).\n    \n"
+    f"    {NO_MATCH}\n    \n    Call arguments received by layer 'a' (type A):\n      • "
+    "x=tf.Tensor(shape=(None, 2), dtype=float32)\n",
+    "TF 2.2": "in user code:\n\n    training.py:1147 predict_function  *\n        outputs = "
+    "self.distribute_strategy.run(\n"
+    "    op_def_library.py:503 _apply_op_helper\n        raise TypeError(\n\n    TypeError: "
+    f"{NO_MATCH}\n",
+    "eager": (
+        f"Exception encountered when calling layer 'a' (type A).\n\n{NO_MATCH}\n\nCall arguments "
+        "received by layer 'a' (type A):\n  • x=1"
+    ),
 }
 """What Keras 2 says of a layer that multiplies two dtypes."""
 
@@ -51,11 +72,17 @@ def test_error_without_words_is_its_class() -> None:
 
 def test_colours_are_left_out() -> None:
     """Keras 3 writes some of its errors for a terminal."""
-    assert sentence(ValueError("\x1b[1mCannot index into an inner ragged dimension.\x1b[0m")) == "ValueError: Cannot index into an inner ragged dimension."
+    assert (
+        sentence(ValueError("\x1b[1mCannot index into an inner ragged dimension.\x1b[0m"))
+        == "ValueError: Cannot index into an inner ragged dimension."
+    )
 
 
 def test_loader_says_why_the_innermost_object_does_not_load() -> None:
     """Not that its model could not be deserialised, which Keras 3 puts before every config."""
-    said = "<class '{}'> could not be deserialized properly. Please ensure.\n\nconfig={{'a': 1}}.\n\nException encountered: {}"
+    said = (
+        "<class '{}'> could not be deserialized properly. Please ensure.\n\nconfig={{'a': "
+        "1}}.\n\nException encountered: {}"
+    )
     text = said.format("Functional", said.format("Thing", "Thing.__init__() got an unexpected b"))
     assert sentence(TypeError(text)) == "TypeError: Thing.__init__() got an unexpected b"

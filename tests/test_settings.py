@@ -54,7 +54,9 @@ def test_default_where_nothing_is_said() -> None:
     assert not is_json()
 
 
-def test_option_wins_over_variable_over_file_over_default(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_option_wins_over_variable_over_file_over_default(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each source counts where no earlier one speaks."""
     (project / "policytool.toml").write_text('format = "json"\n', encoding="utf-8")
     assert is_json()
@@ -81,17 +83,32 @@ def test_variable_names_the_file(project: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_named_pyproject_is_read_for_its_table(project: Path) -> None:
     """``--config pyproject.toml`` takes ``[tool.policytool]``."""
-    (project / "deep" / "pyproject.toml").write_text('[project]\nname = "x"\n[tool.policytool]\nformat = "json"\n', encoding="utf-8")
+    (project / "deep" / "pyproject.toml").write_text(
+        '[project]\nname = "x"\n[tool.policytool]\nformat = "json"\n', encoding="utf-8"
+    )
     assert is_json("--config", "deep/pyproject.toml")
 
 
-@pytest.mark.parametrize(("file", "text"), [("policytool.toml", 'format = "json"\n'), ("pyproject.toml", '[tool.policytool]\nformat = "json"\n')])
-def test_nearest_file_is_looked_for_upwards(file: str, text: str, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file above the working directory counts; one nearer counts instead; a pyproject without our table counts nothing."""
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("policytool.toml", 'format = "json"\n'),
+        ("pyproject.toml", '[tool.policytool]\nformat = "json"\n'),
+    ],
+)
+def test_nearest_file_is_looked_for_upwards(
+    file: str, text: str, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A file above the working directory counts; one nearer counts instead; a pyproject without our
+    table counts nothing.
+    """
     (project / file).write_text(text, encoding="utf-8")
     monkeypatch.chdir(project / "deep" / "er")
     h5_model(project / "deep" / "er" / "a.h5", sequential())
-    (project / "deep" / "er" / "pyproject.toml").write_text('[tool.other]\nformat = "table"\n', encoding="utf-8")
+    (project / "deep" / "er" / "pyproject.toml").write_text(
+        '[tool.other]\nformat = "table"\n', encoding="utf-8"
+    )
     assert is_json()
     (project / "deep" / "policytool.toml").write_text("", encoding="utf-8")
     assert not is_json()
@@ -142,10 +159,18 @@ def test_wrong_settings_are_refused_in_a_sentence(text: bytes, words: str, proje
 
 @pytest.mark.parametrize(
     "text",
-    ["tool = 5\n", "tool = 'x'\n", "[tool]\npolicytool = 5\n", "[tool]\npolicytool = ['format']\n", "[[tool.policytool]]\nformat = 'json'\n"],
+    [
+        "tool = 5\n",
+        "tool = 'x'\n",
+        "[tool]\npolicytool = 5\n",
+        "[tool]\npolicytool = ['format']\n",
+        "[[tool.policytool]]\nformat = 'json'\n",
+    ],
 )
 def test_pyproject_that_is_no_table_is_no_bug_of_ours(text: str, project: Path) -> None:
-    """A pyproject whose ``tool.policytool`` is no table is refused; one without it is passed over."""
+    """
+    A pyproject whose ``tool.policytool`` is no table is refused; one without it is passed over.
+    """
     (project / "pyproject.toml").write_text(text, encoding="utf-8")
     ended = run("inspect", "a.h5")
     assert ended.code == (2 if "policytool" in text else 0), ended.err
@@ -184,12 +209,16 @@ def test_every_option_can_stand_in_a_file(text: str, line: str, project: Path) -
 
 def test_key_of_another_command_is_no_error(project: Path) -> None:
     """One file serves every command: a key that only ``migrate`` has does not stop ``policies``."""
-    (project / "policytool.toml").write_text('loss-scale = "keep"\nformat = "table"\n', encoding="utf-8")
+    (project / "policytool.toml").write_text(
+        'loss-scale = "keep"\nformat = "table"\n', encoding="utf-8"
+    )
     ended = run("policies")
     assert (ended.code, ended.err) == (0, "")
 
 
-def test_show_settings_tells_value_and_source(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_show_settings_tells_value_and_source(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each setting stands there once with where it comes from, and no model is read."""
     (project / "policytool.toml").write_text("depth = 2\n", encoding="utf-8")
     monkeypatch.setenv("POLICYTOOL_COLOR", "never")

@@ -1,4 +1,7 @@
-"""A FIFO, a socket or a device in the place of a model's file is named in one sentence: nothing waits for it, and nothing is read of it."""
+"""
+A FIFO, a socket or a device in the place of a model's file is named in one sentence: nothing waits
+for it, and nothing is read of it.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,18 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such files")
 
-FILES: Final = ("m.h5", "m.keras", "m.json", "m.yaml", "keras_metadata.pb", "saved_model.pb", "m.index", "m.weights.json", "model", "checkpoint")
+FILES: Final = (
+    "m.h5",
+    "m.keras",
+    "m.json",
+    "m.yaml",
+    "keras_metadata.pb",
+    "saved_model.pb",
+    "m.index",
+    "m.weights.json",
+    "model",
+    "checkpoint",
+)
 """Names that formats know, and two that none does."""
 
 
@@ -74,14 +88,21 @@ def test_a_special_file_in_a_model_is_named(kind: str, command: str, tmp_path: P
     ended = run_bounded(command, ".", cwd=tmp_path)
     assert ended.code == 3
     for number, member in enumerate(MEMBERS):
-        assert f"policytool: {number}/model has a {kind} in the place of {member.name}; put a regular file there [not-regular]" in ended.err
+        assert (
+            f"policytool: {number}/model has a {kind} in the place of {member.name}; put a regular "
+            "file there [not-regular]"
+        ) in ended.err
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_values_in_a_special_file_are_not_read(kind: str, tmp_path: Path) -> None:
     """What else the models say is reported."""
-    models = [copied(member, tmp_path / str(number), KINDS[kind]) for number, member in enumerate(VALUES)]
-    named = [model / "model.json" if (model / "model.json").is_file() else model for model in models]
+    models = [
+        copied(member, tmp_path / str(number), KINDS[kind]) for number, member in enumerate(VALUES)
+    ]
+    named = [
+        model / "model.json" if (model / "model.json").is_file() else model for model in models
+    ]
     ended = run_bounded("audit", "--weights", *named, "--format", "json")
     assert ended.code in {0, 1, 3}, ended.err
     assert [model["path"] for model in ended.json["models"]] == [str(one) for one in named]
@@ -95,10 +116,20 @@ def test_special_files_in_a_directory_are_passed_over(tmp_path: Path) -> None:
             make(tmp_path / kind / name)
     shutil.copy(MIXED_H5, tmp_path / "model.h5")
     ended = run_bounded("inspect", ".", "--format", "json", cwd=tmp_path)
-    assert (ended.code, [model["path"] for model in ended.json["models"]]) == (0, ["model.h5"]), ended.err
+    assert (ended.code, [model["path"] for model in ended.json["models"]]) == (0, ["model.h5"]), (
+        ended.err
+    )
 
 
-@pytest.mark.parametrize("command", [("migrate", "--to", "mixed_bfloat16"), ("diff", MIXED_H5), ("check", "--to", "mixed_bfloat16")], ids=lambda one: one[0])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("migrate", "--to", "mixed_bfloat16"),
+        ("diff", MIXED_H5),
+        ("check", "--to", "mixed_bfloat16"),
+    ],
+    ids=lambda one: one[0],
+)
 def test_no_command_waits_for_a_fifo(command: tuple[str | Path, ...], tmp_path: Path) -> None:
     """Each says what it is."""
     os.mkfifo(tmp_path / "model.h5")
@@ -111,7 +142,14 @@ def test_no_command_waits_for_a_fifo(command: tuple[str | Path, ...], tmp_path: 
 def test_files_for_tensorflow_are_regular(option: str, tmp_path: Path) -> None:
     """Its process is not started for one that it would wait for."""
     os.mkfifo(tmp_path / "given")
-    ended = run_bounded("check", FIXTURES / "tf2.3/global_mixed_float16.json", "--to", "mixed_bfloat16", option, tmp_path / "given")
+    ended = run_bounded(
+        "check",
+        FIXTURES / "tf2.3/global_mixed_float16.json",
+        "--to",
+        "mixed_bfloat16",
+        option,
+        tmp_path / "given",
+    )
     assert ended.code == 3
     assert f"cannot be read by {option}: it is a FIFO, and only regular files are read" in ended.err
 

@@ -1,4 +1,7 @@
-"""Runs whose standard streams or working directory are closed, full, or gone end with an exit code of the documented meaning, and never as a bug."""
+"""
+Runs whose standard streams or working directory are closed, full, or gone end with an exit code of
+the documented meaning, and never as a bug.
+"""
 
 from __future__ import annotations
 
@@ -13,20 +16,46 @@ import pytest
 from policytool.cli.exit_codes import Exit
 from tests.conftest import MIXED_H5, ROOT
 
-pytestmark = pytest.mark.skipif(not Path("/dev/full").exists() or shutil.which("sh") is None, reason="needs a POSIX shell and /dev/full")
+pytestmark = pytest.mark.skipif(
+    not Path("/dev/full").exists() or shutil.which("sh") is None,
+    reason="needs a POSIX shell and /dev/full",
+)
 
-CLOSED: Final = "policytool: stdout is closed, so the report has no destination; redirect stdout to a file or to /dev/null\n"
-GONE: Final = "policytool: the working directory cannot be used (No such file or directory); change to another directory\n"
-FULL: Final = "policytool: reading or writing failed (No space left on device), and the report on stdout may be incomplete\n"
+CLOSED: Final = (
+    "policytool: stdout is closed, so the report has no destination; redirect stdout to a file or "
+    "to /dev/null\n"
+)
+GONE: Final = (
+    "policytool: the working directory cannot be used (No such file or directory); change to "
+    "another directory\n"
+)
+FULL: Final = (
+    "policytool: reading or writing failed (No space left on device), and the report on stdout may "
+    "be incomplete\n"
+)
 
 
-def run_shell(redirections: str, *arguments: str, before: str = "", cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+def run_shell(
+    redirections: str, *arguments: str, before: str = "", cwd: Path = ROOT
+) -> subprocess.CompletedProcess[str]:
     """Run the command line from a shell that redirects its streams."""
-    words = ["sh", "-c", f'{before} exec "$@" {redirections}', "sh", sys.executable, "-m", "policytool", *arguments]
+    words = [
+        "sh",
+        "-c",
+        f'{before} exec "$@" {redirections}',
+        "sh",
+        sys.executable,
+        "-m",
+        "policytool",
+        *arguments,
+    ]
     return subprocess.run(words, capture_output=True, text=True, check=False, timeout=60, cwd=cwd)
 
 
-@pytest.mark.parametrize("arguments", [("inspect", str(MIXED_H5)), ("audit", str(MIXED_H5), "--debug"), ("--help",), ("--version",)])
+@pytest.mark.parametrize(
+    "arguments",
+    [("inspect", str(MIXED_H5)), ("audit", str(MIXED_H5), "--debug"), ("--help",), ("--version",)],
+)
 def test_closed_stdout_is_a_failure(arguments: tuple[str, ...]) -> None:
     """No report can be written, and no file gets the number of the closed stream."""
     done = run_shell(">&-", *arguments)
@@ -35,25 +64,41 @@ def test_closed_stdout_is_a_failure(arguments: tuple[str, ...]) -> None:
 
 def test_closed_stdout_migrates_nothing(tmp_path: Path) -> None:
     """The failure comes before the work."""
-    done = run_shell(">&-", "migrate", str(MIXED_H5), "--to", "float32", "-o", str(tmp_path / "out.h5"))
+    done = run_shell(
+        ">&-", "migrate", str(MIXED_H5), "--to", "float32", "-o", str(tmp_path / "out.h5")
+    )
     assert (done.returncode, list(tmp_path.iterdir())) == (Exit.FAILURE, [])
 
 
 def test_closed_stderr_keeps_the_report() -> None:
     """The exit code is the usual one."""
-    usual, closed = run_shell("", "inspect", str(MIXED_H5)), run_shell("2>&-", "inspect", str(MIXED_H5))
+    usual, closed = (
+        run_shell("", "inspect", str(MIXED_H5)),
+        run_shell("2>&-", "inspect", str(MIXED_H5)),
+    )
     assert (closed.returncode, closed.stdout) == (Exit.CLEAN, usual.stdout)
     assert run_shell("2>&-", "inspect", "nosuch").returncode == Exit.FAILURE
     assert run_shell(">&- 2>&-", "inspect", "nosuch").returncode == Exit.FAILURE
 
 
-@pytest.mark.parametrize("arguments", [("inspect", "nosuch"), ("audit", "--nosuch"), (), ("inspect", "-v", str(MIXED_H5))])
+@pytest.mark.parametrize(
+    "arguments",
+    [("inspect", "nosuch"), ("audit", "--nosuch"), (), ("inspect", "-v", str(MIXED_H5))],
+)
 def test_full_stderr_is_a_failure_and_no_finding(arguments: tuple[str, ...]) -> None:
     """Exit code 1 would mean findings."""
     assert run_shell("2>/dev/full", *arguments).returncode == Exit.FAILURE
 
 
-@pytest.mark.parametrize("arguments", [("inspect", str(MIXED_H5)), ("inspect", "--format", "json", str(MIXED_H5)), ("--help",), ("completion", "bash")])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("inspect", str(MIXED_H5)),
+        ("inspect", "--format", "json", str(MIXED_H5)),
+        ("--help",),
+        ("completion", "bash"),
+    ],
+)
 def test_full_stdout_is_a_failure_with_a_sentence(arguments: tuple[str, ...]) -> None:
     """With a full stderr as well, the exit code is left."""
     done = run_shell(">/dev/full", *arguments)
@@ -63,24 +108,46 @@ def test_full_stdout_is_a_failure_with_a_sentence(arguments: tuple[str, ...]) ->
 
 def test_full_stdout_ends_completions_without_a_traceback() -> None:
     """A shell runs the same command to complete its own words."""
-    done = run_shell(">/dev/full", before="export _POLICYTOOL_COMPLETE=bash_complete COMP_WORDS='policytool ins' COMP_CWORD=1;")
+    done = run_shell(
+        ">/dev/full",
+        before="export _POLICYTOOL_COMPLETE=bash_complete COMP_WORDS='policytool ins' "
+        "COMP_CWORD=1;",
+    )
     assert (done.returncode, done.stderr) == (Exit.FAILURE, FULL)
 
 
 def test_stdout_that_takes_no_output_is_a_failure() -> None:
     """It may be open for reading only."""
     done = run_shell("1</dev/null", "inspect", str(MIXED_H5))
-    assert (done.returncode, done.stderr) == (Exit.FAILURE, FULL.replace("No space left on device", "Bad file descriptor"))
+    assert (done.returncode, done.stderr) == (
+        Exit.FAILURE,
+        FULL.replace("No space left on device", "Bad file descriptor"),
+    )
 
 
 def test_closed_stdin_is_an_empty_list_of_paths() -> None:
     """As with an empty file in its place."""
-    assert run_shell("<&-", "inspect", "-").returncode == run_shell("</dev/null", "inspect", "-").returncode == Exit.NO_MODEL
+    assert (
+        run_shell("<&-", "inspect", "-").returncode
+        == run_shell("</dev/null", "inspect", "-").returncode
+        == Exit.NO_MODEL
+    )
 
 
-@pytest.mark.parametrize("arguments", [("inspect", str(MIXED_H5)), ("audit", "."), ("diff", str(MIXED_H5), str(MIXED_H5)), ("rules",)])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("inspect", str(MIXED_H5)),
+        ("audit", "."),
+        ("diff", str(MIXED_H5), str(MIXED_H5)),
+        ("rules",),
+    ],
+)
 def test_deleted_working_directory_is_a_failure(arguments: tuple[str, ...], tmp_path: Path) -> None:
-    """Relative paths and settings files have no meaning there; the package itself is found by its absolute path."""
+    """
+    Relative paths and settings files have no meaning there; the package itself is found by its
+    absolute path.
+    """
     place = tmp_path / "gone"
     place.mkdir()
     before = f'export PYTHONPATH="{ROOT}"; rmdir "$PWD";'

@@ -23,6 +23,13 @@ from policytool.operations import turns
         ([[], ["/a"], []], [set(), set(), set()]),
     ],
 )
-def test_tasks_wait_for_earlier_ones_with_the_same_files(places: list[list[str]], waits: list[set[int]]) -> None:
-    """A file in a directory is the directory's too; who waits for the last of a row waits for all of it."""
-    assert turns.after([[Path(place) for place in own] for own in places]) == [frozenset(one) for one in waits]
+def test_tasks_wait_for_earlier_ones_with_the_same_files(
+    places: list[list[str]], waits: list[set[int]]
+) -> None:
+    """
+    A file in a directory is the directory's too; who waits for the last of a row waits for all of
+    it.
+    """
+    assert turns.after([[Path(place) for place in own] for own in places]) == [
+        frozenset(one) for one in waits
+    ]

@@ -10,13 +10,15 @@ from policytool.runtime.engine.tapping import named
 
 def layer(class_name: str, name: str, *inner: Any) -> Any:
     """Return what looks like a layer that holds others."""
-    return type(class_name, (SimpleNamespace,), {})(name=name, get_config=dict, _flatten_layers=lambda **_: inner)
+    return type(class_name, (SimpleNamespace,), {})(
+        name=name, get_config=dict, _flatten_layers=lambda **_: inner
+    )
 
 
 def paths(model: Any, like: Any) -> dict[str, str]:
     """Return by the name of each layer of a model, which differ, the path that it gets."""
     found = named(model, like)
-    flat = [model, *model._flatten_layers()]  # noqa: SLF001 - as the libraries have it
+    flat = [model, *model._flatten_layers()]  # noqa: SLF001  # as the libraries have it
     return {one.name: found[id(one)] for one in flat}
 
 

@@ -1,4 +1,7 @@
-"""TensorFlow's process loads the files that were read and checked, or none: their identities go with the job, and are compared before anything is loaded."""
+"""
+TensorFlow's process loads the files that were read and checked, or none: their identities go with
+the job, and are compared before anything is loaded.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ class Recorder(Worker):
         super().__init__(Interpreter(python="none"))
         self.job: Mapping[str, Any] = {}
 
-    def run(self, job: Mapping[str, Any], *, side: str = "") -> NoReturn:  # noqa: ARG002  # as the interface has it
+    def run(self, job: Mapping[str, Any], *, side: str = "") -> NoReturn:  # as the interface has it  # noqa: ARG002  # as the interface has it
         """Keep the job."""
         self.job = job
         raise WorkerError("recorded", "not done")
@@ -59,14 +62,18 @@ def job_of(model: Path, weights: Path | None = None) -> Mapping[str, Any]:
 )
 def test_a_job_names_the_files_that_were_read(model: Path, names: list[str]) -> None:
     """Of a directory those that say what runs."""
-    assert job_of(model)["files"] == [list(opening.identity(model / name if name else model)) for name in names]
+    assert job_of(model)["files"] == [
+        list(opening.identity(model / name if name else model)) for name in names
+    ]
 
 
 def test_a_job_names_the_weights_that_were_read(tmp_path: Path) -> None:
     """They are checked as well."""
     weights = tmp_path / WEIGHTS
     shutil.copy(UNPACKED / WEIGHTS, weights)
-    assert job_of(MIXED_JSON, weights)["files"] == [list(opening.identity(one)) for one in (MIXED_JSON, weights)]
+    assert job_of(MIXED_JSON, weights)["files"] == [
+        list(opening.identity(one)) for one in (MIXED_JSON, weights)
+    ]
 
 
 def replace_file(path: Path) -> None:
@@ -99,7 +106,12 @@ def test_each_change_of_a_file_is_noticed(change: Callable[[Path], None], tmp_pa
     job = {"files": [list(opening.identity(path))]}
     unchanged.check(job)
     change(path)
-    with pytest.raises(Refused, match=r"model\.h5 was (removed|replaced or changed) after it was checked.*; run the command again") as told:
+    with pytest.raises(
+        Refused,
+        match=r"model\.h5 was (removed|replaced or changed) after it was checked.*; run the "
+        r"command "
+        r"again",
+    ) as told:
         unchanged.check(job)
     assert told.value.code == "source-changed"
 
@@ -114,7 +126,9 @@ def test_each_change_of_a_file_is_noticed(change: Callable[[Path], None], tmp_pa
     ],
     ids=["check", "verify", "verify a conversion", "retrace"],
 )
-def test_a_model_that_changes_before_it_is_loaded_is_not_loaded(source: Path, arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_changes_before_it_is_loaded_is_not_loaded(
+    source: Path, arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whichever job it is for; nothing is written."""
     model = tmp_path / source.name
     if source.is_dir():
@@ -130,5 +144,8 @@ def test_a_model_that_changes_before_it_is_loaded_is_not_loaded(source: Path, ar
     monkeypatch.setattr(Worker, "run", changed)
     ended = run(*arguments, model, "--python", tensorflow())
     assert ended.code == 3
-    assert "was replaced or changed after it was checked; run the command again [source-changed]" in ended.err
+    assert (
+        "was replaced or changed after it was checked; run the command again [source-changed]"
+        in ended.err
+    )
     assert [file.name for file in tmp_path.iterdir()] == [model.name]

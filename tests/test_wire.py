@@ -20,7 +20,9 @@ def delimited(number: int, value: bytes) -> bytes:
 def serialised(tree: Tree) -> bytes:
     """Return a message of fields: bytes, numbers, and messages."""
     return b"".join(
-        varint(number << 3) + varint(value) if isinstance(value, int) else delimited(number, value if isinstance(value, bytes) else serialised(value))
+        varint(number << 3) + varint(value)
+        if isinstance(value, int)
+        else delimited(number, value if isinstance(value, bytes) else serialised(value))
         for number, value in tree
     )
 
@@ -39,11 +41,27 @@ LENGTHS = st.sampled_from([0, 1, 2, 60, 120, 126, 127, 128, 129, 16380, 16383, 1
 
 
 @given(old=LENGTHS, new=LENGTHS, before=LENGTHS, after=LENGTHS, second=LENGTHS)
-def test_a_value_is_replaced_with_the_lengths_around_it(old: int, new: int, before: int, after: int, second: int) -> None:
-    """The same as serialising the message with the other values, however many bytes its lengths take."""
+def test_a_value_is_replaced_with_the_lengths_around_it(
+    old: int, new: int, before: int, after: int, second: int
+) -> None:
+    """
+    The same as serialising the message with the other values, however many bytes its lengths take.
+    """
 
     def message(inner: bytes, other: bytes) -> bytes:
-        return serialised([(1, 7), (2, [(9, b"x" * before), (7, [(1, [(3, inner), (5, 300)]), (1, [(3, other)]), (4, b"y" * after)])]), (15, b"end")])
+        return serialised(
+            [
+                (1, 7),
+                (
+                    2,
+                    [
+                        (9, b"x" * before),
+                        (7, [(1, [(3, inner), (5, 300)]), (1, [(3, other)]), (4, b"y" * after)]),
+                    ],
+                ),
+                (15, b"end"),
+            ]
+        )
 
     data = message(b"o" * old, b"other")
     graph = next(wire.spans(data, 2))
@@ -53,7 +71,10 @@ def test_a_value_is_replaced_with_the_lengths_around_it(old: int, new: int, befo
     leaves = [wire.the_span(data, 3, node) for node in (one, two)]
     assert leaves[0] is not None
     assert leaves[1] is not None
-    changes: dict[tuple[Span, ...], bytes] = {(graph, objects, one, leaves[0]): b"n" * new, (graph, objects, two, leaves[1]): b"m" * second}
+    changes: dict[tuple[Span, ...], bytes] = {
+        (graph, objects, one, leaves[0]): b"n" * new,
+        (graph, objects, two, leaves[1]): b"m" * second,
+    }
     assert applied(data, wire.splices(changes)) == message(b"n" * new, b"m" * second)
 
 

@@ -28,25 +28,47 @@ CIRCLES: Final[dict[str, tuple[Calls, tuple[str, ...]]]] = {
     "beside the outputs": ({"x": [("y", 0)], "y": [("x", 0)], "b": [("i", 0)]}, ("x", "y")),
     "behind a circle": ({"a": [("b", 0)], "b": [("a", 0)], "c": [("b", 0)]}, ("a", "b", "c")),
 }
-"""What the calls of layers take, in the order of the config, and the layers that cannot be built. All but the last were given to tf_keras 2.21, which went on
-without end, and to Keras 3.15, which refused them: "The graph of the Functional model either has loops or disconnected subgraphs"."""
+"""
+What the calls of layers take, in the order of the config, and the layers that cannot be built.
+
+All but the last were given to tf_keras 2.21, which went on without end, and to Keras 3.15, which
+refused them: "The graph of the Functional model either has loops or disconnected subgraphs".
+"""
 
 BUILDABLE: Final[dict[str, Calls]] = {
     "a chain": {"a": [("i", 0)], "b": [("a", 0)]},
     "listed backwards": {"b": [("a", 0)], "a": [("i", 0)]},
-    "shared, its second call on what comes of its first": {"a": [("i", 0), ("b", 0)], "b": [("a", 0)], "c": [("a", 1)]},
+    "shared, its second call on what comes of its first": {
+        "a": [("i", 0), ("b", 0)],
+        "b": [("a", 0)],
+        "c": [("a", 1)],
+    },
 }
 
 
 def keras2(calls: Calls) -> Config:
     """Return a functional model's config as Keras 2 writes it."""
-    layers = [{"class_name": "InputLayer", "config": {"name": "i", "batch_input_shape": [None, 3], "dtype": "float32"}, "name": "i", "inbound_nodes": []}]
+    layers = [
+        {
+            "class_name": "InputLayer",
+            "config": {"name": "i", "batch_input_shape": [None, 3], "dtype": "float32"},
+            "name": "i",
+            "inbound_nodes": [],
+        }
+    ]
     return _functional(layers, calls, lambda layer, call: [[layer, call, 0, {}]])
 
 
 def keras3(calls: Calls) -> Config:
     """Return the same as Keras 3 writes it."""
-    layers = [{"class_name": "InputLayer", "config": {"name": "i", "batch_shape": [None, 3], "dtype": "float32"}, "name": "i", "inbound_nodes": []}]
+    layers = [
+        {
+            "class_name": "InputLayer",
+            "config": {"name": "i", "batch_shape": [None, 3], "dtype": "float32"},
+            "name": "i",
+            "inbound_nodes": [],
+        }
+    ]
 
     def node(layer: str, call: int) -> Config:
         history = {"shape": [None, 3], "dtype": "float32", "keras_history": [layer, call, 0]}
@@ -58,9 +80,22 @@ def keras3(calls: Calls) -> Config:
 def _functional(layers: list[Config], calls: Calls, node: Any) -> Config:
     for name, taken in calls.items():
         config = {"name": name, "trainable": True, "dtype": "float32", "activation": "linear"}
-        layers.append({"class_name": "Activation", "config": config, "name": name, "inbound_nodes": [node(layer, call) for layer, call in taken]})
+        layers.append(
+            {
+                "class_name": "Activation",
+                "config": config,
+                "name": name,
+                "inbound_nodes": [node(layer, call) for layer, call in taken],
+            }
+        )
     last = list(calls)[-1]
-    return {"name": "m", "trainable": True, "layers": layers, "input_layers": [["i", 0, 0]], "output_layers": [[last, len(calls[last]) - 1, 0]]}
+    return {
+        "name": "m",
+        "trainable": True,
+        "layers": layers,
+        "input_layers": [["i", 0, 0]],
+        "output_layers": [[last, len(calls[last]) - 1, 0]],
+    }
 
 
 @pytest.mark.parametrize("spelled", [keras2, keras3])
@@ -78,9 +113,17 @@ def test_what_can_be_built_is_not(name: str, spelled: Any) -> None:
     assert wiring.stuck(spelled(BUILDABLE[name])) == ()
 
 
-@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=12), st.randoms())
-def test_layers_that_take_earlier_ones_can_be_built_and_a_circle_cannot(pairs: list[tuple[int, int]], random: Any) -> None:
-    """A layer may be called several times; a call at the end of it all that the first one takes makes a circle of them."""
+@given(
+    st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=12),
+    st.randoms(),
+)
+def test_layers_that_take_earlier_ones_can_be_built_and_a_circle_cannot(
+    pairs: list[tuple[int, int]], random: Any
+) -> None:
+    """
+    A layer may be called several times; a call at the end of it all that the first one takes makes
+    a circle of them.
+    """
     calls: Calls = {}
     made = [("i", 0)]
     for layer, taken in pairs:
@@ -126,14 +169,38 @@ def _configs(value: Any) -> list[Config]:
     return found
 
 
-@pytest.mark.parametrize("nodes", [None, 7, [], [None], [[]], [[["a", -9, 0, {}]]], [[["a", 10**30, 0]]], [{"args": 3}], [{"keras_history": ["a"]}], {"a": 1}])
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        None,
+        7,
+        [],
+        [None],
+        [[]],
+        [[["a", -9, 0, {}]]],
+        [[["a", 10**30, 0]]],
+        [{"args": 3}],
+        [{"keras_history": ["a"]}],
+        {"a": 1},
+    ],
+)
 def test_nodes_that_are_none(nodes: Any) -> None:
-    """Whatever stands in their place: no call that is not there is taken for one that is, and nothing breaks."""
-    config = {**keras2({"a": [("i", 0)], "b": [("a", 0)]}), "output_layers": [["b", -3, 0], ["a", True, 0], ["b", 0], 5]}
+    """
+    Whatever stands in their place: no call that is not there is taken for one that is, and nothing
+    breaks.
+    """
+    config = {
+        **keras2({"a": [("i", 0)], "b": [("a", 0)]}),
+        "output_layers": [["b", -3, 0], ["a", True, 0], ["b", 0], 5],
+    }
     config["layers"][2]["inbound_nodes"] = nodes
     assert set(wiring.stuck(config)) <= {"b"}
     assert wiring.depth(config) <= 3
-    assert wiring.depth({**config, "layers": 5}) == len(wiring.stuck({**config, "layers": [3, None]})) == 0
+    assert (
+        wiring.depth({**config, "layers": 5})
+        == len(wiring.stuck({**config, "layers": [3, None]}))
+        == 0
+    )
 
 
 @pytest.mark.parametrize("spelled", [keras2, keras3])
@@ -141,7 +208,9 @@ def test_how_deep_a_loader_goes(spelled: Any) -> None:
     """Into the first tensor first: what it has met on the way is not entered again."""
     chain = {f"l{number}": [(f"l{number - 1}" if number else "i", 0)] for number in range(1200)}
     assert wiring.depth(spelled(chain)) == 1201
-    assert wiring.depth(spelled(BUILDABLE["shared, its second call on what comes of its first"])) == 5
+    assert (
+        wiring.depth(spelled(BUILDABLE["shared, its second call on what comes of its first"])) == 5
+    )
     assert wiring.depth(spelled(CIRCLES["two"][0])) == 2
 
 
@@ -150,17 +219,45 @@ def test_a_model_too_deep_for_pythons_recursion_is_not_said_to_load(tmp_path: Pa
     for number, shallow in ((800, True), (1200, False)):
         calls = {f"l{one}": [(f"l{one - 1}" if one else "i", 0)] for one in range(number)}
         file = tmp_path / f"{number}.json"
-        file.write_text(json.dumps({"class_name": "Functional", "config": keras2(calls), "keras_version": "2.15.0", "backend": "tensorflow"}))
-        verdict = next(verdict for verdict in policytool.inspect(str(file)).loaders if verdict.loader == "tf2.15")
+        file.write_text(
+            json.dumps(
+                {
+                    "class_name": "Functional",
+                    "config": keras2(calls),
+                    "keras_version": "2.15.0",
+                    "backend": "tensorflow",
+                }
+            )
+        )
+        verdict = next(
+            verdict
+            for verdict in policytool.inspect(str(file)).loaders
+            if verdict.loader == "tf2.15"
+        )
         assert verdict.loads == shallow
-        assert any("1,201 calls deep" in doubt.reason and "sys.setrecursionlimit" in doubt.reason for doubt in verdict.doubts) != shallow
+        assert (
+            any(
+                "1,201 calls deep" in doubt.reason and "sys.setrecursionlimit" in doubt.reason
+                for doubt in verdict.doubts
+            )
+            != shallow
+        )
 
 
 @pytest.mark.parametrize("target", ["keras3", "tf_keras"])
 def test_migrate_refuses_it_and_says_why(target: str, tmp_path: Path) -> None:
     """And writes nothing."""
     file = tmp_path / "model.json"
-    file.write_text(json.dumps({"class_name": "Functional", "config": keras2(CIRCLES["two"][0]), "keras_version": "2.15.0", "backend": "tensorflow"}))
+    file.write_text(
+        json.dumps(
+            {
+                "class_name": "Functional",
+                "config": keras2(CIRCLES["two"][0]),
+                "keras_version": "2.15.0",
+                "backend": "tensorflow",
+            }
+        )
+    )
     ended = run("migrate", file, "--target", target, "-o", tmp_path / "out.json")
     assert ended.code == 3
     assert "wait for each other" in ended.out + ended.err

@@ -1,4 +1,7 @@
-"""The child process as its parent sees it: answers, crashes, silence, garbage, and what becomes of it in the end."""
+"""
+The child process as its parent sees it: answers, crashes, silence, garbage, and what becomes of it
+in the end.
+"""
 
 from __future__ import annotations
 
@@ -67,11 +70,17 @@ def worker(script: Path) -> Iterator[Worker]:
 
 
 def is_gone(pid: int) -> bool:
-    """Return whether a process has ended, or does within a moment; one that nobody has collected yet has."""
+    """
+    Return whether a process has ended, or does within a moment; one that nobody has collected yet
+    has.
+    """
     until = time.monotonic() + 2
     while time.monotonic() < until:
         try:
-            if Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] in "ZX":
+            if (
+                Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+                in "ZX"
+            ):
                 return True
         except (FileNotFoundError, ProcessLookupError):
             return True
@@ -90,8 +99,13 @@ def test_one_child_does_one_job_after_the_other(script: Path) -> None:
     assert steps == ["working", "", "working", ""]
 
 
-def test_the_child_gets_an_empty_directory_and_no_credentials(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its working directory is its own and goes with it; of the environment it gets what libraries are found by."""
+def test_the_child_gets_an_empty_directory_and_no_credentials(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Its working directory is its own and goes with it; of the environment it gets what libraries are
+    found by.
+    """
     monkeypatch.setenv("SECRET_TOKEN", "x")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     answer = worker.run({"do": "answer"})
@@ -99,7 +113,9 @@ def test_the_child_gets_an_empty_directory_and_no_credentials(worker: Worker, mo
     assert {"CUDA_VISIBLE_DEVICES", "PATH"} <= set(answer["environment"])
     assert Path(answer["cwd"]) != Path.cwd()
     assert not list(Path(answer["cwd"]).iterdir())
-    assert Path(answer["temporary"]).samefile(answer["cwd"])  # what a child that is ended leaves goes with it
+    assert Path(answer["temporary"]).samefile(
+        answer["cwd"]
+    )  # what a child that is ended leaves goes with it
     worker.close()
     assert not Path(answer["cwd"]).exists()
 
@@ -107,7 +123,13 @@ def test_the_child_gets_an_empty_directory_and_no_credentials(worker: Worker, mo
 def test_the_environment_names_what_is_kept() -> None:
     """Variables of TensorFlow and of devices pass; unknown ones do not."""
     kept = workers.environment(
-        {"PATH": "/bin", "TF_DETERMINISTIC_OPS": "1", "AWS_SECRET_ACCESS_KEY": "x", "LD_LIBRARY_PATH": "/cuda", "TF_CPP_MIN_LOG_LEVEL": "0"}
+        {
+            "PATH": "/bin",
+            "TF_DETERMINISTIC_OPS": "1",
+            "AWS_SECRET_ACCESS_KEY": "x",
+            "LD_LIBRARY_PATH": "/cuda",
+            "TF_CPP_MIN_LOG_LEVEL": "0",
+        }
     )
     assert kept == {
         "PATH": "/bin",
@@ -124,12 +146,21 @@ def test_a_refusal_leaves_the_child_alive(worker: Worker) -> None:
     pid = worker.run({"do": "answer"})["pid"]
     with pytest.raises(WorkerError, match="as it is") as caught:
         worker.run({"do": "refuse", "code": "foreign-signature"})
-    assert (caught.value.code, caught.value.details, caught.value.ended) == ("foreign-signature", "Traceback", False)
+    assert (caught.value.code, caught.value.details, caught.value.ended) == (
+        "foreign-signature",
+        "Traceback",
+        False,
+    )
     assert worker.run({"do": "answer"})["pid"] == pid
 
 
 @pytest.mark.parametrize(
-    ("code", "words"), [("no-tensorflow", "has no TensorFlow"), ("no-tf-keras", "TensorFlow without tf-keras"), ("no-keras", "TensorFlow without Keras 3")]
+    ("code", "words"),
+    [
+        ("no-tensorflow", "has no TensorFlow"),
+        ("no-tf-keras", "TensorFlow without tf-keras"),
+        ("no-keras", "TensorFlow without Keras 3"),
+    ],
 )
 def test_a_missing_library_is_told_with_its_remedy(worker: Worker, code: str, words: str) -> None:
     """The sentence names the interpreter, the extra, and --python."""
@@ -140,8 +171,13 @@ def test_a_missing_library_is_told_with_its_remedy(worker: Worker, code: str, wo
     assert "--python" in str(caught.value)
 
 
-@pytest.mark.parametrize(("do", "words"), [("exit", "ended with code 7: the last words"), ("kill", "was ended by SIGKILL")])
-def test_a_crash_is_one_sentence_and_the_next_job_gets_a_new_child(worker: Worker, do: str, words: str) -> None:
+@pytest.mark.parametrize(
+    ("do", "words"),
+    [("exit", "ended with code 7: the last words"), ("kill", "was ended by SIGKILL")],
+)
+def test_a_crash_is_one_sentence_and_the_next_job_gets_a_new_child(
+    worker: Worker, do: str, words: str
+) -> None:
     """Whatever ends the child, the parent says what it saw."""
     pid = worker.run({"do": "answer"})["pid"]
     with pytest.raises(WorkerError, match=words) as caught:
@@ -159,7 +195,9 @@ def test_a_child_that_ends_before_the_first_job_is_a_crash(tmp_path: Path) -> No
         worker.run({"do": "answer"})
 
 
-@pytest.mark.parametrize("text", ["not json", "[]", '{"result": 1}', '{"error": {"code": 1}}', "[" * 100_000])
+@pytest.mark.parametrize(
+    "text", ["not json", "[]", '{"result": 1}', '{"error": {"code": 1}}', "[" * 100_000]
+)
 def test_garbage_is_no_answer(worker: Worker, text: str) -> None:
     """What is no event ends the child, and is shown cut off."""
     with pytest.raises(WorkerError) as caught:
@@ -183,19 +221,30 @@ def test_a_job_that_takes_too_long_is_ended(script: Path) -> None:
 @pytest.mark.parametrize("python", ["/nowhere/python", "/", "no-such-interpreter"])
 def test_no_interpreter_is_told(script: Path, python: str) -> None:
     """A path that cannot be run names the option that chose it."""
-    with Worker(Interpreter(python=python, script=script)) as worker, pytest.raises(WorkerError, match="--python names an interpreter") as caught:
+    with (
+        Worker(Interpreter(python=python, script=script)) as worker,
+        pytest.raises(WorkerError, match="--python names an interpreter") as caught,
+    ):
         worker.run({"do": "answer"})
     assert caught.value.code == "no-python"
 
 
-def test_paths_are_meant_from_where_the_user_is(script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A relative interpreter and relative entries of PYTHONPATH are found, although the child works elsewhere."""
+def test_paths_are_meant_from_where_the_user_is(
+    script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A relative interpreter and relative entries of PYTHONPATH are found, although the child works
+    elsewhere.
+    """
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/python").symlink_to(sys.executable)
     monkeypatch.chdir(tmp_path)
     with Worker(Interpreter(python="bin/python", script=script)) as worker:
         assert worker.run({"do": "answer"})["pid"]
-    assert workers.environment({"PYTHONPATH": f"own{os.pathsep}/abs"})["PYTHONPATH"] == f"{tmp_path / 'own'}{os.pathsep}/abs"
+    assert (
+        workers.environment({"PYTHONPATH": f"own{os.pathsep}/abs"})["PYTHONPATH"]
+        == f"{tmp_path / 'own'}{os.pathsep}/abs"
+    )
 
 
 def test_what_the_child_started_ends_with_it(script: Path) -> None:
@@ -232,10 +281,17 @@ REAL: Final = Path(workers.__file__).with_name("runtime") / "__main__.py"
 
 def test_the_real_child_says_where_tensorflow_is_missing() -> None:
     """An interpreter without TensorFlow gets one sentence with the extra to install."""
-    if subprocess.run([sys.executable, "-c", "import tensorflow"], capture_output=True, check=False).returncode == 0:
+    if (
+        subprocess.run(
+            [sys.executable, "-c", "import tensorflow"], capture_output=True, check=False
+        ).returncode
+        == 0
+    ):
         pytest.skip("this interpreter has TensorFlow")
     with Worker(Interpreter()) as worker, pytest.raises(WorkerError) as caught:
-        worker.run({"job": "retrace", "path": [], "custom_objects": [], "registered": [], "trust": False})
+        worker.run(
+            {"job": "retrace", "path": [], "custom_objects": [], "registered": [], "trust": False}
+        )
     assert caught.value.code == "no-tensorflow"
     assert "policytool[check]" in str(caught.value)
 
@@ -244,11 +300,19 @@ def test_the_real_child_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
     """The end of stdin ends it, whatever it is doing."""
     ours, theirs = os.pipe()
     (tmp_path / "slow.py").write_text("import time\ntime.sleep(60)\n", encoding="utf-8")
-    process = subprocess.Popen([sys.executable, str(REAL), str(theirs)], stdin=subprocess.PIPE, pass_fds=(theirs,))
+    process = subprocess.Popen(
+        [sys.executable, str(REAL), str(theirs)], stdin=subprocess.PIPE, pass_fds=(theirs,)
+    )
     os.close(theirs)
     try:
         assert process.stdin is not None
-        job = {"job": "retrace", "path": [str(tmp_path)], "custom_objects": ["slow"], "registered": [], "trust": False}
+        job = {
+            "job": "retrace",
+            "path": [str(tmp_path)],
+            "custom_objects": ["slow"],
+            "registered": [],
+            "trust": False,
+        }
         process.stdin.write(json.dumps(job).encode() + b"\n")
         process.stdin.close()
         assert process.wait(20) == 0
@@ -263,6 +327,17 @@ def test_the_real_child_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
 def test_the_real_child_obeys_its_memory_limit(tmp_path: Path) -> None:
     """A job that wants more ends with a sentence that names the limit."""
     (tmp_path / "tensorflow.py").write_text("held = bytearray(2**30)\n", encoding="utf-8")
-    with Worker(Interpreter(memory_limit=2**28)) as worker, pytest.raises(WorkerError, match="--memory-limit") as caught:
-        worker.run({"job": "retrace", "path": [str(tmp_path)], "custom_objects": [], "registered": [], "trust": False})
+    with (
+        Worker(Interpreter(memory_limit=2**28)) as worker,
+        pytest.raises(WorkerError, match="--memory-limit") as caught,
+    ):
+        worker.run(
+            {
+                "job": "retrace",
+                "path": [str(tmp_path)],
+                "custom_objects": [],
+                "registered": [],
+                "trust": False,
+            }
+        )
     assert caught.value.code == "memory"

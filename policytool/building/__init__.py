@@ -1,7 +1,9 @@
 """
-Files written from nothing but what :class:`policytool.content.Content` says and the values of a source, one module for each container.
+Files written from nothing but what :class:`policytool.content.Content` says and the values of a
+source, one module for each container.
 
-To add a container, write its module and add one line to :data:`BUILDERS`. Importing this package imports h5py and ml_dtypes: only what writes does.
+To add a container, write its module and add one line to :data:`BUILDERS`. Importing this package
+imports h5py and ml_dtypes: only what writes does.
 """
 
 from policytool.building._base import Builder

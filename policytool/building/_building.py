@@ -42,14 +42,18 @@ def build(
     verify: Verify | None = None,
 ) -> Written:
     """
-    Write ``content``, with values of ``source`` that ``document`` was read from, to ``target``, or in the place of ``source``.
+    Write ``content``, with values of ``source`` that ``document`` was read from, to ``target``, or
+    in the place of ``source``.
 
-    The file is complete, was read back and compared with the source's values before it gets its place, or what was there stays. With ``in_place`` the original
-    stays as ``NAME.bak`` where ``backup`` asks for it; a directory is never replaced by a file. ``verify`` gets a path by which any process of this user can
-    read the result under its name; what it raises ends the write. :attr:`policytool.writers.Written.counts` has what casts did to values, by the path of the
+    The file is complete, was read back and compared with the source's values before it gets its
+    place, or what was there stays. With ``in_place`` the original stays as ``NAME.bak`` where
+    ``backup`` asks for it; a directory is never replaced by a file. ``verify`` gets a path by which
+    any process of this user can read the result under its name; what it raises ends the write.
+    :attr:`policytool.writers.Written.counts` has what casts did to values, by the path of the
     placement.
 
-    :raises ModelFileError: with a sentence, and one of the codes of :func:`policytool.writers.write`; those of reading, where the source is damaged.
+    :raises ModelFileError: with a sentence, and one of the codes of
+        :func:`policytool.writers.write`; those of reading, where the source is damaged.
     """
     place = Place.of(source, target, overwrite=overwrite, in_place=in_place, directory=False)
     with told(shown or str(source), source if in_place else target):
@@ -61,12 +65,17 @@ def build(
             counts = builder.write(draft.path, content, values)
             draft.flush()
             replacing.written()
-            with draft.named() as path, contextlib.ExitStack() as stack:  # libhdf5 opens no file without a name
+            with (
+                draft.named() as path,
+                contextlib.ExitStack() as stack,
+            ):  # libhdf5 opens no file without a name
                 _compare(path, content, expected, values)
                 builder.check(path, content)
                 replacing.compared()
                 if verify is not None:
-                    verify(stack.enter_context(view(place.target, {Path(place.target.name): draft})))
+                    verify(
+                        stack.enter_context(view(place.target, {Path(place.target.name): draft}))
+                    )
                 replacing.check_source()
                 replacing.publish(draft, like=_like(place.source))
         return replacing.result(counts)
@@ -74,7 +83,8 @@ def build(
 
 def document(content: Content, path: str) -> Document:
     """
-    Return the document that reading the built file gives, without writing it; ``path`` is what it says of itself.
+    Return the document that reading the built file gives, without writing it; ``path`` is what it
+    says of itself.
 
     :raises ModelFileError: for content that no file can hold.
     """
@@ -85,7 +95,9 @@ def document(content: Content, path: str) -> Document:
 def _builder(content: Content) -> Builder:
     found = next((builder for builder in BUILDERS if builder.name == content.container), None)
     if found is None:
-        raise WriteError("not-rewritable", f"{content.container} files are not written from nothing")
+        raise WriteError(
+            "not-rewritable", f"{content.container} files are not written from nothing"
+        )
     return found
 
 
@@ -100,8 +112,18 @@ def _compare(draft: Path, content: Content, expected: Document, values: Values |
     except ModelFileError as error:
         if isinstance(error.__cause__, OSError) and error.__cause__.errno is not None:
             raise error.__cause__ from None
-        raise WriteError("write-differs", f"what was written does not read back: it {error.message}; nothing was changed") from error
-    part = next((name for name in {**expected.parts, **found.parts} if _text(expected, name) != _text(found, name)), None)
+        raise WriteError(
+            "write-differs",
+            f"what was written does not read back: it {error.message}; nothing was changed",
+        ) from error
+    part = next(
+        (
+            name
+            for name in {**expected.parts, **found.parts}
+            if _text(expected, name) != _text(found, name)
+        ),
+        None,
+    )
     if part is not None:
         raise differs(part)
     if replace(found, parts={}) != replace(expected, parts={}):
@@ -112,18 +134,37 @@ def _compare(draft: Path, content: Content, expected: Document, values: Values |
                 raise differs("/".join(tensor.path))
 
 
-def _is_same(placement: Placement, tensor: Tensor, values: Values | None, written: Values | None) -> bool:
+def _is_same(
+    placement: Placement, tensor: Tensor, values: Values | None, written: Values | None
+) -> bool:
     try:
-        return written is not None and _values.same((block for block, _ in _values.stored(placement, values)), written.blocks(tensor))
+        return written is not None and _values.same(
+            (block for block, _ in _values.stored(placement, values)), written.blocks(tensor)
+        )
     except ValuesError as error:
-        raise WriteError("write-differs", f"what was written does not read back: {'/'.join(tensor.path)}: {error}; nothing was changed") from error
+        raise WriteError(
+            "write-differs",
+            f"what was written does not read back: {'/'.join(tensor.path)}: {error}; nothing was "
+            "changed",
+        ) from error
 
 
 def _tensors(content: Content) -> list[tuple[Tensor, Placement]]:
     """Return the variables as a document of the new file has them, each with its placement."""
     prefix = (hdf5.OPTIMIZER,) if content.container == h5.BUILDER.name else ()
-    pairs = [*(((), placement) for placement in content.placements), *((prefix, placement) for placement in content.state)]
-    return [(Tensor(path=(*start, *flat(placement.path)), shape=placement.shape, dtype=placement.dtype), placement) for start, placement in pairs]
+    pairs = [
+        *(((), placement) for placement in content.placements),
+        *((prefix, placement) for placement in content.state),
+    ]
+    return [
+        (
+            Tensor(
+                path=(*start, *flat(placement.path)), shape=placement.shape, dtype=placement.dtype
+            ),
+            placement,
+        )
+        for start, placement in pairs
+    ]
 
 
 def _text(document: Document, part: str) -> str | None:
@@ -132,7 +173,10 @@ def _text(document: Document, part: str) -> str | None:
 
 
 def _like(source: Path) -> Path:
-    """Return the file whose mode and owner the new one gets: the source, or of a directory its first file."""
+    """
+    Return the file whose mode and owner the new one gets: the source, or of a directory its first
+    file.
+    """
     if not source.is_dir():
         return source
     return next((found for found in sorted(source.iterdir()) if found.is_file()), source)

@@ -23,28 +23,43 @@ if TYPE_CHECKING:
     from policytool.writers._hdf5.storage import Opened
 
 _LARGEST_ATTRIBUTE: Final = 64_512
-"""Bytes of an attribute's value that HDF5 holds for sure in an object header (``HDF5_OBJECT_HEADER_LIMIT`` in Keras' hdf5_format.py)."""
+"""
+Bytes of an attribute's value that HDF5 holds for sure in an object header
+(``HDF5_OBJECT_HEADER_LIMIT`` in Keras' hdf5_format.py).
+"""
 
 OPAQUE: Final = {casting.BFLOAT16: "V2", "float8_e4m3fn": "V1", "float8_e5m2": "V1"}
-"""Dtypes that HDF5 has no type for, and the one that stands for them beside an attribute with the name (keras/src/saving/saving_lib.py, ``H5Entry``)."""
+"""
+Dtypes that HDF5 has no type for, and the one that stands for them beside an attribute with the name
+(keras/src/saving/saving_lib.py, ``H5Entry``).
+"""
 
 _DTYPE: Final = "dtype"
 
 
 def text(item: h5py.Group, name: str, value: str) -> None:
-    """Write a text in ASCII, of variable length: it lies outside the object header, which holds 64 KiB."""
+    """
+    Write a text in ASCII, of variable length: it lies outside the object header, which holds 64
+    KiB.
+    """
     item.attrs.create(name, value.encode("ascii"), dtype=h5py.string_dtype("ascii"))
 
 
 def names(group: h5py.Group, attribute: str, values: Sequence[str]) -> None:
     """
-    Write an attribute that is an array of names, in pieces ``attribute0``, ``attribute1``, ... where an object header does not hold it whole.
+    Write an attribute that is an array of names, in pieces ``attribute0``, ``attribute1``, ...
+    where an object header does not hold it whole.
 
     :raises WriteError: where a single name is too long.
     """
-    data = np.asarray([value.encode() for value in values])  # without names an array of floats, as in Keras
+    data = np.asarray(
+        [value.encode() for value in values]
+    )  # without names an array of floats, as in Keras
     if data.size and data.dtype.itemsize > _LARGEST_ATTRIBUTE:
-        raise WriteError("not-rewritable", f"a name in {attribute} is longer than HDF5 can hold ({_LARGEST_ATTRIBUTE} bytes)")
+        raise WriteError(
+            "not-rewritable",
+            f"a name in {attribute} is longer than HDF5 can hold ({_LARGEST_ATTRIBUTE} bytes)",
+        )
     pieces = [data]
     while any(piece.nbytes > _LARGEST_ATTRIBUTE for piece in pieces):
         pieces = np.array_split(data, len(pieces) + 1)
@@ -59,7 +74,9 @@ def group_at(root: h5py.Group, path: Sequence[str]) -> h5py.Group:
     return root
 
 
-def variable(opened: Opened, root: h5py.Group, placement: Placement, values: Values | None) -> Counts | None:
+def variable(
+    opened: Opened, root: h5py.Group, placement: Placement, values: Values | None
+) -> Counts | None:
     """
     Make the dataset of a variable; return what casts did to its values, None where there were none.
 
@@ -68,13 +85,17 @@ def variable(opened: Opened, root: h5py.Group, placement: Placement, values: Val
     """
     *above, name = flat(placement.path)
     kind = OPAQUE.get(placement.dtype)
-    dataset = group_at(root, above).create_dataset(name, shape=placement.shape, dtype=kind or _values.dtype_of(placement))
+    dataset = group_at(root, above).create_dataset(
+        name, shape=placement.shape, dtype=kind or _values.dtype_of(placement)
+    )
     if kind:
         dataset.attrs[_DTYPE] = placement.dtype
     total: Counts | None = None
     done = 0
     for block, counts in _values.stored(placement, values):
-        if done + block.size <= math.prod(placement.shape):  # or the last block tells that there are too many
+        if done + block.size <= math.prod(
+            placement.shape
+        ):  # or the last block tells that there are too many
             _write(dataset, done, block.view(kind) if kind else block)
         opened.storage.check()
         done += block.size
@@ -82,11 +103,18 @@ def variable(opened: Opened, root: h5py.Group, placement: Placement, values: Val
     return total
 
 
-def boxes(shape: tuple[int, ...], start: int, count: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Yield boxes, as where they begin and their shapes, that cover ``count`` values of an array from the ``start``-th in C order on, in that order."""
+def boxes(
+    shape: tuple[int, ...], start: int, count: int
+) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """
+    Yield boxes, as where they begin and their shapes, that cover ``count`` values of an array from
+    the ``start``-th in C order on, in that order.
+    """
     strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
     while count and shape:
-        axis = next(axis for axis, stride in enumerate(strides) if start % stride == 0 and stride <= count)
+        axis = next(
+            axis for axis, stride in enumerate(strides) if start % stride == 0 and stride <= count
+        )
         begin = tuple(start // stride % size for stride, size in zip(strides, shape, strict=True))
         width = min(count // strides[axis], shape[axis] - begin[axis])
         yield begin, (*(1 for _ in range(axis)), width, *shape[axis + 1 :])

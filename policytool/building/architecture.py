@@ -33,7 +33,13 @@ def document(content: Content, path: str) -> Document:
     config = read_back(content.config, layout.PART)
     if not is_serialised(config):
         raise WriteError("not-rewritable", "the new architecture has no class_name and config")
-    return Document(path=path, format="json", parts={layout.PART: config}, config_part=layout.PART, writer=written_by(config))
+    return Document(
+        path=path,
+        format="json",
+        parts={layout.PART: config},
+        config_part=layout.PART,
+        writer=written_by(config),
+    )
 
 
 def check(draft: Path, content: Content) -> None:

@@ -1,7 +1,8 @@
 """
 Whole models in HDF5, as Keras 2's ``save_model_to_hdf5`` writes them and every release reads them.
 
-Source: tensorflow/python/keras/saving/hdf5_format.py (TF 2.4), keras/src/legacy/saving/legacy_h5_format.py (Keras 3).
+Source: tensorflow/python/keras/saving/hdf5_format.py (TF 2.4),
+keras/src/legacy/saving/legacy_h5_format.py (Keras 3).
 """
 
 from __future__ import annotations
@@ -65,7 +66,10 @@ def document(content: Content, path: str) -> Document:
     parts = {layout.CONFIG: read_back(content.config, layout.CONFIG)}
     if content.training is not None:
         parts[layout.TRAINING] = read_back(content.training, layout.TRAINING)
-    found = [Tensor(path=(prefix, *flat(placement.path)), shape=placement.shape, dtype=placement.dtype) for prefix, placement in _placements(content)]
+    found = [
+        Tensor(path=(prefix, *flat(placement.path)), shape=placement.shape, dtype=placement.dtype)
+        for prefix, placement in _placements(content)
+    ]
     return Document(
         path=path,
         format="h5",
@@ -90,9 +94,16 @@ def check(draft: Path, content: Content) -> None:
         if attribute_names(weights.id, layout.LAYER_NAMES) != _layer_names(content):
             raise differs(layout.LAYER_NAMES)
         for group in content.groups:
-            if attribute_names(weights["/".join(flat(group.path))].id, _WEIGHT_NAMES) != group.names:
+            if (
+                attribute_names(weights["/".join(flat(group.path))].id, _WEIGHT_NAMES)
+                != group.names
+            ):
                 raise differs(f"{_WEIGHT_NAMES} of {'/'.join(group.path)}")
-        if content.state_names and attribute_names(opened.file[layout.OPTIMIZER].id, _WEIGHT_NAMES) != content.state_names:
+        if (
+            content.state_names
+            and attribute_names(opened.file[layout.OPTIMIZER].id, _WEIGHT_NAMES)
+            != content.state_names
+        ):
             raise differs(f"{_WEIGHT_NAMES} of the optimizer")
 
 
@@ -115,7 +126,11 @@ def _placements(content: Content) -> Iterator[tuple[str, Placement]]:
 def _refuse_unreadable(content: Content) -> None:
     for _, placement in _placements(content):
         if placement.dtype in _hdf5.OPAQUE:
-            raise WriteError("not-rewritable", f"{'/'.join(placement.path)} cannot be stored as {placement.dtype}: no Keras reads that from HDF5")
+            raise WriteError(
+                "not-rewritable",
+                f"{'/'.join(placement.path)} cannot be stored as {placement.dtype}: no Keras reads "
+                "that from HDF5",
+            )
 
 
 BUILDER: Final = Builder(name="h5", write=write, document=document, check=check)

@@ -1,5 +1,6 @@
 """
-``.keras`` archives: ``metadata.json``, ``config.json`` and ``model.weights.h5``, none of them compressed.
+``.keras`` archives: ``metadata.json``, ``config.json`` and ``model.weights.h5``, none of them
+compressed.
 
 Source: keras/src/saving/saving_lib.py, ``_save_model_to_fileobj`` and ``H5IOStore``.
 """
@@ -31,11 +32,17 @@ if TYPE_CHECKING:
 _WEIGHTS: Final = f"model{layout.WEIGHTS_SUFFIX}"
 _NAME: Final = "name"
 _NO_DATE: Final = "1980-01-01@00:00:00"
-"""``date_saved`` where the content says none, which is that of the members: the same input makes the same file. Keras' KerasFileEditor wants one."""
+"""
+``date_saved`` where the content says none, which is that of the members: the same input makes the
+same file. Keras' KerasFileEditor wants one.
+"""
 
 
 def write(draft: Path, content: Content, values: Values | None) -> Counted:
-    """Write a model into an empty draft; its weights are made beside it, in a file without a name, and copied into the archive."""
+    """
+    Write a model into an empty draft; its weights are made beside it, in a file without a name, and
+    copied into the archive.
+    """
     with drafts.Draft.beside(draft) as weights:
         counts = _write_weights(weights.path, content, values)
         with draft.open("r+b") as out, zipfile.ZipFile(out, "w") as archive:
@@ -50,10 +57,16 @@ def document(content: Content, path: str) -> Document:
     return Document(
         path=path,
         format="keras",
-        parts={layout.CONFIG: read_back(content.config, layout.CONFIG), layout.METADATA: read_back(_metadata(content), layout.METADATA)},
+        parts={
+            layout.CONFIG: read_back(content.config, layout.CONFIG),
+            layout.METADATA: read_back(_metadata(content), layout.METADATA),
+        },
         config_part=layout.CONFIG,
         layout=Layout.OBJECT_PATHS,
-        tensors=walked(Tensor(path=flat(placement.path), shape=placement.shape, dtype=placement.dtype) for placement in _placements(content)),
+        tensors=walked(
+            Tensor(path=flat(placement.path), shape=placement.shape, dtype=placement.dtype)
+            for placement in _placements(content)
+        ),
         writer=Writer(keras=content.keras_version or None),
     )
 
@@ -71,7 +84,9 @@ def check(draft: Path, content: Content) -> None:
         for group in content.groups:
             path = "/".join(flat(group.path))
             found = opened.file[f"/{path}"]
-            if attributes.stored_text(found.id, _NAME.encode()) != (group.name.encode() if group.name is not None else None):
+            if attributes.stored_text(found.id, _NAME.encode()) != (
+                group.name.encode() if group.name is not None else None
+            ):
                 raise differs(f"the name of {path}")
 
 
@@ -96,7 +111,9 @@ def _placements(content: Content) -> Iterator[Placement]:
 
 
 def _metadata(content: Content) -> Json:
-    version: dict[str, Json] = {"keras_version": content.keras_version} if content.keras_version else {}
+    version: dict[str, Json] = (
+        {"keras_version": content.keras_version} if content.keras_version else {}
+    )
     return version | {"date_saved": _NO_DATE} | dict(content.spelled)
 
 

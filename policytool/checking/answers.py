@@ -19,10 +19,20 @@ def runs(found: Sequence[Mapping[str, Any]], tolerances: Tolerances) -> tuple[Ru
     """
     Return what was measured on each device and of each signature, judged.
 
-    :raises UsageError: for a tolerance that names nothing in any of them, or two that name the same.
+    :raises UsageError: for a tolerance that names nothing in any of them, or two that name the
+        same.
     """
     if not all(one["missing"] for one in found):  # of what did not run no names are known
-        tolerances.check([name for one in found for name in (*(output["name"] for output in one["outputs"]), *(call["path"] for call in one["calls"]))])
+        tolerances.check(
+            [
+                name
+                for one in found
+                for name in (
+                    *(output["name"] for output in one["outputs"]),
+                    *(call["path"] for call in one["calls"]),
+                )
+            ]
+        )
     return tuple(_run(one, tolerances) for one in found)
 
 

@@ -17,7 +17,8 @@ def training(analysis: Analysis) -> dict[str, Any]:
     """
     Return the losses and the loss scale of a file.
 
-    The optimizer's scale wins over that of the model's policy, as it does in training; layer policies scale nothing.
+    The optimizer's scale wins over that of the model's policy, as it does in training; layer
+    policies scale nothing.
     """
     optimizer = analysis.model.optimizer
     scale = optimizer.loss_scale if optimizer is not None else None
@@ -25,5 +26,8 @@ def training(analysis: Analysis) -> dict[str, Any]:
     if scale is None and policy is not None:
         scale = policy.effective_loss_scale
     config = configuration(analysis.document)
-    losses = {name: config.get(name) if isinstance(config, dict) else None for name in ("loss", "loss_weights")}
+    losses = {
+        name: config.get(name) if isinstance(config, dict) else None
+        for name in ("loss", "loss_weights")
+    }
     return {**losses, "recorded": loss_scale_values(scale)}

@@ -31,7 +31,9 @@ class Bundle:
     """Its path without ``.index``."""
 
     entries: Mapping[str, Entry]
-    """Its tensors by key, in the file's order, which is that of the keys; a partitioned variable once."""
+    """
+    Its tensors by key, in the file's order, which is that of the keys; a partitioned variable once.
+    """
 
     _shards: _values.Shards = field(repr=False)
 
@@ -39,11 +41,13 @@ class Bundle:
         """
         Yield a tensor's stored bytes, the C order of its values, in chunks of at most 1 MiB.
 
-        The parts of a partitioned variable come as one tensor. A tensor of strings comes as it is stored, lengths and checksum included: equal strings
-        are equal bytes, and :meth:`strings` takes them apart. Whoever has taken the last chunk of a tensor that is not partitioned has verified it;
-        that of a partitioned one is verified when the iterator ends.
+        The parts of a partitioned variable come as one tensor. A tensor of strings comes as it is
+        stored, lengths and checksum included: equal strings are equal bytes, and :meth:`strings`
+        takes them apart. Whoever has taken the last chunk of a tensor that is not partitioned has
+        verified it; that of a partitioned one is verified when the iterator ends.
 
-        :raises BundleError: where the shard is missing or truncated, the checksum differs, or the dtype is no plain one.
+        :raises BundleError: where the shard is missing or truncated, the checksum differs, or the
+            dtype is no plain one.
         :raises OSError: where a file cannot be read.
         """
         return _values.chunks(self._shards, entry)
@@ -56,7 +60,9 @@ class Bundle:
         :raises OSError: where a file cannot be read.
         """
         if entry.dtype != _entries.STRING or entry.slices:
-            raise BundleError("checkpoint-unsupported", f"{entry.key} is no tensor of strings in one piece")
+            raise BundleError(
+                "checkpoint-unsupported", f"{entry.key} is no tensor of strings in one piece"
+            )
         return _values.strings(self._shards, entry)
 
     def objects(self) -> ObjectGraph | None:
@@ -70,14 +76,23 @@ class Bundle:
         if entry is None:
             return None
         if entry.dtype != _entries.STRING or entry.shape:
-            raise BundleError("checkpoint-damaged", f"{self.prefix.name}{INDEX} is damaged: its object graph is no text")
+            raise BundleError(
+                "checkpoint-damaged",
+                f"{self.prefix.name}{INDEX} is damaged: its object graph is no text",
+            )
         try:
             return _objects.parse(self.strings(entry)[0])
         except ValueError as error:
-            raise BundleError("checkpoint-damaged", f"the object graph of {self.prefix.name} is damaged: it {error}") from error
+            raise BundleError(
+                "checkpoint-damaged",
+                f"the object graph of {self.prefix.name} is damaged: it {error}",
+            ) from error
 
     def lacking(self) -> Iterator[BundleError]:
-        """Yield, for each shard that is missing or shorter than its tensors need, why; that costs one look at each, and reads no values."""
+        """
+        Yield, for each shard that is missing or shorter than its tensors need, why; that costs one
+        look at each, and reads no values.
+        """
         ends: dict[int, Entry] = {}
         for entry in _stored(self.entries.values()):
             last = ends.get(entry.shard)
@@ -95,7 +110,8 @@ def open_bundle(prefix: Path) -> Bundle:
     """
     Return the checkpoint of this prefix, its path without ``.index``.
 
-    Every block of the index is verified, and every shape, size and place is held against the others; a shard is opened when it is read.
+    Every block of the index is verified, and every shape, size and place is held against the
+    others; a shard is opened when it is read.
 
     :raises BundleError: for what is no checkpoint that can be read, with a code and a sentence.
     :raises OSError: where the index cannot be read.
@@ -120,8 +136,12 @@ def open_bundle(prefix: Path) -> Bundle:
         _check_places(_stored(entries.values()))
         found = {key.decode("utf-8"): entry for key, entry in entries.items()}
     except ValueError as error:
-        raise BundleError("checkpoint-damaged", f"{name} is damaged: {error}; copy or download it again") from error
-    return Bundle(prefix=prefix, entries=found, _shards=_values.Shards(prefix=prefix, count=header.shards))
+        raise BundleError(
+            "checkpoint-damaged", f"{name} is damaged: {error}; copy or download it again"
+        ) from error
+    return Bundle(
+        prefix=prefix, entries=found, _shards=_values.Shards(prefix=prefix, count=header.shards)
+    )
 
 
 def _content(path: Path) -> bytes:
@@ -130,7 +150,9 @@ def _content(path: Path) -> bytes:
     except FileNotFoundError as error:
         raise BundleError("not-found", f"{path.name} does not exist; check the path") from error
     except (opening.NotRegularError, IsADirectoryError) as error:
-        raise BundleError("foreign", f"{path.name} is no file; expected a checkpoint's index") from error
+        raise BundleError(
+            "foreign", f"{path.name} is no file; expected a checkpoint's index"
+        ) from error
     except opening.TooLargeError as error:
         raise BundleError("checkpoint-limit", f"{path.name} has {error.beyond}") from error
     if found := mistaken.download(data[:4096]):
@@ -138,17 +160,30 @@ def _content(path: Path) -> bytes:
     return data
 
 
-def _header(first: tuple[bytes, bytes] | None, name: str) -> Any:  # message classes made at run time have no static type
+def _header(
+    first: tuple[bytes, bytes] | None, name: str
+) -> Any:  # message classes made at run time have no static type
     if first is None or first[0] != _HEADER_KEY:
         raise ValueError("it has no header")
     header = protobuf_messages.parse("BundleHeader", first[1])
     if header.shards < 1 and not header.HasField("version"):
-        message = f"{name} is a checkpoint of the format that TensorFlow wrote before 1.0 (V1); save it again with a newer tf.train.Saver"
+        message = (
+            f"{name} is a checkpoint of the format that TensorFlow wrote before 1.0 (V1); save it "
+            "again with a newer tf.train.Saver"
+        )
         raise BundleError("checkpoint-v1", message)
     if header.endianness:
-        raise BundleError("checkpoint-unsupported", f"{name} was written on a big-endian machine; save the checkpoint again on one that is not")
+        raise BundleError(
+            "checkpoint-unsupported",
+            f"{name} was written on a big-endian machine; save the checkpoint again on one that is "
+            "not",
+        )
     if header.version.min_consumer > _VERSION or _VERSION in header.version.bad_consumers:
-        raise BundleError("checkpoint-unsupported", f"{name} asks for readers of version {header.version.min_consumer}; this one reads {_VERSION}")
+        raise BundleError(
+            "checkpoint-unsupported",
+            f"{name} asks for readers of version {header.version.min_consumer}; this one reads "
+            f"{_VERSION}",
+        )
     if header.shards < 1:
         raise ValueError(f"it says that its values lie in {header.shards} files")
     if beyond := limits.CHECKPOINT_SHARDS.beyond(header.shards):
@@ -166,8 +201,13 @@ def _stored(entries: Iterable[Entry]) -> Iterator[Entry]:
 
 
 def _check_places(entries: Iterable[Entry]) -> None:
-    """Raise where tensors share bytes, which no writer lets them do: a few bytes could then pass for any number of tensors."""
-    placed = sorted((entry.shard, entry.offset, entry.size, entry.key) for entry in entries if entry.size)
+    """
+    Raise where tensors share bytes, which no writer lets them do: a few bytes could then pass for
+    any number of tensors.
+    """
+    placed = sorted(
+        (entry.shard, entry.offset, entry.size, entry.key) for entry in entries if entry.size
+    )
     for before, after in pairwise(placed):
         if before[0] == after[0] and before[1] + before[2] > after[1]:
             raise ValueError(f"{before[3]} and {after[3]} lie in the same place")

@@ -1,4 +1,7 @@
-"""CRC-32C with the masking of LevelDB's tables, whose stored checksums would otherwise be checksums of checksums (tensorflow/core/lib/hash/crc32c.h)."""
+"""
+CRC-32C with the masking of LevelDB's tables, whose stored checksums would otherwise be checksums of
+checksums (tensorflow/core/lib/hash/crc32c.h).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,9 @@ _ALL: Final = 0xFFFFFFFF
 
 
 def extended(checksum: int, data: bytes) -> int:
-    """Return the checksum of what ``checksum`` is of, followed by ``data``; 0 is that of nothing."""
+    """
+    Return the checksum of what ``checksum`` is of, followed by ``data``; 0 is that of nothing.
+    """
     result: int = google_crc32c.extend(checksum, data)  # it is typed, and its implementation is not
     return result
 

@@ -1,4 +1,7 @@
-"""What a checkpoint's index says of each tensor, as values; every number is checked before anything relies on it."""
+"""
+What a checkpoint's index says of each tensor, as values; every number is checked before anything
+relies on it.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,10 @@ class Entry:
 
     key: str
     dtype: str
-    """Keras' name, also ``string``, ``resource`` and ``variant``; ``unknown`` for a number without a name."""
+    """
+    Keras' name, also ``string``, ``resource`` and ``variant``; ``unknown`` for a number without a
+    name.
+    """
 
     shape: tuple[int, ...]
     shard: int
@@ -41,7 +47,10 @@ class Entry:
     """As it is stored: masked."""
 
     slices: tuple[Part, ...] = ()
-    """The parts of a partitioned variable (TF 1), in the order of its one axis that is partitioned; none of any other."""
+    """
+    The parts of a partitioned variable (TF 1), in the order of its one axis that is partitioned;
+    none of any other.
+    """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,9 +63,12 @@ class Part:
     entry: Entry
 
 
-def parse(key: bytes, value: bytes, name: str) -> tuple[Entry, tuple[tuple[tuple[int, int], ...], ...]]:
+def parse(
+    key: bytes, value: bytes, name: str
+) -> tuple[Entry, tuple[tuple[tuple[int, int], ...], ...]]:
     """
-    Return an entry of the index ``name``, without parts, and the extents of its slices: a start and a length in each dimension.
+    Return an entry of the index ``name``, without parts, and the extents of its slices: a start and
+    a length in each dimension.
 
     :raises ValueError: for what cannot be an entry.
     :raises BundleError: for one beyond the bounds.
@@ -84,20 +96,33 @@ def parse(key: bytes, value: bytes, name: str) -> tuple[Entry, tuple[tuple[tuple
         raise ValueError(f"{entry.key} has a negative size or place")
     width = dtypes.itemsize(entry.dtype)
     if width and not message.slices and entry.size != width * math.prod(entry.shape):
-        raise ValueError(f"{entry.key} has {entry.size} bytes, which is not what {entry.dtype} values of shape {list(entry.shape)} take")
+        raise ValueError(
+            f"{entry.key} has {entry.size} bytes, which is not what {entry.dtype} values of shape "
+            f"{list(entry.shape)} take"
+        )
     return entry, tuple(_extents(entry, one) for one in message.slices)
 
 
-def whole(entry: Entry, key: bytes, slices: Iterable[tuple[tuple[int, int], ...]], stored: Mapping[bytes, Entry]) -> Entry:
+def whole(
+    entry: Entry,
+    key: bytes,
+    slices: Iterable[tuple[tuple[int, int], ...]],
+    stored: Mapping[bytes, Entry],
+) -> Entry:
     """
-    Return a partitioned variable's entry with its parts, which ``stored`` has by the keys of slices.
+    Return a partitioned variable's entry with its parts, which ``stored`` has by the keys of
+    slices.
 
-    :raises ValueError: where the parts are not there, or do not make the variable when put one after another along one axis.
+    :raises ValueError: where the parts are not there, or do not make the variable when put one
+        after another along one axis.
     """
     parts: list[Part] = []
     for extents in slices:
         found = stored.get(_ordered_code.slice_key(key, extents))
-        lengths = tuple(size if length == _ordered_code.WHOLE else length for size, (_, length) in zip(entry.shape, extents, strict=True))
+        lengths = tuple(
+            size if length == _ordered_code.WHOLE else length
+            for size, (_, length) in zip(entry.shape, extents, strict=True)
+        )
         if found is None or found.shape != lengths or found.dtype != entry.dtype:
             raise ValueError(f"{entry.key} is partitioned, and not all of its slices are there")
         parts.append(Part(start=tuple(start for start, _ in extents), entry=found))
@@ -107,7 +132,9 @@ def whole(entry: Entry, key: bytes, slices: Iterable[tuple[tuple[int, int], ...]
     for part in parts:
         rest = tuple(start for index, start in enumerate(part.start) if index != axis)
         if any(rest) or part.start[axis] != end:
-            raise ValueError(f"{entry.key} is partitioned, and its slices do not make one tensor along one axis")
+            raise ValueError(
+                f"{entry.key} is partitioned, and its slices do not make one tensor along one axis"
+            )
         end += part.entry.shape[axis]
     if end != entry.shape[axis]:
         raise ValueError(f"{entry.key} is partitioned, and its slices do not cover it")
@@ -129,13 +156,23 @@ def partitioned_axis(shape: tuple[int, ...], parts: Iterable[Part]) -> int:
 
     :raises ValueError: where there are several, or the tensor has no axis.
     """
-    axes = {axis for part in parts for axis, size in enumerate(shape) if part.entry.shape[axis] != size}
+    axes = {
+        axis for part in parts for axis, size in enumerate(shape) if part.entry.shape[axis] != size
+    }
     if len(axes) > 1 or not shape:
         raise ValueError("a variable is partitioned along more than one axis, or has none")
     return next(iter(axes), 0)
 
 
-def _extents(entry: Entry, message: Any) -> tuple[tuple[int, int], ...]:  # message classes made at run time have no static type
+def _extents(
+    entry: Entry, message: Any
+) -> tuple[tuple[int, int], ...]:  # message classes made at run time have no static type
     if len(message.extents) != len(entry.shape):
-        raise ValueError(f"a slice of {entry.key} has {len(message.extents)} dimensions, and the tensor {len(entry.shape)}")
-    return tuple((extent.start, extent.length if extent.HasField("length") else _ordered_code.WHOLE) for extent in message.extents)
+        raise ValueError(
+            f"a slice of {entry.key} has {len(message.extents)} dimensions, and the tensor "
+            f"{len(entry.shape)}"
+        )
+    return tuple(
+        (extent.start, extent.length if extent.HasField("length") else _ordered_code.WHOLE)
+        for extent in message.extents
+    )

@@ -1,4 +1,7 @@
-"""Which tensor of a checkpoint belongs to which variable of a SavedModel, found as TensorFlow finds it."""
+"""
+Which tensor of a checkpoint belongs to which variable of a SavedModel, found as TensorFlow finds
+it.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,19 @@ _NONE: Final[Mapping[int, Sequence[tuple[int, str, int]]]] = MappingProxyType({}
 
 
 def keys_of(
-    bundle: Bundle, children: Mapping[int, Sequence[tuple[str, int]]], slots: Mapping[int, Sequence[tuple[int, str, int]]] = _NONE
+    bundle: Bundle,
+    children: Mapping[int, Sequence[tuple[str, int]]],
+    slots: Mapping[int, Sequence[tuple[int, str, int]]] = _NONE,
 ) -> Mapping[int, str]:
     """
-    Return the checkpoint key of each variable in another object graph, such as a SavedModel's, whose root is 0.
+    Return the checkpoint key of each variable in another object graph, such as a SavedModel's,
+    whose root is 0.
 
-    Both graphs are walked along the same edge names from their roots, breadth first, and an object stays with the first partner it meets: numbers
-    of nodes differ from graph to graph. ``slots`` gives each optimizer's slot variables: the node of the variable, the slot's name, and its own node.
-    Objects that only one of the graphs has are left out, and so is everything where the checkpoint has no object graph (TF 1).
+    Both graphs are walked along the same edge names from their roots, breadth first, and an object
+    stays with the first partner it meets: numbers of nodes differ from graph to graph. ``slots``
+    gives each optimizer's slot variables: the node of the variable, the slot's name, and its own
+    node. Objects that only one of the graphs has are left out, and so is everything where the
+    checkpoint has no object graph (TF 1).
 
     :raises BundleError: where the checkpoint's object graph cannot be read.
     """
@@ -42,7 +50,9 @@ def keys_of(
     return keys
 
 
-def _partners(graph: ObjectGraph, children: Mapping[int, Sequence[tuple[str, int]]]) -> dict[int, int]:
+def _partners(
+    graph: ObjectGraph, children: Mapping[int, Sequence[tuple[str, int]]]
+) -> dict[int, int]:
     """Return the checkpoint's node for each node that both graphs have."""
     partners = {_ROOT: _ROOT}
     pending = deque([_ROOT])
@@ -57,10 +67,17 @@ def _partners(graph: ObjectGraph, children: Mapping[int, Sequence[tuple[str, int
     return partners
 
 
-def _match_slots(graph: ObjectGraph, partners: dict[int, int], optimizer: int, kept: Sequence[tuple[int, str, int]]) -> None:
+def _match_slots(
+    graph: ObjectGraph,
+    partners: dict[int, int],
+    optimizer: int,
+    kept: Sequence[tuple[int, str, int]],
+) -> None:
     if optimizer not in partners:
         return
-    stored = {(slot.variable, slot.name): slot.node for slot in graph.nodes[partners[optimizer]].slots}
+    stored = {
+        (slot.variable, slot.name): slot.node for slot in graph.nodes[partners[optimizer]].slots
+    }
     for variable, name, node in kept:
         partner = stored.get((partners.get(variable, -1), name))
         if partner is not None:

@@ -1,4 +1,7 @@
-"""The object graph in a checkpoint of TF 2: which object holds which under which name, and the keys of their tensors."""
+"""
+The object graph in a checkpoint of TF 2: which object holds which under which name, and the keys of
+their tensors.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,9 @@ class Attribute:
     """A tensor that an object saved."""
 
     name: str
-    """:data:`VALUE` for a variable's value; others are for lookup tables, Python state and the like."""
+    """
+    :data:`VALUE` for a variable's value; others are for lookup tables, Python state and the like.
+    """
 
     full_name: str
     """The variable's own name, such as ``dense/kernel``; empty where the object had none."""
@@ -83,10 +88,21 @@ def parse(data: bytes) -> ObjectGraph:
     return ObjectGraph(nodes=tuple(_node(node, count) for node in message.nodes))
 
 
-def _node(message: Any, count: int) -> Trackable:  # message classes made at run time have no static type
+def _node(
+    message: Any, count: int
+) -> Trackable:  # message classes made at run time have no static type
     return Trackable(
-        children=tuple((_text(edge.local_name), edge.node_id) for edge in message.children if 0 <= edge.node_id < count),
-        attributes=tuple(Attribute(name=_text(one.name), full_name=_text(one.full_name), key=_text(one.checkpoint_key)) for one in message.attributes),
+        children=tuple(
+            (_text(edge.local_name), edge.node_id)
+            for edge in message.children
+            if 0 <= edge.node_id < count
+        ),
+        attributes=tuple(
+            Attribute(
+                name=_text(one.name), full_name=_text(one.full_name), key=_text(one.checkpoint_key)
+            )
+            for one in message.attributes
+        ),
         slots=tuple(_slots(message, count)),
     )
 

@@ -1,7 +1,8 @@
 """
 Keys of the slices of partitioned variables, in an encoding that sorts as what it encodes does.
 
-Sources: tensorflow/core/lib/strings/ordered_code.cc, ``EncodeTensorNameSlice`` in tensorflow/core/util/saved_tensor_slice_util.cc.
+Sources: tensorflow/core/lib/strings/ordered_code.cc, ``EncodeTensorNameSlice`` in
+tensorflow/core/util/saved_tensor_slice_util.cc.
 """
 
 from __future__ import annotations
@@ -22,9 +23,18 @@ _ESCAPES: Final = {0x00: b"\x00\xff", 0xFF: b"\xff\x00"}
 
 
 def slice_key(name: bytes, extents: Iterable[tuple[int, int]]) -> bytes:
-    """Return the key of a variable's slice, given as a start and a length (:data:`WHOLE` for all) in each dimension."""
+    """
+    Return the key of a variable's slice, given as a start and a length (:data:`WHOLE` for all) in
+    each dimension.
+    """
     numbers = [signed(number) for extent in extents for number in extent]
-    return MARK + b"".join(_ESCAPES.get(byte, bytes((byte,))) for byte in name) + _ENDED + unsigned(len(numbers) // 2) + b"".join(numbers)
+    return (
+        MARK
+        + b"".join(_ESCAPES.get(byte, bytes((byte,))) for byte in name)
+        + _ENDED
+        + unsigned(len(numbers) // 2)
+        + b"".join(numbers)
+    )
 
 
 def unsigned(number: int) -> bytes:
@@ -34,8 +44,13 @@ def unsigned(number: int) -> bytes:
 
 
 def signed(number: int) -> bytes:
-    """Return a number with its sign: as many ones at the front as it takes bytes, all inverted where it is negative."""
+    """
+    Return a number with its sign: as many ones at the front as it takes bytes, all inverted where
+    it is negative.
+    """
     bits = (number if number >= 0 else ~number).bit_length()
-    size = bits // 7 + 1  # of the eight bits of each byte, one marks the length; one more is the sign
+    size = (
+        bits // 7 + 1
+    )  # of the eight bits of each byte, one marks the length; one more is the sign
     header = ((1 << size) - 1) << (7 * size)  # `size` ones from the highest of 8 * size bits
     return ((number & ((1 << 8 * size) - 1)) ^ header).to_bytes(size, "big")

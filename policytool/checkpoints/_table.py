@@ -1,8 +1,8 @@
 """
 The sorted table that a checkpoint's index is: LevelDB's format, without its compression.
 
-Blocks of sorted keys, each without the beginning it shares with the one before; a block that lists the other blocks; at the end a footer that says
-where that one is. Every block has a checksum.
+Blocks of sorted keys, each without the beginning it shares with the one before; a block that lists
+the other blocks; at the end a footer that says where that one is. Every block has a checksum.
 """
 
 from __future__ import annotations
@@ -42,7 +42,11 @@ def read(data: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
     :raises BundleError: for a table that is truncated, damaged, compressed or beyond the bounds.
     """
     if not is_table(data):
-        raise BundleError("truncated", f"{name} does not end as a checkpoint's index does: it is truncated or something else; copy or download it again")
+        raise BundleError(
+            "truncated",
+            f"{name} does not end as a checkpoint's index does: it is truncated or something else; "
+            "copy or download it again",
+        )
     try:
         yield from _pairs(data, name)
     except ValueError as error:
@@ -74,7 +78,10 @@ def _pairs(data: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
 def _beyond(name: str, count: int, keys: int) -> BundleError:
     if beyond := limits.CHECKPOINT_ENTRIES.beyond(count, counting=True):
         return BundleError("checkpoint-limit", f"{name} holds {beyond}")
-    return BundleError("checkpoint-limit", f"{name} holds keys of {limits.CHECKPOINT_INDEX_BYTES.beyond(keys, counting=True)}")
+    return BundleError(
+        "checkpoint-limit",
+        f"{name} holds keys of {limits.CHECKPOINT_INDEX_BYTES.beyond(keys, counting=True)}",
+    )
 
 
 def _handle(data: bytes, position: int) -> tuple[tuple[int, int], int]:
@@ -95,12 +102,19 @@ def _block(data: bytes, place: tuple[int, int], name: str) -> bytes:
         raise ValueError(f"the block at byte {offset} does not match its checksum")
     if compression:
         how = _COMPRESSIONS.get(compression, f"method {compression}")
-        raise BundleError("checkpoint-unsupported", f"{name} is compressed ({how}), which TensorFlow does not do; save the checkpoint again with TensorFlow")
+        raise BundleError(
+            "checkpoint-unsupported",
+            f"{name} is compressed ({how}), which TensorFlow does not do; save the checkpoint "
+            "again with TensorFlow",
+        )
     return data[offset:end]
 
 
 def _entries(block: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the keys and values of a block; its end lists where keys are whole, which a reader from front to back does not need."""
+    """
+    Yield the keys and values of a block; its end lists where keys are whole, which a reader from
+    front to back does not need.
+    """
     if len(block) < _UINT32.size:
         raise ValueError("a block is too short to have an end")
     (restarts,) = _UINT32.unpack_from(block, len(block) - _UINT32.size)
@@ -115,7 +129,10 @@ def _entries(block: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
         if shared > len(key) or own + size > end - position:
             raise ValueError("an entry does not fit its block")
         if shared + own > longest:  # before it is made: each could be as long as the block
-            raise BundleError("checkpoint-limit", f"{name} holds a key of {limits.CHECKPOINT_KEY_BYTES.beyond(shared + own)}")
+            raise BundleError(
+                "checkpoint-limit",
+                f"{name} holds a key of {limits.CHECKPOINT_KEY_BYTES.beyond(shared + own)}",
+            )
         key = key[:shared] + block[position : position + own]
         value = position + own
         position = value + size
@@ -123,4 +140,6 @@ def _entries(block: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _damaged(name: str, reason: str) -> BundleError:
-    return BundleError("checkpoint-damaged", f"{name} is damaged: {reason}; copy or download it again")
+    return BundleError(
+        "checkpoint-damaged", f"{name} is damaged: {reason}; copy or download it again"
+    )

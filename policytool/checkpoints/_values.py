@@ -1,4 +1,7 @@
-"""The bytes of tensors, read from a checkpoint's shards in bounded pieces and verified against their checksums."""
+"""
+The bytes of tensors, read from a checkpoint's shards in bounded pieces and verified against their
+checksums.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,10 @@ _UINT32_END: Final = 2**32
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shards:
-    """The files that have a checkpoint's values; their names follow from the prefix, none is taken from the index."""
+    """
+    The files that have a checkpoint's values; their names follow from the prefix, none is taken
+    from the index.
+    """
 
     prefix: Path
     count: int
@@ -41,17 +47,29 @@ class Shards:
         """
         Open a shard for reading.
 
-        :raises BundleError: where it is missing, no file, or a link that leads out of the directory.
+        :raises BundleError: where it is missing, no file, or a link that leads out of the
+            directory.
         """
         path = self.path(number)
-        if os.path.dirname(os.path.realpath(path)) != os.path.realpath(path.parent):  # noqa: PTH120  # Path.resolve raises for links in a circle
-            raise BundleError("escaping-link", f"{path.name} is a link out of its directory; it was not followed: put the file itself there")
+        if os.path.dirname(os.path.realpath(path)) != os.path.realpath(  # noqa: PTH120  # Path.resolve raises for links in a circle
+            path.parent
+        ):  # Path.resolve raises for links in a circle
+            raise BundleError(
+                "escaping-link",
+                f"{path.name} is a link out of its directory; it was not followed: put the file "
+                "itself there",
+            )
         try:
             descriptor = opening.open_regular(path)
         except FileNotFoundError as error:
-            raise BundleError("checkpoint-incomplete", f"{path.name} is missing: the index says that it holds values; copy it here too") from error
+            raise BundleError(
+                "checkpoint-incomplete",
+                f"{path.name} is missing: the index says that it holds values; copy it here too",
+            ) from error
         except (opening.NotRegularError, IsADirectoryError) as error:
-            raise BundleError("checkpoint-incomplete", f"{path.name} should be a file with values and is none") from error
+            raise BundleError(
+                "checkpoint-incomplete", f"{path.name} should be a file with values and is none"
+            ) from error
         try:
             yield _Shard(name=path.name, descriptor=descriptor, size=os.fstat(descriptor).st_size)
         finally:
@@ -73,7 +91,8 @@ class _Shard:
                 raise BundleError(found[0], f"{self.name} {found[1]}")
             raise BundleError(
                 "truncated",
-                f"{self.name} is truncated: {entry.key} ends at byte {entry.offset + entry.size}, and the file has {self.size}; copy or download it again",
+                f"{self.name} is truncated: {entry.key} ends at byte {entry.offset + entry.size}, "
+                f"and the file has {self.size}; copy or download it again",
             )
 
 
@@ -93,7 +112,10 @@ class _Stream:
         while len(data) < size:  # one read ends at 2 GiB on Linux
             piece = os.pread(self._shard.descriptor, size - len(data), self._position)
             if not piece:
-                raise BundleError("truncated", f"{self._shard.name} became shorter while {self._entry.key} was read from it")
+                raise BundleError(
+                    "truncated",
+                    f"{self._shard.name} became shorter while {self._entry.key} was read from it",
+                )
             data += piece
             self._position += len(piece)
         self._checksum = _crc32c.extended(self._checksum, data)
@@ -105,17 +127,26 @@ class _Stream:
             yield self.read(min(left, CHUNK))
 
     def finish(self, checksum: int | None = None) -> None:
-        """Raise where what was read does not match the entry's checksum; ``checksum`` where it is not that of the bytes themselves."""
+        """
+        Raise where what was read does not match the entry's checksum; ``checksum`` where it is not
+        that of the bytes themselves.
+        """
         if _crc32c.masked(self._checksum if checksum is None else checksum) != self._entry.checksum:
             raise BundleError(
-                "checkpoint-damaged", f"the values of {self._entry.key} in {self._shard.name} do not match their checksum; copy or download it again"
+                "checkpoint-damaged",
+                f"the values of {self._entry.key} in {self._shard.name} do not match their "
+                "checksum; copy or download it again",
             )
 
 
 def chunks(shards: Shards, entry: Entry) -> Iterator[bytes]:
     """Yield a tensor's bytes, as :meth:`Bundle.chunks` promises."""
     if entry.dtype in {"variant", "resource", _entries.UNKNOWN}:
-        raise BundleError("checkpoint-unsupported", f"{entry.key} holds values of type {entry.dtype}, which are not plain numbers or strings")
+        raise BundleError(
+            "checkpoint-unsupported",
+            f"{entry.key} holds values of type {entry.dtype}, which are not plain numbers or "
+            "strings",
+        )
     if entry.slices:
         yield from _assembled(shards, entry)
     elif entry.dtype == _entries.STRING:
@@ -151,13 +182,22 @@ def _held_back(stream: _Stream, pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _assembled(shards: Shards, entry: Entry) -> Iterator[bytes]:
-    """Yield a partitioned variable's bytes in the order of the whole: for each index before the partitioned axis a run of every part."""
+    """
+    Yield a partitioned variable's bytes in the order of the whole: for each index before the
+    partitioned axis a run of every part.
+    """
     if entry.dtype == _entries.STRING:
-        raise BundleError("checkpoint-unsupported", f"{entry.key} is a partitioned tensor of strings; only numbers are put together")
+        raise BundleError(
+            "checkpoint-unsupported",
+            f"{entry.key} is a partitioned tensor of strings; only numbers are put together",
+        )
     axis = _entries.partitioned_axis(entry.shape, entry.slices)
     rows = math.prod(entry.shape[:axis])
     with ExitStack() as stack:
-        open_shards = {number: stack.enter_context(shards.opened(number)) for number in {part.entry.shard for part in entry.slices}}
+        open_shards = {
+            number: stack.enter_context(shards.opened(number))
+            for number in {part.entry.shard for part in entry.slices}
+        }
         streams = [_Stream(open_shards[part.entry.shard], part.entry) for part in entry.slices]
         runs = [part.entry.size // rows if rows else 0 for part in entry.slices]
         at_once = max(1, CHUNK // max(1, sum(runs)))
@@ -167,8 +207,15 @@ def _assembled(shards: Shards, entry: Entry) -> Iterator[bytes]:
                 for stream, run in zip(streams, runs, strict=True):
                     yield from stream.pieces(run)
             else:
-                blocks = [(stream.read(run * count), run) for stream, run in zip(streams, runs, strict=True)]
-                yield b"".join(block[row * run : (row + 1) * run] for row in range(count) for block, run in blocks)
+                blocks = [
+                    (stream.read(run * count), run)
+                    for stream, run in zip(streams, runs, strict=True)
+                ]
+                yield b"".join(
+                    block[row * run : (row + 1) * run]
+                    for row in range(count)
+                    for block, run in blocks
+                )
         for stream in streams:
             stream.finish()
 
@@ -177,14 +224,18 @@ def _verified_strings(shards: Shards, entry: Entry) -> tuple[bytes, list[int], i
     """
     Return a string tensor's stored bytes, the lengths of its elements, and where the first begins.
 
-    Stored are the lengths as varints, a checksum of the lengths as fixed numbers, and the text; the entry's checksum is of the fixed numbers,
-    that checksum and the text (``WriteStringTensor`` in tensor_bundle.cc).
+    Stored are the lengths as varints, a checksum of the lengths as fixed numbers, and the text; the
+    entry's checksum is of the fixed numbers, that checksum and the text (``WriteStringTensor`` in
+    tensor_bundle.cc).
     """
     count = math.prod(entry.shape)
     if beyond := limits.CHECKPOINT_STRING_BYTES.beyond(entry.size):
         raise BundleError("checkpoint-limit", f"{entry.key} holds strings of {beyond}")
     if count > entry.size:
-        raise BundleError("checkpoint-damaged", f"{entry.key} holds {count} strings in {entry.size} bytes; copy or download it again")
+        raise BundleError(
+            "checkpoint-damaged",
+            f"{entry.key} holds {count} strings in {entry.size} bytes; copy or download it again",
+        )
     with shards.opened(entry.shard) as shard:
         stream = _Stream(shard, entry)
         data = stream.read(entry.size)
@@ -192,10 +243,17 @@ def _verified_strings(shards: Shards, entry: Entry) -> tuple[bytes, list[int], i
     start = position + (_UINT32_BYTES if count else 0)
     checksum = 0
     for length in lengths:
-        checksum = _crc32c.extended(checksum, length.to_bytes(_UINT32_BYTES if length < _UINT32_END else 2 * _UINT32_BYTES, "little"))
+        checksum = _crc32c.extended(
+            checksum,
+            length.to_bytes(_UINT32_BYTES if length < _UINT32_END else 2 * _UINT32_BYTES, "little"),
+        )
     stream.finish(_crc32c.extended(checksum, data[position:]))
     if sum(lengths) != len(data) - start:
-        raise BundleError("checkpoint-damaged", f"the strings of {entry.key} are not as long as its size says; copy or download it again")
+        raise BundleError(
+            "checkpoint-damaged",
+            f"the strings of {entry.key} are not as long as its size says; copy or download it "
+            "again",
+        )
     return data, lengths, start
 
 
@@ -206,5 +264,8 @@ def _lengths(entry: Entry, data: bytes, count: int) -> tuple[list[int], int]:
             length, position = _varint.read(data, position, len(data))
             lengths.append(length)
     except ValueError as error:
-        raise BundleError("checkpoint-damaged", f"the strings of {entry.key} have no lengths; copy or download it again") from error
+        raise BundleError(
+            "checkpoint-damaged",
+            f"the strings of {entry.key} have no lengths; copy or download it again",
+        ) from error
     return lengths, position

@@ -1,4 +1,7 @@
-"""Numbers of seven bits a byte, lowest first, as protobuf, LevelDB's tables and TensorFlow's string tensors write them."""
+"""
+Numbers of seven bits a byte, lowest first, as protobuf, LevelDB's tables and TensorFlow's string
+tensors write them.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,8 @@ def read(data: bytes, position: int, end: int) -> tuple[int, int]:
     """
     Return the number at ``position`` and the position after it.
 
-    :raises ValueError: where it does not end before ``end``, or is longer than any number of 64 bits.
+    :raises ValueError: where it does not end before ``end``, or is longer than any number of 64
+        bits.
     """
     value = 0
     for index in range(_LONGEST):

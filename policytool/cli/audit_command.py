@@ -38,14 +38,39 @@ if TYPE_CHECKING:
     from policytool.selecting.suppressions import PerFileIgnore
 
 
-@click.command("audit", cls=selection_options.Audit, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(
+    "audit", cls=selection_options.Audit, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.argument("paths", nargs=-1, metavar="[PATH]...", shell_complete=completing.files)
 @selection_options.chosen
-@click.option("--fix", is_flag=True, envvar="POLICYTOOL_FIX", help="Mend in place what migrate mends without changing what is computed; keep NAME.bak.")
-@click.option("--unsafe-fixes", is_flag=True, envvar="POLICYTOOL_UNSAFE_FIXES", help="With --fix or --diff, mend too what changes numerics or training.")
-@click.option("--diff", is_flag=True, envvar="POLICYTOOL_DIFF", help="Show what --fix would change, and write nothing.")
-@click.option("--backup/--no-backup", default=True, show_default=True, envvar="POLICYTOOL_BACKUP", help="Whether --fix keeps the original.")
-@click.option("--overwrite", is_flag=True, envvar="POLICYTOOL_OVERWRITE", help="Replace a backup that exists.")
+@click.option(
+    "--fix",
+    is_flag=True,
+    envvar="POLICYTOOL_FIX",
+    help="Mend in place what migrate mends without changing what is computed; keep NAME.bak.",
+)
+@click.option(
+    "--unsafe-fixes",
+    is_flag=True,
+    envvar="POLICYTOOL_UNSAFE_FIXES",
+    help="With --fix or --diff, mend too what changes numerics or training.",
+)
+@click.option(
+    "--diff",
+    is_flag=True,
+    envvar="POLICYTOOL_DIFF",
+    help="Show what --fix would change, and write nothing.",
+)
+@click.option(
+    "--backup/--no-backup",
+    default=True,
+    show_default=True,
+    envvar="POLICYTOOL_BACKUP",
+    help="Whether --fix keeps the original.",
+)
+@click.option(
+    "--overwrite", is_flag=True, envvar="POLICYTOOL_OVERWRITE", help="Replace a backup that exists."
+)
 @options.formatted([reporter.name for reporter in FINDING_REPORTERS])
 @report_option.option(FINDING_REPORTERS)
 @click.option("-0", "--null", is_flag=True, help="Paths on stdin end in NUL instead of newlines.")
@@ -82,7 +107,8 @@ def command(
     progress: str,
 ) -> int:
     """
-    Find what will not load, will not train as before, or will compute wrongly, and say how to mend it.
+    Find what will not load, will not train as before, or will compute wrongly, and say how to mend
+    it.
 
     PATH is what inspect takes. Nothing is written but by --fix, --write-baseline and --report.
     """
@@ -97,27 +123,54 @@ def command(
     )
     found = options.inputs(paths, null=null)
     if write_baseline is not None:
-        report_option.check_place(f"--write-baseline {write_baseline}", write_baseline, [one.path for one in found if one.exact])
-    report_option.check(report, found, [file for file in (baseline, write_baseline) if file is not None])
+        report_option.check_place(
+            f"--write-baseline {write_baseline}",
+            write_baseline,
+            [one.path for one in found if one.exact],
+        )
+    report_option.check(
+        report, found, [file for file in (baseline, write_baseline) if file is not None]
+    )
     _say(selectors.unasked(selected, question), quiet=quiet)
-    passing = Passing(directory=Path.cwd().as_posix(), today=_today(), suppressions=selection_options.suppressions(), per_file=per_file_ignores)
-    audit = auditing.gathered(counted(parallel.each(tasks.audit(), found, question, jobs), len(found), progress, "audit"))
+    passing = Passing(
+        directory=Path.cwd().as_posix(),
+        today=_today(),
+        suppressions=selection_options.suppressions(),
+        per_file=per_file_ignores,
+    )
+    audit = auditing.gathered(
+        counted(parallel.each(tasks.audit(), found, question, jobs), len(found), progress, "audit")
+    )
     audit = replace(audit, rules=rules.asked(question))
     passing = baselines.added(remembered, audit.audited, passing)
     migrations: tuple[Migration, ...] = ()
     if fix or diff:
-        how = Mending(unsafe=unsafe_fixes, write=not diff, backup=backup, overwrite=overwrite, targets=question.targets)
-        audit, migrations = mending.mended(audit, found, mending.Asked(mending=how, question=question), passing, jobs)
+        how = Mending(
+            unsafe=unsafe_fixes,
+            write=not diff,
+            backup=backup,
+            overwrite=overwrite,
+            targets=question.targets,
+        )
+        audit, migrations = mending.mended(
+            audit, found, mending.Asked(mending=how, question=question), passing, jobs
+        )
     unwritten: list[str] = []
     if write_baseline is not None:
         own = baselines.own(audit.audited, passing)
-        unwritten = report_option.write_text(f"--write-baseline {write_baseline}", write_baseline, baselines.text(own, write_baseline))
+        unwritten = report_option.write_text(
+            f"--write-baseline {write_baseline}",
+            write_baseline,
+            baselines.text(own, write_baseline),
+        )
         passing = replace(passing, known=own.known)
     audit = replace(audit, audited=tuple(narrowed(audited, passing) for audited in audit.audited))
     unwritten += report_option.written(report, FINDING_REPORTERS, audit, suppressed=show_suppressed)
     view = options.view(color, suppressed=show_suppressed)
     text = (
-        diffs.REPORTER.render(Migrations(migrations=migrations, failures=()), view) if diff else report_option.rendered(FINDING_REPORTERS, format, audit, view)
+        diffs.REPORTER.render(Migrations(migrations=migrations, failures=()), view)
+        if diff
+        else report_option.rendered(FINDING_REPORTERS, format, audit, view)
     )
     click.echo(text, nl=False, color=color != "never")
     _troubles(audit, unwritten)
@@ -133,7 +186,11 @@ def _today() -> date:
 
 def _code(audit: Audit, fail_on: str, unwritten: Sequence[str], *, no_models_ok: bool) -> Exit:
     """Return how the run ended; what a report looks like changes nothing."""
-    if audit.failures or unwritten or any(mended.outcome is Outcome.FAILED for mended in audit.mended):
+    if (
+        audit.failures
+        or unwritten
+        or any(mended.outcome is Outcome.FAILED for mended in audit.mended)
+    ):
         return Exit.FAILURE
     found_worst = worst(finding for audited in audit.audited for finding in audited.findings)
     if fail_on != NEVER and found_worst is not None and found_worst.rank <= Severity(fail_on).rank:
@@ -150,15 +207,23 @@ def _troubles(audit: Audit, unwritten: Sequence[str]) -> None:
     for mended in audit.mended:
         if mended.outcome is Outcome.FAILED:
             reasons = dict.fromkeys(one.reason for one in mended.left)
-            click.echo(f"policytool: {clean(mended.path)} was not mended: {clean('; '.join(reasons))}", err=True)
+            click.echo(
+                f"policytool: {clean(mended.path)} was not mended: {clean('; '.join(reasons))}",
+                err=True,
+            )
     options.troubles((), unwritten)
 
 
 def _left(audit: Audit) -> Iterator[str]:
     """Yield what a diff does not show: what would not be mended, and why."""
     for mended in audit.mended:
-        for (rule, reason), count in Counter((one.finding.rule, one.reason) for one in mended.left).items():
-            yield f"{mended.path} {rule} would not be mended ({count} finding{'s' if count > 1 else ''}): {reason}"
+        for (rule, reason), count in Counter(
+            (one.finding.rule, one.reason) for one in mended.left
+        ).items():
+            yield (
+                f"{mended.path} {rule} would not be mended ({count} "
+                f"finding{'s' if count > 1 else ''}): {reason}"
+            )
 
 
 def _told(audit: Audit, passing: Passing, *, verbose: bool) -> Iterator[str]:
@@ -166,12 +231,18 @@ def _told(audit: Audit, passing: Passing, *, verbose: bool) -> Iterator[str]:
     if audit.passed_over:
         yield left_out(audit.passed_over)
     for one in expired(passing.suppressions, passing.today):
-        yield f"warning: the suppression of {one} expired on {one.expires} and no longer works ({one.reason})"
+        yield (
+            f"warning: the suppression of {one} expired on {one.expires} and no longer works "
+            f"({one.reason})"
+        )
     if verbose:
         for one in idle(audit.audited, passing):
             yield f"the suppression of {one} matched nothing ({one.reason})"
         if gone := baselines.outdated(passing, audit.audited):
-            yield f"{gone} findings of the baseline no longer occur; --write-baseline brings it up to date"
+            yield (
+                f"{gone} findings of the baseline no longer occur; --write-baseline brings it up "
+                "to date"
+            )
 
 
 def _say(sentences: Iterable[str], *, quiet: bool) -> None:

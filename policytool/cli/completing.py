@@ -1,4 +1,7 @@
-"""What a shell offers where Click cannot know it: rules, loaders, policies, files; nothing of it reads a model."""
+"""
+What a shell offers where Click cannot know it: rules, loaders, policies, files; nothing of it reads
+a model.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +32,16 @@ def script(cli: click.Command, program: str, shell: str) -> str:
     return made.source_template % made.source_vars()
 
 
-def files(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def files(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
     """Offer paths, which the shell knows best."""
     return [CompletionItem(incomplete, type="file")]
 
 
-def rules(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def rules(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
     """Offer the ids of rules, with what they look for; their names where one is begun."""
     from policytool.rules import RULES
 
@@ -42,33 +49,53 @@ def rules(_context: click.Context, _parameter: click.Parameter, incomplete: str)
     return ids or _matching(((rule.name, rule.summary) for rule in RULES), incomplete)
 
 
-def loaders(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def loaders(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
     """Offer the loaders that ``audit`` judges for."""
     from policytool.planning.targets import names
 
     return _matching(((name, None) for name in names()), incomplete)
 
 
-def targets(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer the loaders that ``migrate`` writes for, releases between those that were tried among them, with what each stands for."""
+def targets(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """
+    Offer the loaders that ``migrate`` writes for, releases between those that were tried among
+    them, with what each stands for.
+    """
     from policytool.planning.targets import described
 
     return _matching(described(), incomplete)
 
 
-def policies(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def policies(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
     """Offer the policies that a config can name today."""
     from policytool.policy import LISTED
 
     return _matching(((name, None) for name in LISTED), incomplete)
 
 
-def limits(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def limits(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
     """Offer the limits that can be raised, with what each is for."""
     from policytool.limits import LIMITS
 
-    return _matching(((f"{limit.name}={limit.amount(limit.default, gap='')}", limit.reason) for limit in LIMITS.values() if not limit.fixed), incomplete)
+    return _matching(
+        (
+            (f"{limit.name}={limit.amount(limit.default, gap='')}", limit.reason)
+            for limit in LIMITS.values()
+            if not limit.fixed
+        ),
+        incomplete,
+    )
 
 
 def _matching(values: Iterable[tuple[str, str | None]], incomplete: str) -> list[CompletionItem]:
-    return [CompletionItem(value, help=help_) for value, help_ in values if value.startswith(incomplete)]
+    return [
+        CompletionItem(value, help=help_) for value, help_ in values if value.startswith(incomplete)
+    ]

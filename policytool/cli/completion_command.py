@@ -17,7 +17,9 @@ Where it goes:
 """
 
 
-@click.command("completion", context_settings={"help_option_names": ["-h", "--help"]}, epilog=_WHERE)
+@click.command(
+    "completion", context_settings={"help_option_names": ["-h", "--help"]}, epilog=_WHERE
+)
 @click.argument("shell", type=click.Choice(completing.SHELLS))
 def command(shell: str) -> int:
     """Print what makes a shell complete commands, options, rules, loaders and policies."""

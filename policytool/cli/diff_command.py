@@ -18,9 +18,23 @@ if TYPE_CHECKING:
 @click.command("diff", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("a", metavar="A", shell_complete=completing.files)
 @click.argument("b", metavar="B", shell_complete=completing.files)
-@click.option("--layer", metavar="PATTERN", help="Compare layers of this path, or whose path this regular expression matches in full.")
-@click.option("--all", "all", is_flag=True, help="Show what is equal too, and what is only spelled differently.")
-@click.option("--values/--no-values", default=True, show_default=True, help="Whether to read and compare stored values.")
+@click.option(
+    "--layer",
+    metavar="PATTERN",
+    help="Compare layers of this path, or whose path this regular expression matches in full.",
+)
+@click.option(
+    "--all",
+    "all",
+    is_flag=True,
+    help="Show what is equal too, and what is only spelled differently.",
+)
+@click.option(
+    "--values/--no-values",
+    default=True,
+    show_default=True,
+    help="Whether to read and compare stored values.",
+)
 @options.formatted([reporter.name for reporter in DIFFERENCE_REPORTERS])
 @report_option.option(DIFFERENCE_REPORTERS)
 @options.limited
@@ -43,17 +57,27 @@ def command(
     """
     Show what changed from the saved model A to the saved model B, and exit 1 if they differ.
 
-    A and B may be of different formats and generations: what both mean the same is no difference, however they spell it, and what one format
-    cannot hold is not compared, and said.
+    A and B may be of different formats and generations: what both mean the same is no difference,
+    however they spell it, and what one format cannot hold is not compared, and said.
     """
     report_option.check(report, comparison.inputs(a, b))
-    found = Differences(outcome=comparison.attempted(a, b, values=values, layer=layer), everything=all)
+    found = Differences(
+        outcome=comparison.attempted(a, b, values=values, layer=layer), everything=all
+    )
     unwritten = report_option.written(report, DIFFERENCE_REPORTERS, found)
-    click.echo(report_option.rendered(DIFFERENCE_REPORTERS, format, found, options.view(color)), nl=False, color=color != "never")
+    click.echo(
+        report_option.rendered(DIFFERENCE_REPORTERS, format, found, options.view(color)),
+        nl=False,
+        color=color != "never",
+    )
     options.troubles(found.outcome.failures, unwritten)
     compared = found.outcome.comparison
     if compared is not None and verbose and not quiet:
-        click.echo(f"policytool: {len(compared.layers)} layers and {len(compared.variables)} variables were compared", err=True)
+        click.echo(
+            f"policytool: {len(compared.layers)} layers and {len(compared.variables)} variables "
+            "were compared",
+            err=True,
+        )
     if compared is None or unwritten:
         return Exit.FAILURE
     return Exit.FINDINGS if compared.differs else Exit.CLEAN

@@ -6,7 +6,10 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """What the process says when it ends; when several apply: INTERRUPTED, USAGE, FAILURE, FINDINGS, NO_MODEL, CLEAN."""
+    """
+    What the process says when it ends; when several apply: INTERRUPTED, USAGE, FAILURE, FINDINGS,
+    NO_MODEL, CLEAN.
+    """
 
     CLEAN = 0
     FINDINGS = 1

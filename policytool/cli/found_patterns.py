@@ -1,4 +1,7 @@
-"""Patterns of a settings file that nobody named: hostile ones, together with a hostile model or path, could take exponential time to match."""
+"""
+Patterns of a settings file that nobody named: hostile ones, together with a hostile model or path,
+could take exponential time to match.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,19 @@ _MOST_STARS: Final = 4
 
 def check(file: SettingsFile, key: str, item: object) -> None:
     """
-    Make sure that the patterns of a key are simple enough; values of another form are refused where they are read.
+    Make sure that the patterns of a key are simple enough; values of another form are refused where
+    they are read.
 
-    :raises UsageError: for a regular expression with repeats in repeats or many of them, and for a glob with many wildcards.
+    :raises UsageError: for a regular expression with repeats in repeats or many of them, and for a
+        glob with many wildcards.
     """
     hard = [pattern for pattern in _expressions(key, item) if not policymap.is_simple(pattern)]
     hard += [glob for glob in _globs(key, item) if glob.replace("**", "*").count("*") > _MOST_STARS]
     if hard:
-        raise UsageError(f"{file.path} has the pattern {short(hard[0])!r} in {key!r}, which is too complex. Simplify it, or name the file with --config")
+        raise UsageError(
+            f"{file.path} has the pattern {short(hard[0])!r} in {key!r}, which is too complex. "
+            "Simplify it, or name the file with --config"
+        )
 
 
 def _expressions(key: str, item: object) -> Iterator[str]:
@@ -41,7 +49,9 @@ def _globs(key: str, item: object) -> Iterator[str]:
     if key == "suppress":
         yield from _of_entries(item, "path")
     if key == "per-file-ignores":
-        yield from item if isinstance(item, dict) else (text.rpartition(":")[0] for text in _texts(item))
+        yield from (
+            item if isinstance(item, dict) else (text.rpartition(":")[0] for text in _texts(item))
+        )
 
 
 def _of_entries(item: object, key: str) -> Iterator[str]:

@@ -26,14 +26,28 @@ _KEYS = {"suppression": "suppress", "per-file-ignores": "per-file-ignores", "bas
 def sentences(audit: Audit, question: Question) -> Iterator[str]:
     """Yield a sentence with the file and its keys, if they hide anything."""
     hidden = [*_suppressed(audit), *_skipped(question), *_tolerated(audit)]
-    file = next((file for key in settings.ALLOWED if (file := settings.found_source(key.replace("-", "_")))), None)
+    file = next(
+        (
+            file
+            for key in settings.ALLOWED
+            if (file := settings.found_source(key.replace("-", "_")))
+        ),
+        None,
+    )
     if hidden and file is not None:
-        yield f"{file.shown} hides findings: {'; '.join(hidden)}. To ignore it, name a settings file of your own with --config"
+        yield (
+            f"{file.shown} hides findings: {'; '.join(hidden)}. To ignore it, name a settings file "
+            "of your own with --config"
+        )
 
 
 def _suppressed(audit: Audit) -> Iterator[str]:
     counts = Counter(_KEYS[one.by] for audited in audit.audited for one in audited.suppressed)
-    found = {key: count for key, count in sorted(counts.items()) if settings.found_source(key.replace("-", "_"))}
+    found = {
+        key: count
+        for key, count in sorted(counts.items())
+        if settings.found_source(key.replace("-", "_"))
+    }
     if found:
         yield f"{', '.join(f'{count} by {key!r}' for key, count in found.items())}"
 
@@ -41,12 +55,18 @@ def _suppressed(audit: Audit) -> Iterator[str]:
 def _skipped(question: Question) -> Iterator[str]:
     """Yield how many rules are not checked that would be without the file."""
     given: dict[str, tuple[selectors.Selector, ...]] = {
-        key: () if settings.found_source(key) else selectors.selectors(click.get_current_context().params[key], f"--{key}") for key in ("select", "ignore")
+        key: ()
+        if settings.found_source(key)
+        else selectors.selectors(click.get_current_context().params[key], f"--{key}")
+        for key in ("select", "ignore")
     }
     without = replace(question, rules=selectors.chosen(given["select"], given["ignore"]))
     if skipped := len(rules.asked(without)) - len(rules.asked(question)):
         keys = [repr(key) for key in given if settings.found_source(key)]
-        yield f"{skipped} rule{'s' if skipped > 1 else ''} not checked because of {' and '.join(keys)}"
+        yield (
+            f"{skipped} rule{'s' if skipped > 1 else ''} not checked because of "
+            f"{' and '.join(keys)}"
+        )
 
 
 def _tolerated(audit: Audit) -> Iterator[str]:

@@ -24,15 +24,25 @@ _ONLY = ("deprecated", "mixed")
 @click.argument("paths", nargs=-1, metavar="[PATH]...", shell_complete=completing.files)
 @options.formatted([reporter.name for reporter in REPORTERS])
 @report_option.option(REPORTERS)
-@click.option("--layer", metavar="PATTERN", help="Show layers of this path, or whose path this regular expression matches in full.")
+@click.option(
+    "--layer",
+    metavar="PATTERN",
+    help="Show layers of this path, or whose path this regular expression matches in full.",
+)
 @click.option(
     "--only",
     metavar="deprecated|mixed|POLICY",
     shell_complete=completing.policies,
     help="Show layers with a deprecated spelling, a mixed policy, or this policy.",
 )
-@click.option("--variables", is_flag=True, help="Show each layer's stored variables (JSON always has them, CSV counts them).")
-@click.option("--depth", type=click.IntRange(min=0), metavar="N", help="Show N levels below the model.")
+@click.option(
+    "--variables",
+    is_flag=True,
+    help="Show each layer's stored variables (JSON always has them, CSV counts them).",
+)
+@click.option(
+    "--depth", type=click.IntRange(min=0), metavar="N", help="Show N levels below the model."
+)
 @click.option("-0", "--null", is_flag=True, help="Paths on stdin end in NUL instead of newlines.")
 @options.jobs("read")
 @options.limited
@@ -57,24 +67,36 @@ def command(
     """
     Report what each layer of saved models computes in, stores in, and why.
 
-    PATH is an HDF5 file, a .keras file, a SavedModel directory, architecture JSON or YAML, a TensorFlow.js model.json, a directory with models
-    below it, a quoted glob, or - for a list of paths on stdin. Without one, every model below the working directory is reported.
+    PATH is an HDF5 file, a .keras file, a SavedModel directory, architecture JSON or YAML, a
+    TensorFlow.js model.json, a directory with models below it, a quoted glob, or - for a list of
+    paths on stdin. Without one, every model below the working directory is reported.
     """
     if only is not None and only not in _ONLY:
         _check_policy(only)
     selection = inspection.Selection(layer=layer, only=only, depth=depth)
     found = options.inputs(paths, null=null)
     report_option.check(report, found)
-    inspected = inspection.gathered(counted(parallel.each(tasks.inspect(), found, None, jobs), len(found), progress, "inspect"))
+    inspected = inspection.gathered(
+        counted(parallel.each(tasks.inspect(), found, None, jobs), len(found), progress, "inspect")
+    )
     selected = inspection.narrowed(inspected, selection)
     unwritten = report_option.written(report, REPORTERS, selected, variables=variables)
-    click.echo(report_option.rendered(REPORTERS, format, selected, options.view(color, variables=variables)), nl=False, color=color != "never")
+    click.echo(
+        report_option.rendered(
+            REPORTERS, format, selected, options.view(color, variables=variables)
+        ),
+        nl=False,
+        color=color != "never",
+    )
     options.troubles(inspected.failures, unwritten)
     if inspected.passed_over and not quiet:
         click.echo(f"policytool: {left_out(inspected.passed_over)}", err=True)
     options.about_hdf5(verbose=verbose, quiet=quiet)
     if verbose:
-        click.echo(f"policytool: {len(inspected.models)} models, {len(inspected.failures)} failures", err=True)
+        click.echo(
+            f"policytool: {len(inspected.models)} models, {len(inspected.failures)} failures",
+            err=True,
+        )
     if inspected.failures or unwritten:
         return Exit.FAILURE
     if not inspected.models:

@@ -23,17 +23,39 @@ def command(
     color: str,
     progress: str,
 ) -> int:
-    """List the bounds on what is read of a file, with the reason of each; --limit NAME=VALUE sets another."""
+    """
+    List the bounds on what is read of a file, with the reason of each; --limit NAME=VALUE sets
+    another.
+    """
     view = options.view(color)
     if format == "json":
         rows = [
-            {"name": limit.name, "value": limit.default, "unit": limit.unit, "reason": limit.reason, "fixed": limit.fixed or None} for limit in LIMITS.values()
+            {
+                "name": limit.name,
+                "value": limit.default,
+                "unit": limit.unit,
+                "reason": limit.reason,
+                "fixed": limit.fixed or None,
+            }
+            for limit in LIMITS.values()
         ]
         click.echo(written({"version": 1, "limits": rows}, view), nl=False)
         return Exit.CLEAN
-    amounts = {limit.name: limit.amount(limit.default) + ("" if limit.unit == BYTES else f" {limit.unit}") for limit in LIMITS.values()}
+    amounts = {
+        limit.name: limit.amount(limit.default) + ("" if limit.unit == BYTES else f" {limit.unit}")
+        for limit in LIMITS.values()
+    }
     longest, widest = max(map(len, amounts)), max(map(len, amounts.values()))
     for limit in LIMITS.values():
-        reason = f"{limit.reason} Cannot be raised: it is {limit.fixed}." if limit.fixed else limit.reason
-        click.echo("\n".join(wrapped(f"{limit.name:{longest}}  {amounts[limit.name]:{widest}}  ", reason, view)), color=color != "never")
+        reason = (
+            f"{limit.reason} Cannot be raised: it is {limit.fixed}."
+            if limit.fixed
+            else limit.reason
+        )
+        click.echo(
+            "\n".join(
+                wrapped(f"{limit.name:{longest}}  {amounts[limit.name]:{widest}}  ", reason, view)
+            ),
+            color=color != "never",
+        )
     return Exit.CLEAN

@@ -1,4 +1,7 @@
-"""How a sentence reaches stderr: on one line, with nothing in it that a terminal or a CI runner obeys, whoever chose the names and values in it."""
+"""
+How a sentence reaches stderr: on one line, with nothing in it that a terminal or a CI runner obeys,
+whoever chose the names and values in it.
+"""
 
 from __future__ import annotations
 

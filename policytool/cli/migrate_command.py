@@ -18,7 +18,14 @@ from policytool.operations.destinations import Destination
 from policytool.operations.inspection import Failure
 from policytool.operations.migration import Migration, Status, migrate_all, the_one_model
 from policytool.operations.saved_plans import migrate_saved
-from policytool.planning.options import LossScales, Optimizers, Options, Outputs, assignment, checked_policy
+from policytool.planning.options import (
+    LossScales,
+    Optimizers,
+    Options,
+    Outputs,
+    assignment,
+    checked_policy,
+)
 from policytool.planning.targets import described, written_for
 from policytool.reports._layout import clean
 from policytool.reports.plans import PLAN_REPORTERS, Migrations
@@ -38,7 +45,12 @@ _FORMATS: Final = [reporter.name for reporter in PLAN_REPORTERS if reporter.name
 
 @click.command("migrate", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("paths", nargs=-1, metavar="[PATH]...", shell_complete=completing.files)
-@click.option("--to", metavar="POLICY", shell_complete=completing.policies, help="Change the layers that follow the model's policy to this one.")
+@click.option(
+    "--to",
+    metavar="POLICY",
+    shell_complete=completing.policies,
+    help="Change the layers that follow the model's policy to this one.",
+)
 @policy_options.options
 @click.option(
     "--loss-scale",
@@ -58,23 +70,62 @@ _FORMATS: Final = [reporter.name for reporter in PLAN_REPORTERS if reporter.name
     "--target",
     shell_complete=completing.targets,
     metavar="LOADER",
-    help="Write for this release, such as keras3, tf_keras or tf2.4: convert where spelling is not enough.",
+    help="Write for this release, such as keras3, tf_keras or tf2.4: convert where spelling is not "
+    "enough.",
 )
 @click.option("--list-targets", is_flag=True, help="List what --target takes, and write nothing.")
-@click.option("--allow-weight-rewrite", is_flag=True, help="Let a conversion multiply weights where nothing else computes the same.")
-@click.option("-o", "--output", type=click.Path(readable=False), metavar="FILE|DIR", help="Where to write, instead of beside the input.")
+@click.option(
+    "--allow-weight-rewrite",
+    is_flag=True,
+    help="Let a conversion multiply weights where nothing else computes the same.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(readable=False),
+    metavar="FILE|DIR",
+    help="Where to write, instead of beside the input.",
+)
 @click.option("--in-place", is_flag=True, help="Replace the input, and keep it as NAME.bak.")
-@click.option("--backup/--no-backup", default=True, show_default=True, help="Whether --in-place keeps the original.")
+@click.option(
+    "--backup/--no-backup",
+    default=True,
+    show_default=True,
+    help="Whether --in-place keeps the original.",
+)
 @click.option("--overwrite", is_flag=True, help="Replace an output or a backup that exists.")
-@click.option("--skip-existing", is_flag=True, help="Leave outputs that exist, such as those of a run that was interrupted, and make the others.")
-@click.option("--allow-overflow", is_flag=True, help="Write tensors whose values the new dtype cannot hold, as infinities.")
+@click.option(
+    "--skip-existing",
+    is_flag=True,
+    help="Leave outputs that exist, such as those of a run that was interrupted, and make the "
+    "others.",
+)
+@click.option(
+    "--allow-overflow",
+    is_flag=True,
+    help="Write tensors whose values the new dtype cannot hold, as infinities.",
+)
 @click.option("--dry-run", is_flag=True, help="Show the plan and write nothing.")
 @click.option("--diff", is_flag=True, help="Show the configs' differences and write nothing.")
 @click.option("--check", is_flag=True, help="Write nothing, and exit 1 if a file would change.")
-@click.option("--retrace", is_flag=True, help="Build and trace SavedModels anew with TensorFlow, so that graph and variables follow.")
-@click.option("--verify", is_flag=True, help="Compare predictions before and after with TensorFlow, and write only what stays within tolerance.")
+@click.option(
+    "--retrace",
+    is_flag=True,
+    help="Build and trace SavedModels anew with TensorFlow, so that graph and variables follow.",
+)
+@click.option(
+    "--verify",
+    is_flag=True,
+    help="Compare predictions before and after with TensorFlow, and write only what stays within "
+    "tolerance.",
+)
 @tensorflow_options.two_sided
-@click.option("--plan", type=click.Path(path_type=Path), metavar="FILE", help="Carry out a plan saved with --dry-run --format json.")
+@click.option(
+    "--plan",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Carry out a plan saved with --dry-run --format json.",
+)
 @options.formatted(_FORMATS)
 @report_option.option(PLAN_REPORTERS)
 @click.option("-0", "--null", is_flag=True, help="Paths on stdin end in NUL instead of newlines.")
@@ -117,13 +168,17 @@ def command(
     progress: str,
 ) -> int:
     """
-    Rewrite the dtype policies of saved models, or convert them for another release; the original stays unless --in-place.
+    Rewrite the dtype policies of saved models, or convert them for another release; the original
+    stays unless --in-place.
 
-    Without options every deprecated spelling becomes the current one, and nothing is computed differently. --target edits the file where that is enough
-    for the release, and else writes the model anew; what the release cannot be told is refused. Weights stay bit for bit unless a dtype changes.
+    Without options every deprecated spelling becomes the current one, and nothing is computed
+    differently. --target edits the file where that is enough for the release, and else writes the
+    model anew; what the release cannot be told is refused. Weights stay bit for bit unless a dtype
+    changes.
 
-    PATH is an HDF5 file, a .keras file, a SavedModel, architecture JSON or YAML, a TensorFlow.js model.json, a directory with models below it, a quoted
-    glob, or - for a list of paths on stdin. Without one, it is the one model there is below the working directory.
+    PATH is an HDF5 file, a .keras file, a SavedModel, architecture JSON or YAML, a TensorFlow.js
+    model.json, a directory with models below it, a quoted glob, or - for a list of paths on stdin.
+    Without one, it is the one model there is below the working directory.
 
     --retrace and --verify run TensorFlow in a process of its own, and nothing else does.
     """
@@ -131,11 +186,20 @@ def command(
         click.echo("\n".join(f"{name:<12}  {text}" for name, text in described()))
         return Exit.CLEAN
     if in_place and output is not None:
-        raise UsageError("--in-place and -o contradict each other: the one replaces the input, the other leaves it")
+        raise UsageError(
+            "--in-place and -o contradict each other: the one replaces the input, the other leaves "
+            "it"
+        )
     if skip_existing and (in_place or overwrite):
-        raise UsageError(f"--skip-existing and {'--in-place' if in_place else '--overwrite'} contradict each other: the one leaves what the other replaces")
+        raise UsageError(
+            f"--skip-existing and {'--in-place' if in_place else '--overwrite'} contradict each "
+            "other: the one leaves what the other replaces"
+        )
     if output == "-":
-        raise UsageError("-o - would be a file called -: models are not written to stdout; name a file or a directory")
+        raise UsageError(
+            "-o - would be a file called -: models are not written to stdout; name a file or a "
+            "directory"
+        )
     if output is not None and output.endswith(("/", os.sep)) and not os.path.isdir(output):
         raise UsageError(f"-o {output} is no directory that exists; make it first")
     loader, containers = written_for(target) if target is not None else (None, ())
@@ -163,18 +227,48 @@ def command(
     listed = list(options.listed(paths, null=null))
     others = [path for path in (plan, destination.output) if path is not None]
     parts = diff or any(file.format == _DIFF for file in report)
-    with Worker(tensorflow.interpreter, steps(progress)) as worker, Worker(tensorflow.target, steps(progress)) as other:
+    with (
+        Worker(tensorflow.interpreter, steps(progress)) as worker,
+        Worker(tensorflow.target, steps(progress)) as other,
+    ):
         tools = tensorflow.tools(worker, other, verify=verify)
         if plan is not None:
             report_option.check(report, discovery.inputs(listed) if listed else (), others)
             if asked != Options():
-                raise UsageError("--plan carries out what was planned; options that plan (--to, --set, ...) cannot be added to it")
-            results = _collected(migrate_saved(plan, tuple(listed), destination, tools, jobs=jobs, parts=parts))
+                raise UsageError(
+                    "--plan carries out what was planned; options that plan (--to, --set, ...) "
+                    "cannot be added to it"
+                )
+            results = _collected(
+                migrate_saved(plan, tuple(listed), destination, tools, jobs=jobs, parts=parts)
+            )
         else:
-            found = list(discovery.inputs(listed)) if listed else [] if paths else the_one_model(discovery.inputs([]), asked, destination, _OR_ALL)
+            found = (
+                list(discovery.inputs(listed))
+                if listed
+                else []
+                if paths
+                else the_one_model(discovery.inputs([]), asked, destination, _OR_ALL)
+            )
             report_option.check(report, found, others)
-            results = _collected(counted(migrate_all(found, asked, destination, tools, jobs=jobs, parts=parts), len(found), progress, "migrate"))
-    return _report(results, _DIFF if diff else format, report, color, check=check, quiet=quiet, verbose=verbose, debug=debug)
+            results = _collected(
+                counted(
+                    migrate_all(found, asked, destination, tools, jobs=jobs, parts=parts),
+                    len(found),
+                    progress,
+                    "migrate",
+                )
+            )
+    return _report(
+        results,
+        _DIFF if diff else format,
+        report,
+        color,
+        check=check,
+        quiet=quiet,
+        verbose=verbose,
+        debug=debug,
+    )
 
 
 def _collected(results: Iterable[Result]) -> list[Result]:
@@ -185,19 +279,37 @@ def _collected(results: Iterable[Result]) -> list[Result]:
     except BaseException:
         for one in found:
             if isinstance(one, Migration) and one.written is not None:
-                click.echo(f"policytool: {clean(one.plan.path)} was already written: {clean(shown(one.written.target))}", err=True)
+                click.echo(
+                    f"policytool: {clean(one.plan.path)} was already written: "
+                    f"{clean(shown(one.written.target))}",
+                    err=True,
+                )
         raise
     return found
 
 
-def _report(results: Iterable[Result], format: str, files: tuple[ReportFile, ...], color: str, *, check: bool, quiet: bool, verbose: bool, debug: bool) -> int:
+def _report(
+    results: Iterable[Result],
+    format: str,
+    files: tuple[ReportFile, ...],
+    color: str,
+    *,
+    check: bool,
+    quiet: bool,
+    verbose: bool,
+    debug: bool,
+) -> int:
     """Show what happened and return the exit code."""
     every = list(results)
     migrations = tuple(result for result in every if isinstance(result, Migration))
     failures = tuple(result for result in every if isinstance(result, Failure))
     found = Migrations(migrations=migrations, failures=failures)
     unwritten = report_option.written(files, PLAN_REPORTERS, found)
-    click.echo(report_option.rendered(PLAN_REPORTERS, format, found, options.view(color)), nl=False, color=color != "never")
+    click.echo(
+        report_option.rendered(PLAN_REPORTERS, format, found, options.view(color)),
+        nl=False,
+        color=color != "never",
+    )
     options.troubles((), unwritten)
     _troubles(found, debug=debug, refusals=format != "table")
     _summary(every, migrations, failures, quiet=quiet, verbose=verbose)
@@ -215,23 +327,44 @@ def _report(results: Iterable[Result], format: str, files: tuple[ReportFile, ...
 
 
 def _troubles(found: Migrations, *, debug: bool, refusals: bool) -> None:
-    """Say on stderr what could not be done; refusals only where the report on stdout is not for people."""
+    """
+    Say on stderr what could not be done; refusals only where the report on stdout is not for
+    people.
+    """
     options.troubles(found.failures, debug=debug)
     for migration in found.migrations if refusals else ():
         for refusal in migration.plan.refusals:
-            click.echo(f"policytool: {clean(migration.plan.path)} {clean(refusal.message)} [{refusal.code}]", err=True)
+            click.echo(
+                f"policytool: {clean(migration.plan.path)} {clean(refusal.message)} "
+                f"[{refusal.code}]",
+                err=True,
+            )
 
 
-def _summary(every: list[Result], migrations: tuple[Migration, ...], failures: tuple[Failure, ...], *, quiet: bool, verbose: bool) -> None:
+def _summary(
+    every: list[Result],
+    migrations: tuple[Migration, ...],
+    failures: tuple[Failure, ...],
+    *,
+    quiet: bool,
+    verbose: bool,
+) -> None:
     passed_over = sum(result is None for result in every)
     if passed_over and not quiet:
         click.echo(f"policytool: {left_out(passed_over, 'or weights alone')}", err=True)
     for migration in migrations:
         if migration.written is not None and migration.written.followed_link and not quiet:
             click.echo(
-                f"policytool: {clean(migration.plan.path)} is a link; the file it leads to was replaced: {clean(str(migration.written.target))}", err=True
+                f"policytool: {clean(migration.plan.path)} is a link; the file it leads to was "
+                f"replaced: {clean(str(migration.written.target))}",
+                err=True,
             )
     if (verbose or len(every) > 1) and not quiet:
-        counts = {status: sum(migration.status is status for migration in migrations) for status in Status}
+        counts = {
+            status: sum(migration.status is status for migration in migrations) for status in Status
+        }
         said = ", ".join(f"{count} {status.value}" for status, count in counts.items() if count)
-        click.echo(f"policytool: {said or 'no model'}" + (f", {len(failures)} failed" if failures else ""), err=True)
+        click.echo(
+            f"policytool: {said or 'no model'}" + (f", {len(failures)} failed" if failures else ""),
+            err=True,
+        )

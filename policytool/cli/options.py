@@ -35,11 +35,17 @@ class Size(click.ParamType):  # type: ignore[type-arg]  # generic from Click 8.3
     name = "size"
     _units: Final = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
-    def convert(self, value: object, parameter: click.Parameter | None, context: click.Context | None) -> int:
+    def convert(
+        self, value: object, parameter: click.Parameter | None, context: click.Context | None
+    ) -> int:
         """Return the bytes that a text says."""
         match = re.fullmatch(r"([0-9]{1,15})([KMGT]?)(?:i?B)?", str(value).strip(), re.IGNORECASE)
         if match is None or not int(match[1]):
-            self.fail(f"{value!r} is no size; expected a number with K, M, G or T after it, such as 8G", parameter, context)
+            self.fail(
+                f"{value!r} is no size; expected a number with K, M, G or T after it, such as 8G",
+                parameter,
+                context,
+            )
         return int(match[1]) * self._units[match[2].upper()]
 
 
@@ -47,7 +53,7 @@ def common(function: Callable[..., int]) -> Callable[..., int]:
     """Add the options that mean the same in every command."""
 
     @functools.wraps(function)
-    def command(*, show_settings: bool, **arguments: Any) -> int:  # noqa: ANN401  # a command's own arguments
+    def command(*, show_settings: bool, **arguments: Any) -> int:  # a command's own arguments  # noqa: ANN401  # a command's own arguments
         if show_settings:
             settings.print_all(click.get_current_context())
             return Exit.CLEAN
@@ -71,7 +77,12 @@ _COMMON: Final = (
         help="When to colour; NO_COLOR is obeyed.",
     ),
     click.option(
-        "--progress", type=click.Choice(["auto", "on", "off"]), default="auto", show_default=True, envvar="POLICYTOOL_PROGRESS", help="When to show progress."
+        "--progress",
+        type=click.Choice(["auto", "on", "off"]),
+        default="auto",
+        show_default=True,
+        envvar="POLICYTOOL_PROGRESS",
+        help="When to show progress.",
     ),
     click.option(
         "--config",
@@ -82,7 +93,9 @@ _COMMON: Final = (
         envvar="POLICYTOOL_CONFIG",
         help="Settings file instead of the nearest policytool.toml.",
     ),
-    click.option("--show-settings", is_flag=True, help="Print what applies, and from where, and exit."),
+    click.option(
+        "--show-settings", is_flag=True, help="Print what applies, and from where, and exit."
+    ),
 )
 
 
@@ -103,13 +116,19 @@ class BoundOption(click.ParamType):  # type: ignore[type-arg]  # generic from Cl
 
     name = "limit"
 
-    def convert(self, value: object, parameter: click.Parameter | None, context: click.Context | None) -> Bound:
+    def convert(
+        self, value: object, parameter: click.Parameter | None, context: click.Context | None
+    ) -> Bound:
         """Return what a text says."""
         if isinstance(value, Bound):
             return value
         name, equals, text = str(value).strip().partition("=")
         if not equals:
-            self.fail(f"{value!r} is not NAME=VALUE; `policytool limits` lists the names", parameter, context)
+            self.fail(
+                f"{value!r} is not NAME=VALUE; `policytool limits` lists the names",
+                parameter,
+                context,
+            )
         limit = limits.named(name)
         if limit.unit == limits.BYTES:
             return Bound(limit=limit, value=limit.checked(Size().convert(text, parameter, context)))
@@ -119,7 +138,10 @@ class BoundOption(click.ParamType):  # type: ignore[type-arg]  # generic from Cl
 
 
 def limited(function: Callable[..., int]) -> Callable[..., int]:
-    """Add the option of commands that read models, and let its bounds count as long as the command runs."""
+    """
+    Add the option of commands that read models, and let its bounds count as long as the command
+    runs.
+    """
 
     @click.option(
         "--limit",
@@ -128,10 +150,11 @@ def limited(function: Callable[..., int]) -> Callable[..., int]:
         metavar="NAME=VALUE",
         envvar="POLICYTOOL_LIMIT",
         shell_complete=completing.limits,
-        help="Read what is beyond a bound, such as json-bytes=1GiB; `policytool limits` lists them.",
+        help="Read what is beyond a bound, such as json-bytes=1GiB; `policytool limits` lists "
+        "them.",
     )
     @functools.wraps(function)
-    def command(*, limit: tuple[Bound, ...], **arguments: Any) -> int:  # noqa: ANN401  # a command's own arguments
+    def command(*, limit: tuple[Bound, ...], **arguments: Any) -> int:  # a command's own arguments  # noqa: ANN401  # a command's own arguments
         with limits.given({one.limit.name: one.value for one in limit}):
             return function(**arguments)
 
@@ -146,12 +169,18 @@ def jobs(verb: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
         metavar="N",
         envvar="POLICYTOOL_JOBS",
         callback=_bound_jobs,
-        help=f"How many processes {verb} the files; 1 {verb}s them in this one.  [default: one per processor, for two files or more]",
+        help=f"How many processes {verb} the files; 1 {verb}s them in this one.  [default: one per "
+        "processor, for two files or more]",
     )
 
 
-def _bound_jobs(_context: click.Context, _parameter: click.Parameter, value: int | None) -> int | None:
-    """Return how many processes there may be: as many as processors, if a file that nobody named says how many."""
+def _bound_jobs(
+    _context: click.Context, _parameter: click.Parameter, value: int | None
+) -> int | None:
+    """
+    Return how many processes there may be: as many as processors, if a file that nobody named says
+    how many.
+    """
     if value is None or settings.found_source("jobs") is None:
         return value
     from policytool.operations import parallel  # the formats with it, which --help does not need
@@ -160,7 +189,10 @@ def _bound_jobs(_context: click.Context, _parameter: click.Parameter, value: int
 
 
 def formatted(names: Sequence[str]) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """Return the option that says which of a command's reports stdout carries; the first is the default."""
+    """
+    Return the option that says which of a command's reports stdout carries; the first is the
+    default.
+    """
     return click.option(
         "--format",
         "format",
@@ -174,16 +206,29 @@ def formatted(names: Sequence[str]) -> Callable[[Callable[..., int]], Callable[.
 
 def view(color: str, *, variables: bool = False, suppressed: bool = True) -> View:
     """Return how reports on stdout are to be shown."""
-    return View(width=width(), colour=wants_colour(color, sys.stdout), unicode=can_draw(sys.stdout), variables=variables, suppressed=suppressed)
+    return View(
+        width=width(),
+        colour=wants_colour(color, sys.stdout),
+        unicode=can_draw(sys.stdout),
+        variables=variables,
+        suppressed=suppressed,
+    )
 
 
 def width() -> int:
     """Return the columns that stdout has."""
-    return shutil.get_terminal_size((PIPE_WIDTH, 24)).columns if sys.stdout.isatty() or os.environ.get("COLUMNS") else PIPE_WIDTH
+    return (
+        shutil.get_terminal_size((PIPE_WIDTH, 24)).columns
+        if sys.stdout.isatty() or os.environ.get("COLUMNS")
+        else PIPE_WIDTH
+    )
 
 
 def wants_colour(color: str, stream: TextIO) -> bool:
-    """Return whether to colour what goes to ``stream``; NO_COLOR (no-color.org) counts when it is not empty."""
+    """
+    Return whether to colour what goes to ``stream``; NO_COLOR (no-color.org) counts when it is not
+    empty.
+    """
     if color != "auto":
         return color == "always"
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
@@ -207,13 +252,22 @@ def inputs(paths: tuple[str, ...], *, null: bool) -> list[Input]:
     from policytool import discovery  # the formats with it, which not every command reads
 
     every = list(listed(paths, null=null))
-    return list(discovery.inputs(every)) if every or not paths else []  # an empty list on stdin means no file, not every file
+    return (
+        list(discovery.inputs(every)) if every or not paths else []
+    )  # an empty list on stdin means no file, not every file
 
 
-def troubles(failures: Iterable[Failure], unwritten: Iterable[str] = (), *, debug: bool = False) -> None:
-    """Say on stderr what could not be read, with its details where they are asked for, and which reports could not be written."""
+def troubles(
+    failures: Iterable[Failure], unwritten: Iterable[str] = (), *, debug: bool = False
+) -> None:
+    """
+    Say on stderr what could not be read, with its details where they are asked for, and which
+    reports could not be written.
+    """
     for failure in failures:
-        click.echo(f"policytool: {clean(failure.path)} {clean(failure.message)} [{failure.code}]", err=True)
+        click.echo(
+            f"policytool: {clean(failure.path)} {clean(failure.message)} [{failure.code}]", err=True
+        )
         if debug and failure.details:
             click.echo("\n".join(clean(line) for line in failure.details.splitlines()), err=True)
     for sentence in unwritten:
@@ -221,13 +275,18 @@ def troubles(failures: Iterable[Failure], unwritten: Iterable[str] = (), *, debu
 
 
 def about_hdf5(*, verbose: bool, quiet: bool) -> None:
-    """Say on stderr which published defects the HDF5 library has: with -v, and where this process has used one that a newer h5py would replace."""
+    """
+    Say on stderr which published defects the HDF5 library has: with -v, and where this process has
+    used one that a newer h5py would replace.
+    """
     if quiet or not (verbose or "h5py" in sys.modules):
         return
     from policytool.formats import _hdf5_defects
 
     version = _hdf5_defects.installed()
-    if (verbose or _hdf5_defects.is_below_floor(version)) and (sentence := _hdf5_defects.told(version)):
+    if (verbose or _hdf5_defects.is_below_floor(version)) and (
+        sentence := _hdf5_defects.told(version)
+    ):
         click.echo(f"policytool: {sentence}", err=True)
 
 
@@ -252,4 +311,6 @@ def _listed_text() -> bytes:
     try:
         return opening.read_stream(sys.stdin.buffer, limits.LIST_BYTES)
     except OSError as error:
-        raise UsageError(f"the list of paths on stdin cannot be read: {error.strerror or error}") from error
+        raise UsageError(
+            f"the list of paths on stdin cannot be read: {error.strerror or error}"
+        ) from error

@@ -32,11 +32,16 @@ def command(
     color: str,
     progress: str,
 ) -> int:
-    """Explain dtype policies: all of them, or NAME with its spelling in every generation of Keras."""
+    """
+    Explain dtype policies: all of them, or NAME with its spelling in every generation of Keras.
+    """
     found = [policy.named(name)] if name else [policy.named(listed) for listed in policy.LISTED]
     view = options.view(color)
     if format == "json":
-        text = json.dumps({"version": 1, "policies": [_facts(one, spellings=name is not None) for one in found]}, indent=2)
+        text = json.dumps(
+            {"version": 1, "policies": [_facts(one, spellings=name is not None) for one in found]},
+            indent=2,
+        )
     else:
         text = "\n".join(_one(found[0], view) if name else _all(found, view))
     click.echo(text, color=color != "never")
@@ -70,7 +75,8 @@ def _all(found: list[Policy], view: View) -> list[str]:
         "",
         *wrapped(
             "",
-            "Any dtype name is a policy. Quantised names are <mode>_from_<policy>. `policytool policies NAME` shows how each generation spells one.",
+            "Any dtype name is a policy. Quantised names are <mode>_from_<policy>. `policytool "
+            "policies NAME` shows how each generation spells one.",
             view,
             "dim",
         ),
@@ -80,19 +86,30 @@ def _all(found: list[Policy], view: View) -> list[str]:
 def _one(found: Policy, view: View) -> list[str]:
     life = policy.lifecycle(found)
     facts = [
-        f"computes in {found.compute_dtype or 'the dtype of its first input'}, stores variables in {found.variable_dtype or 'the dtype of its first input'}"
-        + (", and casts them before use" if found.should_cast_variables and found.compute_dtype else ""),
+        (
+            f"computes in {found.compute_dtype or 'the dtype of its first input'}, stores "
+            "variables in "
+            f"{found.variable_dtype or 'the dtype of its first input'}"
+        )
+        + (
+            ", and casts them before use"
+            if found.should_cast_variables and found.compute_dtype
+            else ""
+        ),
         f"since {life.introduced}"
         + (f", deprecated in {life.deprecated}" if life.deprecated else "")
         + (f", raises from {life.removed} on" if life.removed else ""),
     ]
     if found.quantization:
-        facts.append(f"quantised in mode {found.quantization.mode} from {found.quantization.source}")
+        facts.append(
+            f"quantised in mode {found.quantization.mode} from {found.quantization.source}"
+        )
     if life.replacement:
         facts.append(f"write instead: {life.replacement}")
     if found.name == "mixed_float16":
         facts.append(
-            "losses are scaled dynamically: by the policy itself in TF 2.0 to 2.3 and in the experimental namespace until TF 2.8, "
+            "losses are scaled dynamically: by the policy itself in TF 2.0 to 2.3 and in the "
+            "experimental namespace until TF 2.8, "
             "by the optimizer from TF 2.4 on"
         )
     lines = [view.paint(found.name, "title")]
@@ -120,14 +137,18 @@ def _facts(found: Policy, *, spellings: bool) -> dict[str, Any]:
         "compute_dtype": found.compute_dtype,
         "variable_dtype": found.variable_dtype,
         "should_cast_variables": found.should_cast_variables,
-        "quantization": {"mode": found.quantization.mode, "source": found.quantization.source} if found.quantization else None,
+        "quantization": {"mode": found.quantization.mode, "source": found.quantization.source}
+        if found.quantization
+        else None,
         "introduced": life.introduced,
         "deprecated": life.deprecated,
         "removed": life.removed,
         "replacement": life.replacement,
     }
     if spellings:
-        facts["spellings"] = {generation.id: _rendered(generation, found) for generation in GENERATIONS}
+        facts["spellings"] = {
+            generation.id: _rendered(generation, found) for generation in GENERATIONS
+        }
     return facts
 
 

@@ -21,9 +21,17 @@ def options(function: Callable[..., int]) -> Callable[..., int]:
 
 _OPTIONS: Final = (
     click.option(
-        "--set", "set", multiple=True, metavar="PATTERN=POLICY", help="Decide for a layer path, or for paths that a regular expression matches in full."
+        "--set",
+        "set",
+        multiple=True,
+        metavar="PATTERN=POLICY",
+        help="Decide for a layer path, or for paths that a regular expression matches in full.",
     ),
-    click.option("--include-exceptions", is_flag=True, help="With --to, change layers with a policy of their own too."),
+    click.option(
+        "--include-exceptions",
+        is_flag=True,
+        help="With --to, change layers with a policy of their own too.",
+    ),
     click.option(
         "--outputs",
         type=click.Choice([one.value for one in Outputs]),

@@ -17,7 +17,10 @@ MANY: Final = 20
 
 
 def counted(items: Iterable[Item], total: int, progress: str, what: str) -> Iterator[Item]:
-    """Yield the items, with a bar on stderr where one is wanted: ``on``, or ``auto`` on a terminal with many items."""
+    """
+    Yield the items, with a bar on stderr where one is wanted: ``on``, or ``auto`` on a terminal
+    with many items.
+    """
     if progress == "off" or (progress == "auto" and (total < MANY or not sys.stderr.isatty())):
         yield from items
         return
@@ -25,12 +28,23 @@ def counted(items: Iterable[Item], total: int, progress: str, what: str) -> Iter
     from rich.progress import track
 
     every = iter(items)
-    first = list(islice(every, 1))  # before the bar has a thread, which a copy of this process would not have (policytool.guard)
-    yield from track(chain(first, every), description=what, total=total, console=Console(stderr=True), transient=True)
+    first = list(
+        islice(every, 1)
+    )  # before the bar has a thread, which a copy of this process would not have (policytool.guard)
+    yield from track(
+        chain(first, every),
+        description=what,
+        total=total,
+        console=Console(stderr=True),
+        transient=True,
+    )
 
 
 def steps(progress: str) -> Callable[[str], None]:
-    """Return what shows the steps of a long job, one line over the other on a terminal, one below the other where ``on`` asks for it elsewhere."""
+    """
+    Return what shows the steps of a long job, one line over the other on a terminal, one below the
+    other where ``on`` asks for it elsewhere.
+    """
     if progress == "off" or (progress == "auto" and not sys.stderr.isatty()):
         return lambda _: None
     end = "" if sys.stderr.isatty() else "\n"
@@ -44,6 +58,12 @@ def steps(progress: str) -> Callable[[str], None]:
 
 
 def left_out(count: int, besides: str = "") -> str:
-    """Return how many files were found that are no models, as a sentence; ``besides`` says what else was passed over."""
+    """
+    Return how many files were found that are no models, as a sentence; ``besides`` says what else
+    was passed over.
+    """
     files = "file that is no model" if count == 1 else "files that are no models"
-    return f"{count:,} {files}{f', {besides},' if besides else ''} {'was' if count == 1 else 'were'} passed over"
+    return (
+        f"{count:,} {files}{f', {besides},' if besides else ''} {'was' if count == 1 else 'were'} "
+        "passed over"
+    )

@@ -1,8 +1,9 @@
 """
 ``--report FORMAT=FILE``: further reports, each in a file that appears whole or not at all.
 
-What is wrong with a FILE is said before anything is read or rewritten. The files are written before stdout is, so that a pipe that closes early
-costs none of them. They are laid out as for a pipe, in UTF-8 and without colour.
+What is wrong with a FILE is said before anything is read or rewritten. The files are written before
+stdout is, so that a pipe that closes early costs none of them. They are laid out as for a pipe, in
+UTF-8 and without colour.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ def option(reporters: Sequence[Renders[Any]]) -> Callable[[Callable[..., int]], 
     """Return the option of a command that has these reporters."""
     formats = [reporter.name for reporter in reporters]
 
-    def parsed(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> tuple[ReportFile, ...]:
+    def parsed(
+        _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
+    ) -> tuple[ReportFile, ...]:
         return _each_once([_parsed(value, formats) for value in values])
 
     return click.option(
@@ -71,11 +74,14 @@ def option(reporters: Sequence[Renders[Any]]) -> Callable[[Callable[..., int]], 
     )
 
 
-def check(files: Iterable[ReportFile], inputs: Iterable[Input], others: Iterable[Path] = ()) -> None:
+def check(
+    files: Iterable[ReportFile], inputs: Iterable[Input], others: Iterable[Path] = ()
+) -> None:
     """
     Make sure that each report can go where it should, before anything is done.
 
-    :raises UsageError: where a report would replace an input, one of ``others``, a model, or what stdout is redirected to.
+    :raises UsageError: where a report would replace an input, one of ``others``, a model, or what
+        stdout is redirected to.
     :raises ReportError: where there is no directory for it, or one in its place.
     """
     needed = [*(found.path for found in inputs if found.exact), *others]
@@ -87,33 +93,52 @@ def check_place(option: str, path: Path, needed: Iterable[Path]) -> None:
     """
     Make sure that a text can be written to a file.
 
-    :raises UsageError: where it would replace what is needed, a model, or what stdout is redirected to.
+    :raises UsageError: where it would replace what is needed, a model, or what stdout is redirected
+        to.
     :raises ReportError: where there is no directory for it, or one in its place.
     """
     if os.path.realpath(path) in {os.path.realpath(other) for other in needed}:
-        raise UsageError(f"{option} would replace a file that this call reads or writes; name another one")
+        raise UsageError(
+            f"{option} would replace a file that this call reads or writes; name another one"
+        )
     if _is_stdout(path):
         raise UsageError(f"{option}: {_MEANING}")
     if _is_model(path):
-        raise UsageError(f"{option} would replace a model, a part of one, or what may be one; name another file")
+        raise UsageError(
+            f"{option} would replace a model, a part of one, or what may be one; name another file"
+        )
     if path.is_dir():
         raise ReportError(f"{option} is a directory; name a file in it")
     if not path.parent.is_dir():
-        raise ReportError(f"{option} lies in no directory that exists; make {shown(path.parent)} first")
+        raise ReportError(
+            f"{option} lies in no directory that exists; make {shown(path.parent)} first"
+        )
 
 
 def written(
-    files: Iterable[ReportFile], reporters: Sequence[Renders[Value_contra]], found: Value_contra, *, variables: bool = False, suppressed: bool = True
+    files: Iterable[ReportFile],
+    reporters: Sequence[Renders[Value_contra]],
+    found: Value_contra,
+    *,
+    variables: bool = False,
+    suppressed: bool = True,
 ) -> list[str]:
-    """Write the reports, each whole or not at all, and return a sentence for each that could not be written."""
+    """
+    Write the reports, each whole or not at all, and return a sentence for each that could not be
+    written.
+    """
     view = View(width=PIPE_WIDTH, variables=variables, suppressed=suppressed)
     failed = []
     for report in files:
-        failed += write_text(f"--report {report}", report.path, rendered(reporters, report.format, found, view))
+        failed += write_text(
+            f"--report {report}", report.path, rendered(reporters, report.format, found, view)
+        )
     return failed
 
 
-def rendered(reporters: Sequence[Renders[Value_contra]], name: str, found: Value_contra, view: View) -> str:
+def rendered(
+    reporters: Sequence[Renders[Value_contra]], name: str, found: Value_contra, view: View
+) -> str:
     """Return the report of a name."""
     return next(reporter for reporter in reporters if reporter.name == name).render(found, view)
 
@@ -134,7 +159,10 @@ def write_text(option: str, path: Path, text: str) -> list[str]:
 def _parsed(value: str, formats: Sequence[str]) -> ReportFile:
     name, _, file = value.partition("=")
     if name not in formats or not file:
-        raise click.BadParameter(f"{value!r} is no FORMAT=FILE; FORMAT is one of {', '.join(formats)}, as in json=report.json.")
+        raise click.BadParameter(
+            f"{value!r} is no FORMAT=FILE; FORMAT is one of {', '.join(formats)}, as in "
+            "json=report.json."
+        )
     if file == "-":
         raise click.BadParameter(f"{value!r}: {_MEANING}.")
     if file.endswith(("/", os.sep)):  # which Path forgets
@@ -148,7 +176,9 @@ def _each_once(files: Sequence[ReportFile]) -> tuple[ReportFile, ...]:
     for report in files:
         place = os.path.realpath(report.path)
         if place in seen:
-            raise click.BadParameter(f"{str(report.path)!r} is named twice; each report has a file of its own.")
+            raise click.BadParameter(
+                f"{str(report.path)!r} is named twice; each report has a file of its own."
+            )
         seen.add(place)
     return tuple(files)
 
@@ -178,7 +208,8 @@ def _is_model(path: Path) -> bool:
 
 def _write(path: Path, data: bytes) -> None:
     """
-    Give a file this content, in one step; a link stays, and what is no regular file (a pipe, ``/dev/null``) is written to.
+    Give a file this content, in one step; a link stays, and what is no regular file (a pipe,
+    ``/dev/null``) is written to.
 
     :raises OSError: where the system fails; the file then is what it was.
     """
@@ -186,7 +217,10 @@ def _write(path: Path, data: bytes) -> None:
         opening.write_stream(path, data)
         return
     target = Path(os.path.realpath(path))
-    from policytool.drafts import Draft, remove_stale  # hashlib, random and socket, only where a file is written
+    from policytool.drafts import (
+        Draft,
+        remove_stale,
+    )  # hashlib, random and socket, only where a file is written
 
     remove_stale(target.parent)
     with Draft.beside(target) as draft:

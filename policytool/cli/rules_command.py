@@ -40,11 +40,17 @@ def command(
     color: str,
     progress: str,
 ) -> int:
-    """Explain the rules of audit: all of them, or RULE by its id or name with its reasons, sources and an example."""
+    """
+    Explain the rules of audit: all of them, or RULE by its id or name with its reasons, sources and
+    an example.
+    """
     found = rules.RULES if rule is None else (named(rule),)
     view = options.view(color)
     if format == "json":
-        click.echo(written({"version": 1, "rules": [_reference.values(one) for one in found]}, view), nl=False)
+        click.echo(
+            written({"version": 1, "rules": [_reference.values(one) for one in found]}, view),
+            nl=False,
+        )
         return Exit.CLEAN
     lines = _all(found, view) if rule is None else _reference.as_lines(found[0], view)
     click.echo("\n".join(lines), color=color != "never")
@@ -63,17 +69,44 @@ def named(text: str) -> Rule:
         return by[asked]
     near = by[nearest(asked, by)]
     hint = f"; the nearest is {near.id} {near.name}"
-    raise UsageError(f"no rule has the id or the name {text!r}{hint}; `policytool rules` lists all of them")
+    raise UsageError(
+        f"no rule has the id or the name {text!r}{hint}; `policytool rules` lists all of them"
+    )
 
 
 def _all(found: Sequence[Rule], view: View) -> list[str]:
-    """Return a line a rule, with what it looks for beside it where there is room and below it where there is not."""
+    """
+    Return a line a rule, with what it looks for beside it where there is room and below it where
+    there is not.
+    """
     longest = max(len(rule.name) for rule in found)
-    lines = [view.paint(f"  {'id':7}{'name':{longest + 2}}{'severity':10}{'fix':8}{'looks for' * (view.width >= _WIDE)}".rstrip(), "title")]
+    lines = [
+        view.paint(
+            (
+                "  "
+                f"{'id':7}{'name':{longest + 2}}{'severity':10}{'fix':8}{'looks for' * (view.width >= _WIDE)}"
+            ).rstrip(),
+            "title",
+        )
+    ]
     for rule in found:
         label = f"{rule.id:7}{rule.name:{longest + 2}}{rule.severity.value:10}{rule.fix.value if rule.fix else '':8}"
-        summary = _reference.plain(rule.summary) + (f" Asked with {rule.needs.value}." if rule.needs else "")
-        rows = wrapped(label, summary, view) if view.width >= _WIDE else [f"  {label}".rstrip(), *wrapped("", summary, view, "dim", indent=9)]
-        lines += [rows[0].replace(rule.severity.value, view.paint(rule.severity.value, _STYLES[rule.severity]), 1), *rows[1:]]
-    hint = "`policytool rules ID` says why, with sources and an example. A safe fix computes the same; an unsafe one changes numerics or how training goes on."
+        summary = _reference.plain(rule.summary) + (
+            f" Asked with {rule.needs.value}." if rule.needs else ""
+        )
+        rows = (
+            wrapped(label, summary, view)
+            if view.width >= _WIDE
+            else [f"  {label}".rstrip(), *wrapped("", summary, view, "dim", indent=9)]
+        )
+        lines += [
+            rows[0].replace(
+                rule.severity.value, view.paint(rule.severity.value, _STYLES[rule.severity]), 1
+            ),
+            *rows[1:],
+        ]
+    hint = (
+        "`policytool rules ID` says why, with sources and an example. A safe fix computes the "
+        "same; an unsafe one changes numerics or how training goes on."
+    )
     return [*lines, "", *wrapped("", hint, view, "dim")]

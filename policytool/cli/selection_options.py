@@ -28,20 +28,30 @@ _SUPPRESS_KEYS: Final = ("rules", "path", "layer", "reason", "expires")
 
 
 class PerFile(click.ParamType):  # type: ignore[type-arg]  # generic from Click 8.3 on alone
-    """``GLOB:RULES``, relative to the working directory; what a settings file has was read already."""
+    """
+    ``GLOB:RULES``, relative to the working directory; what a settings file has was read already.
+    """
 
     name = "per-file-ignore"
     envvar_list_splitter: ClassVar[str] = ";"
     """Between several in ``POLICYTOOL_PER_FILE_IGNORES``."""
 
-    def convert(self, value: object, _parameter: click.Parameter | None, _context: click.Context | None) -> PerFileIgnore:
+    def convert(
+        self, value: object, _parameter: click.Parameter | None, _context: click.Context | None
+    ) -> PerFileIgnore:
         """Return what a text says."""
-        return value if isinstance(value, PerFileIgnore) else _per_file(str(value).strip(), Path.cwd(), "--per-file-ignores")
+        return (
+            value
+            if isinstance(value, PerFileIgnore)
+            else _per_file(str(value).strip(), Path.cwd(), "--per-file-ignores")
+        )
 
 
 def suppressions() -> tuple[Suppression, ...]:
     """Return the suppressions of the settings file of the running command."""
-    found: tuple[Suppression, ...] = click.get_current_context().meta.get(f"{settings.STRUCTURED}suppress", ())
+    found: tuple[Suppression, ...] = click.get_current_context().meta.get(
+        f"{settings.STRUCTURED}suppress", ()
+    )
     return found
 
 
@@ -59,13 +69,20 @@ def _folder(file: Path) -> Path:
 def _per_file(text: str, folder: Path, option: str) -> PerFileIgnore:
     glob, _, rules = text.rpartition(":")
     if not glob or not rules:
-        raise UsageError(f"{option} {text!r} is not GLOB:RULES: expected a pattern for files, a colon, and rules with commas between them, as in old/**:PT1")
+        raise UsageError(
+            f"{option} {text!r} is not GLOB:RULES: expected a pattern for files, a colon, and "
+            "rules with commas between them, as in old/**:PT1"
+        )
     return _ignore(glob, (rules,), folder, option)
 
 
 def _ignore(glob: str, rules: tuple[str, ...], folder: Path, option: str) -> PerFileIgnore:
     words = tuple(one.text for one in selectors.selectors(rules, option))
-    return PerFileIgnore(pattern=PathPattern(glob=glob, base=folder.as_posix()), words=words, rules=selectors.meant(rules, option))
+    return PerFileIgnore(
+        pattern=PathPattern(glob=glob, base=folder.as_posix()),
+        words=words,
+        rules=selectors.meant(rules, option),
+    )
 
 
 def _words(value: object, what: str) -> tuple[str, ...]:
@@ -86,16 +103,25 @@ def _suppression(entry: object, what: str, folder: Path) -> Suppression:
         raise UsageError(f"{what} is no table")
     unknown = sorted(entry.keys() - set(_SUPPRESS_KEYS))
     if unknown:
-        raise UsageError(f"{what} has the unknown key {unknown[0]!r}; known keys are {', '.join(_SUPPRESS_KEYS)}")
-    reason, path, layer, expires = (entry.get(key) for key in ("reason", "path", "layer", "expires"))
+        raise UsageError(
+            f"{what} has the unknown key {unknown[0]!r}; known keys are {', '.join(_SUPPRESS_KEYS)}"
+        )
+    reason, path, layer, expires = (
+        entry.get(key) for key in ("reason", "path", "layer", "expires")
+    )
     if not isinstance(reason, str) or not reason.strip():
         raise UsageError(f"{what} has no reason; say why the findings are let pass")
     if "rules" not in entry:
-        raise UsageError(f"{what} has no rules; name ids such as PT101, beginnings such as PT1, or names")
+        raise UsageError(
+            f"{what} has no rules; name ids such as PT101, beginnings such as PT1, or names"
+        )
     if not isinstance(path, str | None) or path == "":
         raise UsageError(f"{what} has a path that is no pattern: {path!r}")
     if expires is not None and type(expires) is not date:  # a date with a time is a date too
-        raise UsageError(f"{what} has an expires that is no date; write it as in expires = 2030-12-31, without quotes")
+        raise UsageError(
+            f"{what} has an expires that is no date; write it as in expires = 2030-12-31, without "
+            "quotes"
+        )
     rules = _words(entry["rules"], f"{what} rules")
     return Suppression(
         words=tuple(one.text for one in selectors.selectors(rules, what)),
@@ -109,25 +135,39 @@ def _suppression(entry: object, what: str, folder: Path) -> Suppression:
 
 def _layer(layer: object, what: str) -> str | None:
     if not isinstance(layer, str | None) or layer == "":
-        raise UsageError(f"{what} has a layer that is no layer path and no regular expression: {layer!r}")
+        raise UsageError(
+            f"{what} has a layer that is no layer path and no regular expression: {layer!r}"
+        )
     try:
         re.compile(layer or "")
     except policymap.INVALID as error:
-        raise UsageError(f"{what} has the layer {layer!r}, which is neither a layer path nor a regular expression: {error}") from error
+        raise UsageError(
+            f"{what} has the layer {layer!r}, which is neither a layer path nor a regular "
+            f"expression: {error}"
+        ) from error
     return layer
 
 
 def _ignores(value: object, file: Path) -> list[PerFileIgnore]:
     option, folder = f"{file} per-file-ignores", _folder(file)
     if isinstance(value, dict):
-        return [_ignore(glob, _words(rules, f"{option} {glob!r}"), folder, option) for glob, rules in value.items()]
+        return [
+            _ignore(glob, _words(rules, f"{option} {glob!r}"), folder, option)
+            for glob, rules in value.items()
+        ]
     return [_per_file(text, folder, option) for text in _words(value, option)]
 
 
 def _suppressions(value: object, file: Path) -> tuple[Suppression, ...]:
     if not isinstance(value, list):
-        raise UsageError(f"{file} has the key 'suppress' with a value that is no array of tables; write [[suppress]]")
-    return tuple(_suppression(entry, f"{file} [[suppress]] {number}", _folder(file)) for number, entry in enumerate(value, start=1))
+        raise UsageError(
+            f"{file} has the key 'suppress' with a value that is no array of tables; write "
+            "[[suppress]]"
+        )
+    return tuple(
+        _suppression(entry, f"{file} [[suppress]] {number}", _folder(file))
+        for number, entry in enumerate(value, start=1)
+    )
 
 
 def _path(value: object, file: Path) -> str:
@@ -180,8 +220,15 @@ _OPTIONS: Final = (
         envvar="POLICYTOOL_TARGET",
         help="A loader that is to take the models, such as keras3 or tf2.15; repeatable.",
     ),
-    click.option("--device", type=click.Choice([one.value for one in Device]), envvar="POLICYTOOL_DEVICE", help="Where the models are to run."),
-    click.option("--weights", is_flag=True, envvar="POLICYTOOL_WEIGHTS", help="Read the stored values too."),
+    click.option(
+        "--device",
+        type=click.Choice([one.value for one in Device]),
+        envvar="POLICYTOOL_DEVICE",
+        help="Where the models are to run.",
+    ),
+    click.option(
+        "--weights", is_flag=True, envvar="POLICYTOOL_WEIGHTS", help="Read the stored values too."
+    ),
     click.option(
         "--fail-on",
         type=click.Choice([*(one.value for one in Severity), NEVER]),
@@ -190,9 +237,25 @@ _OPTIONS: Final = (
         envvar="POLICYTOOL_FAIL_ON",
         help="The least severity that makes the exit code 1.",
     ),
-    click.option("--no-models-ok", is_flag=True, envvar="POLICYTOOL_NO_MODELS_OK", help="Exit with 0 where there is no model."),
-    click.option("--show-suppressed", is_flag=True, envvar="POLICYTOOL_SHOW_SUPPRESSED", help="Show what was let pass too, with the reason."),
-    click.option("--baseline", type=click.Path(path_type=Path), metavar="FILE", envvar="POLICYTOOL_BASELINE", help="Let pass what this file knows already."),
+    click.option(
+        "--no-models-ok",
+        is_flag=True,
+        envvar="POLICYTOOL_NO_MODELS_OK",
+        help="Exit with 0 where there is no model.",
+    ),
+    click.option(
+        "--show-suppressed",
+        is_flag=True,
+        envvar="POLICYTOOL_SHOW_SUPPRESSED",
+        help="Show what was let pass too, with the reason.",
+    ),
+    click.option(
+        "--baseline",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        envvar="POLICYTOOL_BASELINE",
+        help="Let pass what this file knows already.",
+    ),
     click.option(
         "--write-baseline",
         type=click.Path(path_type=Path),

@@ -1,8 +1,9 @@
 """
 Settings: what a settings file says, as the defaults of a command's options.
 
-An option on the command line comes first, then a ``POLICYTOOL_*`` variable, then the file, then the default. A key is an option's name; a key
-that no command has is an error. A file that nobody named may be a stranger's, so it sets only the keys of an allow-list.
+An option on the command line comes first, then a ``POLICYTOOL_*`` variable, then the file, then the
+default. A key is an option's name; a key that no command has is an error. A file that nobody named
+may be a stranger's, so it sets only the keys of an allow-list.
 """
 
 from __future__ import annotations
@@ -24,18 +25,42 @@ if TYPE_CHECKING:
 
 _SOURCE: Final = "policytool.settings_file"
 STRUCTURED: Final = "policytool.structured."
-"""What stands before a structured key in the context's ``meta``, where a command finds its value."""
+"""
+What stands before a structured key in the context's ``meta``, where a command finds its value.
+"""
 
 ALLOWED: Final = frozenset(
     {
-        *("select", "ignore", "per-file-ignores", "suppress", "fail-on", "target", "device", "baseline"),  # which findings count; stderr names the file
-        *("format", "color", "progress", "jobs"),  # how results are shown and computed; jobs counts up to the processors
-        *("to", "set", "outputs", "loss-scale"),  # what a new file holds; migrate leaves the original and overwrites nothing
+        *(
+            "select",
+            "ignore",
+            "per-file-ignores",
+            "suppress",
+            "fail-on",
+            "target",
+            "device",
+            "baseline",
+        ),  # which findings count; stderr names the file
+        *(
+            "format",
+            "color",
+            "progress",
+            "jobs",
+        ),  # how results are shown and computed; jobs counts up to the processors
+        *(
+            "to",
+            "set",
+            "outputs",
+            "loss-scale",
+        ),  # what a new file holds; migrate leaves the original and overwrites nothing
     }
 )
 """
-The keys that a settings file may set if nobody named it. Whoever runs the tool in a stranger's checkout did not choose the others: they name files to
-write, replace models, say which code runs, or raise bounds. A new option is not here unless somebody adds it.
+The keys that a settings file may set if nobody named it.
+
+Whoever runs the tool in a stranger's checkout did not choose the others: they name files to write,
+replace models, say which code runs, or raise bounds. A new option is not here unless somebody adds
+it.
 """
 
 _HIDDEN: Final = frozenset({"config", "show_settings", "help", "debug", "list_targets"})
@@ -46,11 +71,17 @@ _LONGEST: Final = 1_000
 """Characters of a command that a sentence repeats."""
 
 FromFile = Callable[[object, Path], object]
-"""Makes a value of what a key has in a file, given the file, to whose directory patterns and paths are relative."""
+"""
+Makes a value of what a key has in a file, given the file, to whose directory patterns and paths are
+relative.
+"""
 
 
 class Command(click.Command):
-    """A command with keys whose values a file does not spell as the command line does, or that no option stands for."""
+    """
+    A command with keys whose values a file does not spell as the command line does, or that no
+    option stands for.
+    """
 
     structured: ClassVar[Mapping[str, FromFile]] = {}
     """By key, how its value is read."""
@@ -60,7 +91,8 @@ def load(context: click.Context, _parameter: click.Parameter, value: str | None)
     """
     Make the file's values the defaults of the command's options.
 
-    :raises UsageError: for two files in one directory, for invalid TOML, for unknown keys, and for keys that a file may not set if nobody named it.
+    :raises UsageError: for two files in one directory, for invalid TOML, for unknown keys, and for
+        keys that a file may not set if nobody named it.
     """
     if context.resilient_parsing:  # nothing is run for a shell that completes
         return
@@ -74,15 +106,26 @@ def load(context: click.Context, _parameter: click.Parameter, value: str | None)
     for key, item in file.values.items():
         name, plain = key.replace("-", "_"), key.replace("_", "-")
         if name not in known:
-            raise UsageError(f"{file.path} has the unknown key {short(key)!r}; known keys are {', '.join(sorted(name.replace('_', '-') for name in known))}")
+            raise UsageError(
+                f"{file.path} has the unknown key {short(key)!r}; known keys are "
+                f"{', '.join(sorted(name.replace('_', '-') for name in known))}"
+            )
         _check(context, file, plain, item)
         if plain in structured:
             if isinstance(context.command, Command) and plain in context.command.structured:
-                context.meta[STRUCTURED + plain] = defaults[name] = structured[plain](item, file.path)
+                context.meta[STRUCTURED + plain] = defaults[name] = structured[plain](
+                    item, file.path
+                )
             continue
-        listed = isinstance(item, list) and name in _repeatable(context) and all(isinstance(one, str) for one in item)
+        listed = (
+            isinstance(item, list)
+            and name in _repeatable(context)
+            and all(isinstance(one, str) for one in item)
+        )
         if not listed and not isinstance(item, str | int | float | bool):
-            raise UsageError(f"{file.path} has the key {key!r} with a value that is no text, number or boolean")
+            raise UsageError(
+                f"{file.path} has the key {key!r} with a value that is no text, number or boolean"
+            )
         if name in own:
             _take(defaults, own[name], item)
     context.default_map = {**(context.default_map or {}), **defaults}
@@ -99,19 +142,29 @@ def _check(context: click.Context, file: SettingsFile, key: str, item: object) -
         raise UsageError(_refusal(context, file, key))
     _check_value(file, key, item)
     if file.is_found:
-        from policytool.cli import found_patterns  # policies with it, only for a file that was found
+        from policytool.cli import (
+            found_patterns,
+        )  # policies with it, only for a file that was found
 
         found_patterns.check(file, key, item)
 
 
 def found_source(name: str) -> SettingsFile | None:
-    """Return the settings file that nobody named and that decides this key in the running command, None if something else does."""
+    """
+    Return the settings file that nobody named and that decides this key in the running command,
+    None if something else does.
+    """
     context = click.get_current_context()
     file: SettingsFile | None = context.meta.get(_SOURCE)
     if file is None or not file.is_found:
         return None
     structured = STRUCTURED + name.replace("_", "-") in context.meta and name not in context.params
-    return file if structured or context.get_parameter_source(name) is click.core.ParameterSource.DEFAULT_MAP else None
+    return (
+        file
+        if structured
+        or context.get_parameter_source(name) is click.core.ParameterSource.DEFAULT_MAP
+        else None
+    )
 
 
 def _refusal(context: click.Context, file: SettingsFile, key: str) -> str:
@@ -124,28 +177,49 @@ def _refusal(context: click.Context, file: SettingsFile, key: str) -> str:
     command = _shell.command(("policytool", name, "--config", file.shown, *words))
     if len(command) > _LONGEST:
         command = f"{_shell.command(('policytool', name, '--config', file.shown))} ..."
-    return f"{file.path} sets {key!r}, which only a settings file named with --config may set. If you trust the file, run: {command}"
+    return (
+        f"{file.path} sets {key!r}, which only a settings file named with --config may set. If you "
+        f"trust the file, run: {command}"
+    )
 
 
 def _check_value(file: SettingsFile, key: str, item: object, deep: int = 0) -> None:
     """
     Make sure that a value can be looked at and used.
 
-    :raises UsageError: for lists and tables nested too deeply, and for a NUL, on which the system's calls fail that take paths.
+    :raises UsageError: for lists and tables nested too deeply, and for a NUL, on which the system's
+        calls fail that take paths.
     """
     if deep > _DEEPEST:
-        raise UsageError(f"{file.path} has the key {short(key)!r} with lists or tables nested deeper than {_DEEPEST} levels")
+        raise UsageError(
+            f"{file.path} has the key {short(key)!r} with lists or tables nested deeper than "
+            f"{_DEEPEST} levels"
+        )
     if isinstance(item, str) and "\0" in item:
-        raise UsageError(f"{file.path} has a NUL character in the key {short(key)!r} or its value; no option takes one")
-    for one in (*item, *item.values()) if isinstance(item, dict) else item if isinstance(item, list) else ():
+        raise UsageError(
+            f"{file.path} has a NUL character in the key {short(key)!r} or its value; no option "
+            "takes one"
+        )
+    for one in (
+        (*item, *item.values())
+        if isinstance(item, dict)
+        else item
+        if isinstance(item, list)
+        else ()
+    ):
         _check_value(file, key, one, deep + 1)
 
 
 def _take(defaults: dict[str, object], option: click.Parameter, item: object) -> None:
-    """Make a value the option's default; a list of several is nothing to an option of the same name that takes one (``target``)."""
+    """
+    Make a value the option's default; a list of several is nothing to an option of the same name
+    that takes one (``target``).
+    """
     name = str(option.name)
     if isinstance(item, int | float) and not isinstance(item, bool):
-        item = str(item)  # which each option then checks as it checks what stands on the command line
+        item = str(
+            item
+        )  # which each option then checks as it checks what stands on the command line
     if isinstance(option, click.Option) and option.multiple:
         defaults[name] = item if isinstance(item, list) else [item]
     elif not isinstance(item, list):
@@ -157,7 +231,9 @@ def _take(defaults: dict[str, object], option: click.Parameter, item: object) ->
 def print_all(context: click.Context) -> None:
     """Print each setting of the command with its value and where it comes from."""
     sources = {
-        click.core.ParameterSource.DEFAULT_MAP: str(file.path) if (file := context.meta.get(_SOURCE)) else "",
+        click.core.ParameterSource.DEFAULT_MAP: str(file.path)
+        if (file := context.meta.get(_SOURCE))
+        else "",
         click.core.ParameterSource.COMMANDLINE: "command line",
         click.core.ParameterSource.DEFAULT: "default",
     }
@@ -167,8 +243,13 @@ def print_all(context: click.Context) -> None:
             where = sources.get(source, f"${parameter.envvar}") if source else "default"
             _print(parameter.name.replace("_", "-"), context.params.get(parameter.name), where)
     for key in getattr(context.command, "structured", {}):
-        if key.replace("-", "_") not in {parameter.name for parameter in context.command.params} and STRUCTURED + key in context.meta:
-            _print(key, context.meta[STRUCTURED + key], sources[click.core.ParameterSource.DEFAULT_MAP])
+        if (
+            key.replace("-", "_") not in {parameter.name for parameter in context.command.params}
+            and STRUCTURED + key in context.meta
+        ):
+            _print(
+                key, context.meta[STRUCTURED + key], sources[click.core.ParameterSource.DEFAULT_MAP]
+            )
 
 
 def _print(key: str, value: object, source: str) -> None:
@@ -182,7 +263,12 @@ def _option_names(context: click.Context) -> set[str]:
 
 def _structured(context: click.Context) -> Mapping[str, FromFile]:
     """Return the structured keys of all commands."""
-    return {key: read for command in _commands(context) if isinstance(command, Command) for key, read in command.structured.items()}
+    return {
+        key: read
+        for command in _commands(context)
+        if isinstance(command, Command)
+        for key, read in command.structured.items()
+    }
 
 
 def _repeatable(context: click.Context) -> set[str]:
@@ -192,7 +278,11 @@ def _repeatable(context: click.Context) -> set[str]:
 
 def _commands(context: click.Context) -> list[click.Command]:
     group = context.find_root().command
-    commands = [group.get_command(context, name) for name in group.list_commands(context)] if isinstance(group, click.Group) else [context.command]
+    commands = (
+        [group.get_command(context, name) for name in group.list_commands(context)]
+        if isinstance(group, click.Group)
+        else [context.command]
+    )
     return [command for command in commands if command]
 
 
@@ -213,5 +303,7 @@ def _shown(value: object) -> str:
     if isinstance(value, int | float):
         return str(value)
     return (
-        json.dumps(str(value), ensure_ascii=not str(value).isprintable()) if isinstance(value, str | Path) else '""'
+        json.dumps(str(value), ensure_ascii=not str(value).isprintable())
+        if isinstance(value, str | Path)
+        else '""'
     )  # Click has a value of its own for "not given"

@@ -1,4 +1,7 @@
-"""Where the settings of a call are: the file that ``--config`` names, or the nearest ``policytool.toml`` or ``[tool.policytool]``."""
+"""
+Where the settings of a call are: the file that ``--config`` names, or the nearest
+``policytool.toml`` or ``[tool.policytool]``.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,17 @@ _NAMES: Final = 16
 """Names in one key; keys of other tools in a pyproject.toml have seven at most."""
 
 _BETWEEN_DOTS: Final = re.compile(
-    r'"""(?:\\.|[^\\])*?(?:"{3,5}|\Z)' r"|'''.*?(?:'{3,5}|\Z)" r'|"(?:\\.|[^"\\\n])*"?' r"|'[^'\n]*'?" r"|#[^\n]*|[\w \t-]+",
+    r'"""(?:\\.|[^\\])*?(?:"{3,5}|\Z)'
+    r"|'''.*?(?:'{3,5}|\Z)"
+    r'|"(?:\\.|[^"\\\n])*"?'
+    r"|'[^'\n]*'?"
+    r"|#[^\n]*|[\w \t-]+",
     re.DOTALL,
 )
-"""What can stand between the dots of a key (quoted or bare names and spaces), and comments; each ends where tomllib ends it."""
+"""
+What can stand between the dots of a key (quoted or bare names and spaces), and comments; each ends
+where tomllib ends it.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,7 +43,10 @@ class SettingsFile:
     path: Path
     values: Mapping[str, Any]
     is_found: bool
-    """Whether nobody named it: it lies in the working directory or above, where a stranger may have put it."""
+    """
+    Whether nobody named it: it lies in the working directory or above, where a stranger may have
+    put it.
+    """
 
     @property
     def shown(self) -> str:
@@ -59,14 +72,17 @@ def nearest(directory: Path) -> SettingsFile | None:
     """
     Return the settings file of a directory or of the nearest one above it that has any.
 
-    :raises UsageError: for two files in one directory, for one that is not regular, too large or cannot be read, and for invalid TOML.
+    :raises UsageError: for two files in one directory, for one that is not regular, too large or
+        cannot be read, and for invalid TOML.
     """
     for folder in (directory, *directory.parents):
         own, shared = folder / FILE, folder / _PYPROJECT
         data, shared_data = _found_bytes(own), _found_bytes(shared)
         table = _tool_table(shared, shared_data) if shared_data is not None else None
         if data is not None and table is not None:
-            raise UsageError(f"{own} and [tool.policytool] in {shared} both hold settings; keep one of them")
+            raise UsageError(
+                f"{own} and [tool.policytool] in {shared} both hold settings; keep one of them"
+            )
         if data is not None:
             return SettingsFile(path=own, values=_parsed(own, data), is_found=True)
         if table is not None:
@@ -76,7 +92,8 @@ def nearest(directory: Path) -> SettingsFile | None:
 
 def _found_bytes(path: Path) -> bytes | None:
     """
-    Return the content of a file that nobody named, None where there is none; no pipe is waited for and no device is read.
+    Return the content of a file that nobody named, None where there is none; no pipe is waited for
+    and no device is read.
 
     :raises UsageError: for one that is not regular, too large, or cannot be read.
     """
@@ -85,7 +102,9 @@ def _found_bytes(path: Path) -> bytes | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (IsADirectoryError, opening.NotRegularError) as error:
-        raise UsageError(f"{path} is not a regular file; remove it, or name another settings file with --config") from error
+        raise UsageError(
+            f"{path} is not a regular file; remove it, or name another settings file with --config"
+        ) from error
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
 
@@ -104,9 +123,18 @@ def _parsed(path: Path, data: bytes) -> dict[str, Any]:
 
     try:
         text = data.decode("utf-8").replace("\r\n", "\n")
-        if "." * _NAMES in _BETWEEN_DOTS.sub("", text):  # for a key of n names, tomllib takes n * n steps and bytes
-            raise UsageError(f"{path} has a key of more than {_NAMES} names; settings need no such key")
+        if "." * _NAMES in _BETWEEN_DOTS.sub(
+            "", text
+        ):  # for a key of n names, tomllib takes n * n steps and bytes
+            raise UsageError(
+                f"{path} has a key of more than {_NAMES} names; settings need no such key"
+            )
         values = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # text that is not UTF-8 or not TOML, a number of thousands of digits, a list in a list in a list
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:
+        # text that is not UTF-8 or not TOML, a number of thousands of digits, a list in a list in a
+        # list
         raise UsageError(f"{path} is no valid TOML: {error}") from error
     return values

@@ -1,4 +1,8 @@
-"""Two models side by side: which layers and variables belong together, and what of them differs. Nothing here reads files."""
+"""
+Two models side by side: which layers and variables belong together, and what of them differs.
+
+Nothing here reads files.
+"""
 
 from __future__ import annotations
 

@@ -23,11 +23,14 @@ _NAMED_BY_CONFIG: Final = frozenset({Layout.LEGACY_H5, Layout.OBJECT_PATHS})
 """Layouts whose variables can be told apart with the config of another file."""
 
 
-def compared(a: Subject, b: Subject, opened: Opened, keep: Callable[[frozenset[str]], bool] | None = None) -> Comparison:
+def compared(
+    a: Subject, b: Subject, opened: Opened, keep: Callable[[frozenset[str]], bool] | None = None
+) -> Comparison:
     """
     Return all that was compared of two models.
 
-    :param keep: whether to compare a layer with these paths; None compares all, and the optimizer and the signatures too
+    :param keep: whether to compare a layer with these paths; None compares all, and the optimizer
+        and the signatures too
     """
     if a.described != b.described:
         a, b = _read_by_each_other(a, b)
@@ -45,11 +48,16 @@ def compared(a: Subject, b: Subject, opened: Opened, keep: Callable[[frozenset[s
 
 def _side(subject: Subject) -> Side:
     model = subject.model
-    return Side(path=model.path, format=model.format, generation=model.generation, writer=model.writer)
+    return Side(
+        path=model.path, format=model.format, generation=model.generation, writer=model.writer
+    )
 
 
 def _read_by_each_other(a: Subject, b: Subject) -> tuple[Subject, Subject]:
-    """Return weights alone as the layers of the other file, where their names can be told by its config."""
+    """
+    Return weights alone as the layers of the other file, where their names can be told by its
+    config.
+    """
     if not a.described and a.document.layout in _NAMED_BY_CONFIG and b.sites:
         return read_by(a, b), b
     if not b.described and b.document.layout in _NAMED_BY_CONFIG and a.sites:
@@ -70,8 +78,13 @@ class _Work:
         self._names_b = frozenset(held.names for held in b.layers)
         self._moves = self._orders()
 
-    def layers(self, keep: Callable[[frozenset[str]], bool] | None) -> Iterator[tuple[LayerPair, frozenset[str]]]:
-        """Yield the layers in the order of A, each that is only in B behind what stands before it there, with all their paths."""
+    def layers(
+        self, keep: Callable[[frozenset[str]], bool] | None
+    ) -> Iterator[tuple[LayerPair, frozenset[str]]]:
+        """
+        Yield the layers in the order of A, each that is only in B behind what stands before it
+        there, with all their paths.
+        """
         behind: dict[int | None, list[int]] = {}
         last: int | None = None
         for index in range(len(self._b.layers)):
@@ -95,10 +108,21 @@ class _Work:
 
     def _both(self, a: int, b: int, by: Pairing) -> LayerPair:
         one, other = self._a.layers[a], self._b.layers[b]
-        changes = [*layers.changes(self._a, self._b, (one, other), by), *layers.wiring((one, other), self._a, self._b, self._pairs)]
+        changes = [
+            *layers.changes(self._a, self._b, (one, other), by),
+            *layers.wiring((one, other), self._a, self._b, self._pairs),
+        ]
         if a in self._moves:
-            wired = one.parent is not None and other.parent is not None and self._is_wired(one.parent, other.parent)
-            changes.append(Change(aspect=Aspect.ORDER, a=self._moves[a][0], b=self._moves[a][1], spelling=wired))
+            wired = (
+                one.parent is not None
+                and other.parent is not None
+                and self._is_wired(one.parent, other.parent)
+            )
+            changes.append(
+                Change(
+                    aspect=Aspect.ORDER, a=self._moves[a][0], b=self._moves[a][1], spelling=wired
+                )
+            )
         changes += self._places(one, other)
         return LayerPair(
             a=one.layer.path,
@@ -110,7 +134,10 @@ class _Work:
         )
 
     def _is_wired(self, a: int, b: int) -> bool:
-        """Return whether two models say what feeds each layer, so that the order in which they list them says nothing."""
+        """
+        Return whether two models say what feeds each layer, so that the order in which they list
+        them says nothing.
+        """
         return self._a.layers[a].ends is not None and self._b.layers[b].ends is not None
 
     def _only_a(self, index: int) -> tuple[LayerPair, frozenset[str]]:
@@ -119,9 +146,17 @@ class _Work:
             other = self._b.layers[self._pairs.further_a[index]]
             return self._further(held, other), _paths(held, other)
         listed = self._alone_a[index]
-        reason = self._no_variables() or (None if listed else "the other file does not list this layer")
+        reason = self._no_variables() or (
+            None if listed else "the other file does not list this layer"
+        )
         pairs = variables.one_sided(_named(held), (), reason) if listed else ()
-        return LayerPair(a=held.layer.path, b=None, class_name=held.layer.class_name, listed=listed, variables=pairs), _paths(held)
+        return LayerPair(
+            a=held.layer.path,
+            b=None,
+            class_name=held.layer.class_name,
+            listed=listed,
+            variables=pairs,
+        ), _paths(held)
 
     def _only_b(self, index: int) -> tuple[LayerPair, frozenset[str]]:
         held = self._b.layers[index]
@@ -129,9 +164,17 @@ class _Work:
             other = self._a.layers[self._pairs.further_b[index]]
             return self._further(other, held), _paths(other, held)
         listed = self._alone_b[index]
-        reason = self._no_variables() or (None if listed else "the other file does not list this layer")
+        reason = self._no_variables() or (
+            None if listed else "the other file does not list this layer"
+        )
         pairs = variables.one_sided((), _named(held), reason) if listed else ()
-        return LayerPair(a=None, b=held.layer.path, class_name=held.layer.class_name, listed=listed, variables=pairs), _paths(held)
+        return LayerPair(
+            a=None,
+            b=held.layer.path,
+            class_name=held.layer.class_name,
+            listed=listed,
+            variables=pairs,
+        ), _paths(held)
 
     def _further(self, a: Held, b: Held) -> LayerPair:
         """Return a further place of a shared layer, whose variables the file stores again."""
@@ -141,37 +184,65 @@ class _Work:
             class_name=a.layer.class_name,
             paired=Pairing.SHARED,
             changes=tuple(layers.changes(self._a, self._b, (a, b), Pairing.SHARED)),
-            variables=variables.pairs(_named(a), _named(b), self._opened) if self._no_variables() is None else (),
+            variables=variables.pairs(_named(a), _named(b), self._opened)
+            if self._no_variables() is None
+            else (),
         )
 
     def _variables(self, a: int, b: int) -> tuple[VariablePair, ...]:
         ones = [*_named(self._a.layers[a]), *self._folded_a.get(a, ())]
         others = [*_named(self._b.layers[b]), *self._folded_b.get(b, ())]
         reason = self._no_variables()
-        return variables.one_sided(ones, others, reason) if reason else variables.pairs(ones, others, self._opened)
+        return (
+            variables.one_sided(ones, others, reason)
+            if reason
+            else variables.pairs(ones, others, self._opened)
+        )
 
     def _no_variables(self) -> str | None:
-        missing = [side for side, subject in (("A", self._a), ("B", self._b)) if not subject.has_variables]
-        return f"{' and '.join(missing)} hold{'s' if len(missing) == 1 else ''} no variables" if missing else None
+        missing = [
+            side for side, subject in (("A", self._a), ("B", self._b)) if not subject.has_variables
+        ]
+        return (
+            f"{' and '.join(missing)} hold{'s' if len(missing) == 1 else ''} no variables"
+            if missing
+            else None
+        )
 
     def _orders(self) -> dict[int, tuple[int, int]]:
-        """Return the layers of A that stand at another place among their siblings, with both places, counted among those that are in both."""
+        """
+        Return the layers of A that stand at another place among their siblings, with both places,
+        counted among those that are in both.
+        """
         found = {}
         below_b = self._b.children()
         for parent, children in self._a.children().items():
             counterpart = self._pairs.of_a.get(parent) if parent is not None else None
             siblings = set(below_b.get(counterpart, ()))
-            here = [index for index in children if self._pairs.of_a.get(index) in siblings and _is_listed_there(self._a, index)]
+            here = [
+                index
+                for index in children
+                if self._pairs.of_a.get(index) in siblings and _is_listed_there(self._a, index)
+            ]
             there = sorted(self._pairs.of_a[index] for index in here)
             rank = {index: place for place, index in enumerate(there)}
             places = [rank[self._pairs.of_a[index]] for index in here]
-            found.update({here[position]: (position + 1, places[position] + 1) for position in out_of_order(places)})
+            found.update(
+                {
+                    here[position]: (position + 1, places[position] + 1)
+                    for position in out_of_order(places)
+                }
+            )
         return found
 
     def _places(self, one: Held, other: Held) -> Iterator[Change]:
         """Yield the places of a shared layer that are no layer's in the other file."""
-        ones = sorted("/".join(place) for place in one.places - other.places if place not in self._names_b)
-        others = sorted("/".join(place) for place in other.places - one.places if place not in self._names_a)
+        ones = sorted(
+            "/".join(place) for place in one.places - other.places if place not in self._names_b
+        )
+        others = sorted(
+            "/".join(place) for place in other.places - one.places if place not in self._names_a
+        )
         if (ones or others) and (len(one.places) > 1 or len(other.places) > 1):
             yield Change(aspect=Aspect.SHARED, a=list(ones), b=list(others))
 
@@ -197,15 +268,24 @@ def _alone(subject: Subject, other: Subject, known: set[int]) -> dict[int, bool]
             continue
         parent = subject.layers[held.parent] if held.parent is not None else None
         by_attribute = subject.is_graph and not other.is_graph and held.attribute != LAYERS
-        no_input = held.layer.class_name == INPUT_CLASS and parent is not None and parent.layer.class_name == _SEQUENTIAL
+        no_input = (
+            held.layer.class_name == INPUT_CLASS
+            and parent is not None
+            and parent.layer.class_name == _SEQUENTIAL
+        )
         below_unlisted = held.parent is not None and found.get(held.parent) is False
         no_words = not other.described and not held.layer.variables
         found[index] = not (held.implicit or by_attribute or no_input or below_unlisted or no_words)
     return found
 
 
-def _folded(subject: Subject, alone: dict[int, bool], known: dict[int, int]) -> dict[int, list[Named]]:
-    """Return the variables of layers that the other file does not list, by the layer that holds them: there they are its own."""
+def _folded(
+    subject: Subject, alone: dict[int, bool], known: dict[int, int]
+) -> dict[int, list[Named]]:
+    """
+    Return the variables of layers that the other file does not list, by the layer that holds them:
+    there they are its own.
+    """
     found: dict[int, list[Named]] = defaultdict(list)
     for index, listed in alone.items():
         path: list[str] = []
@@ -214,5 +294,8 @@ def _folded(subject: Subject, alone: dict[int, bool], known: dict[int, int]) -> 
             path = [*subject.layers[above].names[-1:], *path]
             above = subject.layers[above].parent
         if above is not None and not listed:
-            found[above] += [(replace(variable, name="/".join((*path, variable.name))), tensor) for variable, tensor in _named(subject.layers[index])]
+            found[above] += [
+                (replace(variable, name="/".join((*path, variable.name))), tensor)
+                for variable, tensor in _named(subject.layers[index])
+            ]
     return found

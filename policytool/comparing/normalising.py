@@ -1,8 +1,8 @@
 """
 Configs in one spelling, so that what two generations write for the same thing compares as the same.
 
-:data:`RULES` lists what is normalised, in the words of ``docs/diff.md``. A value of a custom class keeps its package and its module: there the name
-is all that tells one class from another.
+:data:`RULES` lists what is normalised, in the words of ``docs/diff.md``. A value of a custom class
+    keeps its package and its module: there the name is all that tells one class from another.
 """
 
 from __future__ import annotations
@@ -24,26 +24,95 @@ if TYPE_CHECKING:
 RULES: Final = (
     (
         "keys",
-        "`batch_input_shape` of Keras 1 and 2 is Keras 3's `batch_shape`; an optimizer's `lr` is `learning_rate`; LeakyReLU's `alpha` is `negative_slope`",
+        (
+            "`batch_input_shape` of Keras 1 and 2 is Keras 3's `batch_shape`; an optimizer's `lr` "
+            "is "
+            "`learning_rate`; LeakyReLU's `alpha` is `negative_slope`"
+        ),
     ),
-    ("wrappers", "an object of Keras' own is its class and its config: `module`, `registered_name`, `build_config` and `shared_object_id` say nothing more"),
-    ("names", "an object without a config of its own is its bare name, and so is a function: `relu` and `{class_name: function, config: relu}`"),
+    (
+        "wrappers",
+        (
+            "an object of Keras' own is its class and its config: `module`, `registered_name`, "
+            "`build_config` and `shared_object_id` say nothing more"
+        ),
+    ),
+    (
+        "names",
+        (
+            "an object without a config of its own is its bare name, and so is a function: `relu` "
+            "and "
+            "`{class_name: function, config: relu}`"
+        ),
+    ),
     (
         "classes",
-        "a class that was renamed: a functional `Model` is `Functional`, `OrthogonalInitializer` is `Orthogonal`, `BatchNormalizationV2` has no number",
+        (
+            "a class that was renamed: a functional `Model` is `Functional`, "
+            "`OrthogonalInitializer` "
+            "is `Orthogonal`, `BatchNormalizationV2` has no number"
+        ),
     ),
     (
         "initialisers",
-        "Glorot's, He's and Lecun's initialisers are the `VarianceScaling` that standalone Keras wrote for them; their `dtype` of float32 is unsaid",
+        (
+            "Glorot's, He's and Lecun's initialisers are the `VarianceScaling` that standalone "
+            "Keras "
+            "wrote for them; their `dtype` of float32 is unsaid"
+        ),
     ),
     ("policies", "a policy is its name, however it is spelled, as long as it has no loss scale"),
-    ("sequences", "tuples, lists and `TensorShape`s of the same items are the same, and so are an `axis` and a list of that one axis"),
-    ("axes", "an `axis` counted from the end is the same counted from the start, where the layers before it prove how many dimensions there are"),
-    ("numbers", "a number and the same number rounded to float32 are the same: releases store hyperparameters either way"),
-    ("unsaid", "a key whose value is null is the same as no key, and so is one with the value that releases without the key have: `ragged: false`"),
-    ("derived", "a key that one file has, and that follows from the rest of the model: `build_input_shape`, the `query_shape` of an attention layer"),
-    ("directions", "`go_backwards` of a Bidirectional's backward layer, and `zero_output_for_mask` of both: some releases write what it is built from"),
-    ("order", "the order in which a functional model lists its layers, as long as each is fed by the same ones"),
+    (
+        "sequences",
+        (
+            "tuples, lists and `TensorShape`s of the same items are the same, and so are an `axis` "
+            "and "
+            "a list of that one axis"
+        ),
+    ),
+    (
+        "axes",
+        (
+            "an `axis` counted from the end is the same counted from the start, where the layers "
+            "before it prove how many dimensions there are"
+        ),
+    ),
+    (
+        "numbers",
+        (
+            "a number and the same number rounded to float32 are the same: releases store "
+            "hyperparameters either way"
+        ),
+    ),
+    (
+        "unsaid",
+        (
+            "a key whose value is null is the same as no key, and so is one with the value that "
+            "releases without the key have: `ragged: false`"
+        ),
+    ),
+    (
+        "derived",
+        (
+            "a key that one file has, and that follows from the rest of the model: "
+            "`build_input_shape`, the `query_shape` of an attention layer"
+        ),
+    ),
+    (
+        "directions",
+        (
+            "`go_backwards` of a Bidirectional's backward layer, and `zero_output_for_mask` of "
+            "both: "
+            "some releases write what it is built from"
+        ),
+    ),
+    (
+        "order",
+        (
+            "the order in which a functional model lists its layers, as long as each is fed by the "
+            "same ones"
+        ),
+    ),
     ("cells", "the number in the name of a cell that its RNN makes by itself"),
 )
 """What is normalised: a name for the rule, and what it takes to be the same."""
@@ -73,15 +142,57 @@ _SCALINGS: Final = {
 
 _SEQUENCES: Final = frozenset({"__tuple__", "TensorShape", "__list__"})
 _FUNCTION: Final = "function"
-_POLICIES: Final = frozenset({"Policy", "PolicyV1", "DTypePolicy", "FloatDTypePolicy", "QuantizedDTypePolicy", "QuantizedFloat8DTypePolicy"})
+_POLICIES: Final = frozenset(
+    {
+        "Policy",
+        "PolicyV1",
+        "DTypePolicy",
+        "FloatDTypePolicy",
+        "QuantizedDTypePolicy",
+        "QuantizedFloat8DTypePolicy",
+    }
+)
 _OWN_MODULES: Final = ("keras", "tf_keras", "tensorflow.python.keras", "builtins")
-_WRAPPER: Final = frozenset({"module", "class_name", "config", "registered_name", "build_config", "shared_object_id", "name", "compile_config"})
+_WRAPPER: Final = frozenset(
+    {
+        "module",
+        "class_name",
+        "config",
+        "registered_name",
+        "build_config",
+        "shared_object_id",
+        "name",
+        "compile_config",
+    }
+)
 _DROPPED: Final = frozenset({"shared_object_id", "build_config"})
 _LAYER_KEYS: Final = frozenset({"layer", "backward_layer", "cell", "cells"})
 
 UNSAID: Final[Mapping[str, tuple[Json, ...]]] = {
-    **dict.fromkeys(("ragged", "sparse", "optional", "synchronized", "renorm", "rms_scaling", "keepdims", "time_major", "use_gate"), (False,)),
-    **dict.fromkeys(("softmax_robust_masking", "invert", "pad_to_max_tokens", "use_ema", "zero_output_for_mask"), (False,)),
+    **dict.fromkeys(
+        (
+            "ragged",
+            "sparse",
+            "optional",
+            "synchronized",
+            "renorm",
+            "rms_scaling",
+            "keepdims",
+            "time_major",
+            "use_gate",
+        ),
+        (False,),
+    ),
+    **dict.fromkeys(
+        (
+            "softmax_robust_masking",
+            "invert",
+            "pad_to_max_tokens",
+            "use_ema",
+            "zero_output_for_mask",
+        ),
+        (False,),
+    ),
     **dict.fromkeys(("jit_compile", "is_legacy_optimizer"), (False, True)),
     "trainable": (True,),
     "autocast": (True,),
@@ -97,9 +208,21 @@ UNSAID: Final[Mapping[str, tuple[Json, ...]]] = {
 """Key to the values that stand for the key's absence: what releases without the argument do."""
 
 DERIVED: Final = frozenset(
-    {"build_input_shape", "query_shape", "key_shape", "value_shape", "vocabulary_size", "quantization_config", "implementation", "has_input_vocabulary"}
+    {
+        "build_input_shape",
+        "query_shape",
+        "key_shape",
+        "value_shape",
+        "vocabulary_size",
+        "quantization_config",
+        "implementation",
+        "has_input_vocabulary",
+    }
 )
-"""Keys that follow from the rest of the model, or say how something is computed and not what: one file may lack them."""
+"""
+Keys that follow from the rest of the model, or say how something is computed and not what: one file
+may lack them.
+"""
 
 
 def normal(value: Json) -> Json:
@@ -114,19 +237,36 @@ def normal(value: Json) -> Json:
     return value
 
 
-def keys(config: Mapping[str, Json], class_name: str | None = None) -> dict[str, tuple[str, Json, Json]]:
-    """Return the keys of a config in the one spelling, each with the key and the value as they are spelled, and the normal value; layers are left out."""
+def keys(
+    config: Mapping[str, Json], class_name: str | None = None
+) -> dict[str, tuple[str, Json, Json]]:
+    """
+    Return the keys of a config in the one spelling, each with the key and the value as they are
+    spelled, and the normal value; layers are left out.
+    """
     renamed = {**_KEYS, **_CLASS_KEYS.get(class_name or "", {})}
     found = {}
     for key, value in config.items():
-        if key not in _DROPPED and not (key == LAYERS and isinstance(value, list)) and not is_layer(value, slot=key in _LAYER_KEYS):
-            found[renamed.get(key, key)] = (key, value, _axis(normal(value)) if key == "axis" else normal(value))
+        if (
+            key not in _DROPPED
+            and not (key == LAYERS and isinstance(value, list))
+            and not is_layer(value, slot=key in _LAYER_KEYS)
+        ):
+            found[renamed.get(key, key)] = (
+                key,
+                value,
+                _axis(normal(value)) if key == "axis" else normal(value),
+            )
     return found
 
 
 def is_derived(key: str, class_name: str | None) -> bool:
-    """Return whether a key that one file alone has says nothing that the other does not say elsewhere."""
-    return key in DERIVED or (key == "batch_shape" and class_name != INPUT_CLASS)  # of the first layer of a Sequential
+    """
+    Return whether a key that one file alone has says nothing that the other does not say elsewhere.
+    """
+    return key in DERIVED or (
+        key == "batch_shape" and class_name != INPUT_CLASS
+    )  # of the first layer of a Sequential
 
 
 def is_unsaid(key: str, value: Json) -> bool:
@@ -135,7 +275,9 @@ def is_unsaid(key: str, value: Json) -> bool:
 
 
 def is_layer(value: Json, *, slot: bool = False) -> bool:
-    """Return whether a value is a serialised layer, or a list of them: layers are compared as layers."""
+    """
+    Return whether a value is a serialised layer, or a list of them: layers are compared as layers.
+    """
     if isinstance(value, list):
         return slot and bool(value) and all(is_layer(item, slot=True) for item in value)
     if not isinstance(value, dict) or not isinstance(value.get("class_name"), str):
@@ -149,10 +291,15 @@ def same(one: Json, other: Json) -> bool:
     return bool(_frozen(one) == _frozen(other))
 
 
-def _frozen(value: Json) -> Any:  # noqa: ANN401  # nested tuples
+def _frozen(value: Json) -> Any:  # nested tuples  # noqa: ANN401  # nested tuples
     match value:
         case dict():
-            return ("object", frozenset((key, _frozen(item)) for key, item in value.items() if not is_unsaid(key, item)))
+            return (
+                "object",
+                frozenset(
+                    (key, _frozen(item)) for key, item in value.items() if not is_unsaid(key, item)
+                ),
+            )
         case list():
             return ("list", tuple(_frozen(item) for item in value))
         case bool():
@@ -176,7 +323,11 @@ def _single(number: float) -> float:
 def _object(value: dict[str, Json]) -> Json:
     class_name = value.get("class_name")
     if not isinstance(class_name, str):
-        return {_KEYS.get(key, key): normal(item) for key, item in value.items() if key not in _DROPPED and not is_layer(item, slot=key in _LAYER_KEYS)}
+        return {
+            _KEYS.get(key, key): normal(item)
+            for key, item in value.items()
+            if key not in _DROPPED and not is_layer(item, slot=key in _LAYER_KEYS)
+        }
     config = value.get("config")
     items = value.get("items")
     if class_name in _SEQUENCES and isinstance(items, list):
@@ -186,12 +337,21 @@ def _object(value: dict[str, Json]) -> Json:
     if class_name == _FUNCTION and isinstance(config, str):
         return config
     module, registered = value.get("module"), value.get("registered_name")
-    is_own = ">" not in class_name and (not isinstance(module, str) or module.split(".")[0] in {own.split(".")[0] for own in _OWN_MODULES})
+    is_own = ">" not in class_name and (
+        not isinstance(module, str)
+        or module.split(".")[0] in {own.split(".")[0] for own in _OWN_MODULES}
+    )
     named = _CLASSES.get(class_name.rpartition(">")[2], class_name.rpartition(">")[2])
     inner = normal(config) if config is not None else None
-    said = {key: item for key, item in inner.items() if not is_unsaid(key, item)} if isinstance(inner, dict) else inner
+    said = (
+        {key: item for key, item in inner.items() if not is_unsaid(key, item)}
+        if isinstance(inner, dict)
+        else inner
+    )
     named, said = _initialiser(named, said)
-    rest: dict[str, Json] = {key: normal(item) for key, item in value.items() if key not in _WRAPPER}
+    rest: dict[str, Json] = {
+        key: normal(item) for key, item in value.items() if key not in _WRAPPER
+    }
     if is_own:
         return {"class_name": named, "config": said, **rest} if said or rest else named
     package = registered if isinstance(registered, str) else class_name
@@ -203,19 +363,37 @@ def _axis(value: Json) -> Json:
 
 
 def _initialiser(class_name: str, said: Json) -> tuple[str, Json]:
-    """Return the class and config of an initialiser by the name that Keras has for it, without a dtype of float32."""
+    """
+    Return the class and config of an initialiser by the name that Keras has for it, without a dtype
+    of float32.
+    """
     if not isinstance(said, dict):
         return class_name, said
-    rest: dict[str, Json] = {key: item for key, item in said.items() if (key, item) != ("dtype", "float32")}
+    rest: dict[str, Json] = {
+        key: item for key, item in said.items() if (key, item) != ("dtype", "float32")
+    }
     if class_name != "VarianceScaling":
         return class_name, rest
     scaling = tuple(rest.get(key) for key in ("scale", "mode", "distribution"))
     named = next((name for known, name in _SCALINGS.items() if known == scaling), None)
-    return (named, {key: item for key, item in rest.items() if key not in {"scale", "mode", "distribution"}}) if named else (class_name, rest)
+    return (
+        (
+            named,
+            {
+                key: item
+                for key, item in rest.items()
+                if key not in {"scale", "mode", "distribution"}
+            },
+        )
+        if named
+        else (class_name, rest)
+    )
 
 
 def _policy_name(value: dict[str, Json]) -> str | None:
-    """Return the name of a policy without a loss scale; None for one that says more than its name."""
+    """
+    Return the name of a policy without a loss scale; None for one that says more than its name.
+    """
     config = value.get("config")
     if isinstance(config, dict) and "loss_scale" in config:
         return None

@@ -1,4 +1,6 @@
-"""Stored values side by side, block by block: equal, one the other rounded, or by how much different."""
+"""
+Stored values side by side, block by block: equal, one the other rounded, or by how much different.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,10 @@ class _Found:
 
 
 def compared(a: Iterable[Array], b: Iterable[Array], dtypes: tuple[str, str]) -> Values:
-    """Return how the values of two tensors of one shape compare; those that cannot be read are not compared."""
+    """
+    Return how the values of two tensors of one shape compare; those that cannot be read are not
+    compared.
+    """
     found = _Found()
     try:
         for one, other in aligned(iter(a), iter(b)):
@@ -56,11 +61,27 @@ def compared(a: Iterable[Array], b: Iterable[Array], dtypes: tuple[str, str]) ->
         return Values(verdict=Verdict.NOT_COMPARED, reason=str(error))
     if not found.differing:
         verdict = Verdict.EQUAL if dtypes[0] == dtypes[1] else Verdict.ROUNDED
-        return Values(verdict=verdict, rounded=Presence.BOTH if verdict is Verdict.ROUNDED else None, elements=found.elements, differing=0)
+        return Values(
+            verdict=verdict,
+            rounded=Presence.BOTH if verdict is Verdict.ROUNDED else None,
+            elements=found.elements,
+            differing=0,
+        )
     if dtypes[0] != dtypes[1] and found.a_is_rounded != found.b_is_rounded:
         rounded = Presence.A if found.a_is_rounded else Presence.B
-        return Values(verdict=Verdict.ROUNDED, rounded=rounded, elements=found.elements, differing=found.differing, largest=found.largest)
-    return Values(verdict=Verdict.DIFFERENT, elements=found.elements, differing=found.differing, largest=found.largest)
+        return Values(
+            verdict=Verdict.ROUNDED,
+            rounded=rounded,
+            elements=found.elements,
+            differing=found.differing,
+            largest=found.largest,
+        )
+    return Values(
+        verdict=Verdict.DIFFERENT,
+        elements=found.elements,
+        differing=found.differing,
+        largest=found.largest,
+    )
 
 
 def aligned(a: Iterator[Array], b: Iterator[Array]) -> Iterator[tuple[Array, Array]]:
@@ -87,7 +108,10 @@ def _add_across(found: _Found, one: Array, other: Array, dtypes: tuple[str, str]
     :raises ValuesError: for dtypes that have no numbers in common.
     """
     if all(dtype in casting.DTYPES for dtype in dtypes):
-        a_cast, b_cast = casting.converted(one, *dtypes), casting.converted(other, *reversed(dtypes))
+        a_cast, b_cast = (
+            casting.converted(one, *dtypes),
+            casting.converted(other, *reversed(dtypes)),
+        )
         a_is_b, b_is_a = _same(one, b_cast), _same(a_cast, other)
         found.a_is_rounded &= bool(a_is_b.all())
         found.b_is_rounded &= bool(b_is_a.all())
@@ -97,7 +121,9 @@ def _add_across(found: _Found, one: Array, other: Array, dtypes: tuple[str, str]
         found.a_is_rounded = found.b_is_rounded = False
         found.add(one, other, differs)
     else:
-        raise ValuesError(f"{dtypes[0]} and {dtypes[1]} are no dtypes that policytool casts to each other")
+        raise ValuesError(
+            f"{dtypes[0]} and {dtypes[1]} are no dtypes that policytool casts to each other"
+        )
 
 
 def _differ(one: Array, other: Array) -> npt.NDArray[np.bool_]:
@@ -109,13 +135,19 @@ def _differ(one: Array, other: Array) -> npt.NDArray[np.bool_]:
 
 
 def _bits(array: Array) -> Array:
-    """Return the bits as numbers, which compare equal where bytes do: NaNs to themselves, zeros of two signs not."""
+    """
+    Return the bits as numbers, which compare equal where bytes do: NaNs to themselves, zeros of two
+    signs not.
+    """
     size = array.dtype.itemsize
     return array.view(f"u{size}") if array.dtype.kind in "fV" and size in {1, 2, 4, 8} else array
 
 
 def _same(one: Array, other: Array) -> npt.NDArray[np.bool_]:
-    """Return where two arrays of one dtype have the same bits, or are both no number: casts need not keep the payload of a NaN."""
+    """
+    Return where two arrays of one dtype have the same bits, or are both no number: casts need not
+    keep the payload of a NaN.
+    """
     return np.asarray((_bits(one) == _bits(other)) | (np.isnan(one) & np.isnan(other)))
 
 
@@ -125,7 +157,10 @@ def _integers(array: Array) -> Array:
 
 
 def _largest(a: Array, b: Array) -> float | None:
-    """Return the largest absolute difference of elements that are finite in both; None where there is none, or no arithmetic."""
+    """
+    Return the largest absolute difference of elements that are finite in both; None where there is
+    none, or no arithmetic.
+    """
     one, other = (_number(array) for array in (a, b))
     if one is None or other is None:
         return None

@@ -35,7 +35,9 @@ class Pairs:
 
     def as_a(self, a: int) -> int | None:
         """Return the paired layer of A that a layer of A is; None for one that is only there."""
-        return a if a in self.of_a else self.of_b[self.further_a[a]] if a in self.further_a else None
+        return (
+            a if a in self.of_a else self.of_b[self.further_a[a]] if a in self.further_a else None
+        )
 
     def of_other(self, b: int) -> int | None:
         """Return the paired layer of A that a layer of B is; None for one that is only in B."""
@@ -75,38 +77,85 @@ class _Work:
         while pending:
             one, other = pending.pop()
             ones, others = self._below_a.get(one, []), self._below_b.get(other, [])
-            self._by(ones, others, Pairing.PATH, lambda subject, index: subject.layers[index].names[-1:])
-            self._by(ones, others, Pairing.NAME, lambda subject, index: subject.layers[index].layer.name)
+            self._by(
+                ones, others, Pairing.PATH, lambda subject, index: subject.layers[index].names[-1:]
+            )
+            self._by(
+                ones, others, Pairing.NAME, lambda subject, index: subject.layers[index].layer.name
+            )
             self._by(ones, others, Pairing.POSITION, self._kind)
-            pending += [(index, self.pairs.of_a[index]) for index in ones if index in self.pairs.of_a]
+            pending += [
+                (index, self.pairs.of_a[index]) for index in ones if index in self.pairs.of_a
+            ]
 
     def places(self) -> None:
         """Pair shared layers that the files list at different ones of their places."""
-        by_place = {place: index for index, held in enumerate(self._b.layers) if index not in self.pairs.of_b for place in held.places}
+        by_place = {
+            place: index
+            for index, held in enumerate(self._b.layers)
+            if index not in self.pairs.of_b
+            for place in held.places
+        }
         for index, held in enumerate(self._a.layers):
             if index not in self.pairs.of_a:
-                found = {by_place[place] for place in held.places if place in by_place} - self.pairs.of_b.keys()
+                found = {
+                    by_place[place] for place in held.places if place in by_place
+                } - self.pairs.of_b.keys()
                 if len(found) == 1:
                     self._found(index, found.pop(), Pairing.PATH)
 
     def moved(self) -> None:
         """Pair layers of one name, class and shapes that stand under other parents."""
-        self._by(range(len(self._a.layers)), range(len(self._b.layers)), Pairing.MOVED, self._named_kind, only=True)
+        self._by(
+            range(len(self._a.layers)),
+            range(len(self._b.layers)),
+            Pairing.MOVED,
+            self._named_kind,
+            only=True,
+        )
 
     def shared(self) -> None:
         """Pair the further places of layers that the other file lists at each of their places."""
-        places_a = {place: index for index, held in enumerate(self._a.layers) for place in held.places if index in self.pairs.of_a}
-        places_b = {place: index for index, held in enumerate(self._b.layers) for place in held.places if index in self.pairs.of_b}
+        places_a = {
+            place: index
+            for index, held in enumerate(self._a.layers)
+            for place in held.places
+            if index in self.pairs.of_a
+        }
+        places_b = {
+            place: index
+            for index, held in enumerate(self._b.layers)
+            for place in held.places
+            if index in self.pairs.of_b
+        }
         self.pairs.further_a = {
-            index: places_b[held.names] for index, held in enumerate(self._a.layers) if index not in self.pairs.of_a and held.names in places_b
+            index: places_b[held.names]
+            for index, held in enumerate(self._a.layers)
+            if index not in self.pairs.of_a and held.names in places_b
         }
         self.pairs.further_b = {
-            index: places_a[held.names] for index, held in enumerate(self._b.layers) if index not in self.pairs.of_b and held.names in places_a
+            index: places_a[held.names]
+            for index, held in enumerate(self._b.layers)
+            if index not in self.pairs.of_b and held.names in places_a
         }
 
-    def _by(self, ones: Iterable[int], others: Iterable[int], by: Pairing, key: Callable[[Subject, int], Hashable], *, only: bool = False) -> None:
-        """Pair what is left of two lists where both hold as many layers of a key, in their order; with ``only`` where each holds one."""
-        groups_a, groups_b = self._grouped(self._a, ones, self.pairs.of_a, key), self._grouped(self._b, others, self.pairs.of_b, key)
+    def _by(
+        self,
+        ones: Iterable[int],
+        others: Iterable[int],
+        by: Pairing,
+        key: Callable[[Subject, int], Hashable],
+        *,
+        only: bool = False,
+    ) -> None:
+        """
+        Pair what is left of two lists where both hold as many layers of a key, in their order; with
+        ``only`` where each holds one.
+        """
+        groups_a, groups_b = (
+            self._grouped(self._a, ones, self.pairs.of_a, key),
+            self._grouped(self._b, others, self.pairs.of_b, key),
+        )
         for value, members in groups_a.items():
             counterparts = groups_b.get(value, [])
             if len(members) == len(counterparts) and (len(members) == 1 or not only):
@@ -117,7 +166,12 @@ class _Work:
                         self.pairs.add(one, other, by)
 
     @staticmethod
-    def _grouped(subject: Subject, indices: Iterable[int], taken: dict[int, int], key: Callable[[Subject, int], Hashable]) -> dict[Hashable, list[int]]:
+    def _grouped(
+        subject: Subject,
+        indices: Iterable[int],
+        taken: dict[int, int],
+        key: Callable[[Subject, int], Hashable],
+    ) -> dict[Hashable, list[int]]:
         groups: dict[Hashable, list[int]] = defaultdict(list)
         for index in indices:
             if index not in taken:
@@ -132,7 +186,11 @@ class _Work:
 
     def _kind(self, subject: Subject, index: int) -> Hashable:
         held = subject.layers[index]
-        shapes = sorted(str(variable.shape) for variable in held.layer.variables) if self._has_shapes else []
+        shapes = (
+            sorted(str(variable.shape) for variable in held.layer.variables)
+            if self._has_shapes
+            else []
+        )
         return held.layer.class_name, tuple(shapes)
 
     def _named_kind(self, subject: Subject, index: int) -> Hashable:
@@ -141,13 +199,19 @@ class _Work:
 
 def out_of_order(places: Sequence[int]) -> frozenset[int]:
     """
-    Return the positions of a permutation whose elements moved: those that are not in every longest increasing subsequence.
+    Return the positions of a permutation whose elements moved: those that are not in every longest
+    increasing subsequence.
 
-    Of two neighbours that changed places both have moved, and read from the other side the same elements have.
+    Of two neighbours that changed places both have moved, and read from the other side the same
+    elements have.
     """
     ahead, behind = _lengths(places), _lengths([-place for place in reversed(places)])[::-1]
     longest = max(ahead, default=0)
-    staying = [position for position in range(len(places)) if ahead[position] + behind[position] == longest + 1]
+    staying = [
+        position
+        for position in range(len(places))
+        if ahead[position] + behind[position] == longest + 1
+    ]
     at_length: dict[int, int] = defaultdict(int)
     for position in staying:
         at_length[ahead[position]] += 1
@@ -156,7 +220,9 @@ def out_of_order(places: Sequence[int]) -> frozenset[int]:
 
 
 def _lengths(places: Sequence[int]) -> list[int]:
-    """Return for each element the length of the longest increasing subsequence that ends with it."""
+    """
+    Return for each element the length of the longest increasing subsequence that ends with it.
+    """
     from bisect import bisect_left
 
     ends: list[int] = []

@@ -1,4 +1,7 @@
-"""One model as it is compared: its layers with their configs, what feeds them, and the tensors that their variables were read from."""
+"""
+One model as it is compared: its layers with their configs, what feeds them, and the tensors that
+their variables were read from.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,16 @@ if TYPE_CHECKING:
     from policytool.tree import Site
 
 _AUTOMATIC_CASTS: Final = frozenset({"Cast"})
-"""Operations that Keras 3.5 to 3.8 put into functional graphs by themselves, one at each change of dtype."""
+"""
+Operations that Keras 3.5 to 3.8 put into functional graphs by themselves, one at each change of
+dtype.
+"""
 
 _SEEDS: Final = "seed_generator"
-"""The scope of the states of Keras 3's random layers in an export; in other files the layers hold them."""
+"""
+The scope of the states of Keras 3's random layers in an export; in other files the layers hold
+them.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,7 +60,10 @@ class Held:
     """The layer that its parent lists before it."""
 
     inputs: tuple[int | str, ...] | None = None
-    """The layers that feed it, by index, and operations of Keras 3 by name; None for a shared layer, and where the model is no functional one."""
+    """
+    The layers that feed it, by index, and operations of Keras 3 by name; None for a shared layer,
+    and where the model is no functional one.
+    """
 
     ends: Mapping[str, tuple[int | str, ...]] | None = None
     """Of a functional model: the layers that are its inputs and its outputs."""
@@ -76,7 +88,10 @@ class Subject:
 
     @property
     def is_graph(self) -> bool:
-        """Whether the layers are those of a SavedModel's object graph, which has more of them than a config."""
+        """
+        Whether the layers are those of a SavedModel's object graph, which has more of them than a
+        config.
+        """
         return bool(self.document.nodes)
 
     @property
@@ -86,8 +101,13 @@ class Subject:
 
     @property
     def has_unknown_scales(self) -> bool:
-        """Whether the file does not tell TF 2.3, whose ``mixed_float16`` scales losses by itself, from TF 2.4, whose does not."""
-        return any(observation.code == "loss-scale-unknown" for observation in self.model.observations)
+        """
+        Whether the file does not tell TF 2.3, whose ``mixed_float16`` scales losses by itself, from
+        TF 2.4, whose does not.
+        """
+        return any(
+            observation.code == "loss-scale-unknown" for observation in self.model.observations
+        )
 
     @property
     def has_variables(self) -> bool:
@@ -136,11 +156,19 @@ def subject(document: Document) -> Subject:
         )
         for index, (site, layer) in enumerate(zip(sites, analysis.model.layers, strict=True))
     )
-    return Subject(document=document, model=analysis.model, layers=layers, sites=sites, is_rooted=sum(site.parent is None for site in sites) == 1)
+    return Subject(
+        document=document,
+        model=analysis.model,
+        layers=layers,
+        sites=sites,
+        is_rooted=sum(site.parent is None for site in sites) == 1,
+    )
 
 
 def read_by(weights: Subject, other: Subject) -> Subject:
-    """Return variables alone as those of another file's layers: what a loader does that is given both."""
+    """
+    Return variables alone as those of another file's layers: what a loader does that is given both.
+    """
     placed = storage.place(weights.document, other.sites)
     layers = tuple(
         replace(
@@ -166,13 +194,17 @@ def read_by(weights: Subject, other: Subject) -> Subject:
 
 def _undescribed(document: Document) -> Subject:
     model = reading.model_of(document)
-    held = zip(model.layers, reading.grouped(document).items(), strict=False)  # scopes of a graph without variables come last, and are not compared
+    held = zip(
+        model.layers, reading.grouped(document).items(), strict=False
+    )  # scopes of a graph without variables come last, and are not compared
     layers = tuple(_scope(layer, names, tensors) for layer, (names, tensors) in held)
     return Subject(document=document, model=model, layers=layers, described=False)
 
 
 def _scope(layer: Layer, names: tuple[str, ...], tensors: list[Tensor]) -> Held:
-    """Return a group of variables; several may have one name, as in what ``tf.Module`` leaves unnamed."""
+    """
+    Return a group of variables; several may have one name, as in what ``tf.Module`` leaves unnamed.
+    """
     return Held(
         layer=layer,
         parent=None,
@@ -194,8 +226,16 @@ def _before(sites: tuple[Site, ...]) -> dict[int, int]:
     return found
 
 
-def _wired(sites: tuple[Site, ...]) -> tuple[dict[int, tuple[int | str, ...]], dict[int, Mapping[str, tuple[int | str, ...]]], dict[int, Mapping[str, Json]]]:
-    """Return what feeds each layer of functional models, and each such model's ends and operations."""
+def _wired(
+    sites: tuple[Site, ...],
+) -> tuple[
+    dict[int, tuple[int | str, ...]],
+    dict[int, Mapping[str, tuple[int | str, ...]]],
+    dict[int, Mapping[str, Json]],
+]:
+    """
+    Return what feeds each layer of functional models, and each such model's ends and operations.
+    """
     fed: dict[int, tuple[int | str, ...]] = {}
     ends: dict[int, Mapping[str, tuple[int | str, ...]]] = {}
     operations: dict[int, Mapping[str, Json]] = {}
@@ -206,9 +246,15 @@ def _wired(sites: tuple[Site, ...]) -> tuple[dict[int, tuple[int | str, ...]], d
         for node in found.nodes.values():
             if node.site is not None and sites[node.site].class_name != INPUT_CLASS:
                 fed.setdefault(node.site, _sources(found, node.parents))
-        ends[index] = {"input_layers": _sources(found, found.inputs), "output_layers": _sources(found, found.outputs)}
+        ends[index] = {
+            "input_layers": _sources(found, found.inputs),
+            "output_layers": _sources(found, found.outputs),
+        }
         operations[index] = {
-            node.name: {"class_name": node.class_name, "config": _nameless(node.entry.get("config"))}
+            node.name: {
+                "class_name": node.class_name,
+                "config": _nameless(node.entry.get("config")),
+            }
             for node in found.nodes.values()
             if node.site is None and node.class_name not in _AUTOMATIC_CASTS
         }
@@ -216,12 +262,22 @@ def _wired(sites: tuple[Site, ...]) -> tuple[dict[int, tuple[int | str, ...]], d
 
 
 def _nameless(config: Json) -> Json:
-    """Return the config of an operation without its name, which some releases write there and all of them beside it."""
-    return {key: value for key, value in config.items() if key != "name"} if isinstance(config, dict) else config
+    """
+    Return the config of an operation without its name, which some releases write there and all of
+    them beside it.
+    """
+    return (
+        {key: value for key, value in config.items() if key != "name"}
+        if isinstance(config, dict)
+        else config
+    )
 
 
 def _sources(found: graph.Graph, names: tuple[str, ...]) -> tuple[int | str, ...]:
-    """Return layers by index and operations by name, with what an automatic cast is fed by in its place."""
+    """
+    Return layers by index and operations by name, with what an automatic cast is fed by in its
+    place.
+    """
     sources: dict[int | str, None] = {}
     pending = list(reversed(names))
     seen: set[str] = set()

@@ -1,4 +1,7 @@
-"""A functional model's graph as the libraries walk through it: from the outputs back, each call's arguments in one order."""
+"""
+A functional model's graph as the libraries walk through it: from the outputs back, each call's
+arguments in one order.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ Node = tuple[str, int]
 
 
 def tensors(argument: Argument) -> Iterator[Reference]:
-    """Yield the tensors in an argument in the order in which ``nest.flatten``, and Keras 3's ``tree.flatten``, find them: dicts by their keys."""
+    """
+    Yield the tensors in an argument in the order in which ``nest.flatten``, and Keras 3's
+    ``tree.flatten``, find them: dicts by their keys.
+    """
     if isinstance(argument, Reference):
         yield argument
     elif isinstance(argument, list | tuple):
@@ -32,9 +38,11 @@ def tensors(argument: Argument) -> Iterator[Reference]:
 
 def inbound(call: Call, *, by_name: bool = True) -> Iterator[Reference]:
     """
-    Yield the tensors that a call takes, in the order in which its node has them: positional arguments, then the others.
+    Yield the tensors that a call takes, in the order in which its node has them: positional
+    arguments, then the others.
 
-    :param by_name: whether those are sorted; tf_keras 2.21 has them as the config does (``_flat_arguments`` in tf_keras/src/engine/node.py)
+    :param by_name: whether those are sorted; tf_keras 2.21 has them as the config does
+        (``_flat_arguments`` in tf_keras/src/engine/node.py)
     """
     yield from tensors(call.args)
     for key in sorted(call.kwargs) if by_name else call.kwargs:
@@ -47,20 +55,39 @@ class Graph:
     def __init__(self, network: Network, *, by_name: bool = True) -> None:
         self._by_name = by_name
         self.units = {unit.name: unit for unit in network.units}
-        self._outputs = [node for reference in tensors(network.outputs) if (node := self.node(reference)) is not None]
+        self._outputs = [
+            node
+            for reference in tensors(network.outputs)
+            if (node := self.node(reference)) is not None
+        ]
 
     def node(self, reference: Reference) -> Node | None:
         """Return the call that a tensor comes from; None where there is no such."""
         unit = self.units.get(reference.layer)
-        return (reference.layer, reference.call) if unit is not None and 0 <= reference.call < max(len(unit.calls), 1) else None
+        return (
+            (reference.layer, reference.call)
+            if unit is not None and 0 <= reference.call < max(len(unit.calls), 1)
+            else None
+        )
 
     def parents(self, node: Node) -> list[Node]:
         """Return the calls that a call takes tensors of, in its order."""
         calls = self.units[node[0]].calls
-        return [parent for reference in inbound(calls[node[1]], by_name=self._by_name) if (parent := self.node(reference)) is not None] if calls else []
+        return (
+            [
+                parent
+                for reference in inbound(calls[node[1]], by_name=self._by_name)
+                if (parent := self.node(reference)) is not None
+            ]
+            if calls
+            else []
+        )
 
     def walked(self) -> tuple[list[Node], dict[str, int]]:
-        """Return the calls in the order in which a walk back from the outputs leaves them, and each unit's place among those that it meets."""
+        """
+        Return the calls in the order in which a walk back from the outputs leaves them, and each
+        unit's place among those that it meets.
+        """
         finished: dict[Node, None] = {}
         met: dict[str, int] = {}
         for output in self._outputs:

@@ -1,8 +1,10 @@
 """
-A model between two generations: its layers and what they are called with, free of how either of them writes it.
+A model between two generations: its layers and what they are called with, free of how either of
+them writes it.
 
-Everything is a frozen value. A config's nested objects (layers, initialisers, regularisers, constraints, policies) stand in it as values of this
-module, at the keys where the file has them; all else in it is plain JSON.
+Everything is a frozen value. A config's nested objects (layers, initialisers, regularisers,
+constraints, policies) stand in it as values of this module, at the keys where the file has them;
+all else in it is plain JSON.
 """
 
 from __future__ import annotations
@@ -17,15 +19,26 @@ if TYPE_CHECKING:
 
     from policytool.policy import Policy, PolicyMap
 
-Value: TypeAlias = "bool | int | float | str | list[Value] | dict[str, Value] | Unit | Thing | Policy | PolicyMap | None"
+Value: TypeAlias = (
+    "bool | int | float | str | list[Value] | dict[str, Value] | Unit | Thing | Policy | PolicyMap "
+    "| None"
+)
 """What stands in a config: JSON, with objects in their places."""
 
-Argument: TypeAlias = "bool | int | float | str | list[Argument] | tuple[Argument, ...] | dict[str, Argument] | Reference | Constant | Slice | Dtype | None"
-"""What a layer is called with: JSON, with tensors, constants and slices in their places; tuples are told from lists."""
+Argument: TypeAlias = (
+    "bool | int | float | str | list[Argument] | tuple[Argument, ...] | dict[str, Argument] | "
+    "Reference | Constant | Slice | Dtype | None"
+)
+"""
+What a layer is called with: JSON, with tensors, constants and slices in their places; tuples are
+told from lists.
+"""
 
 
 class Kind(StrEnum):
-    """What an object in a config is; the words of ``data/layer_arguments.json`` where it has them."""
+    """
+    What an object in a config is; the words of ``data/layer_arguments.json`` where it has them.
+    """
 
     INITIALIZER = "initializers"
     REGULARIZER = "regularizers"
@@ -115,13 +128,17 @@ class Thing:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recipe:
-    """How one variable is made of stored ones that lie otherwise: each is reshaped, turned and flipped, then they are joined along the last axis."""
+    """
+    How one variable is made of stored ones that lie otherwise: each is reshaped, turned and
+    flipped, then they are joined along the last axis.
+    """
 
     parts: tuple[str, ...]
     """
     What the source calls the variables that it is made of, without the layer's name.
 
-    ``W_i`` is stored as ``lstm_1_W_i:0`` and found as the one variable of the layer whose name is this or ends in ``_`` and this.
+    ``W_i`` is stored as ``lstm_1_W_i:0`` and found as the one variable of the layer whose name is
+    this or ends in ``_`` and this.
     """
 
     reshape: tuple[int, ...] = ()
@@ -169,10 +186,11 @@ class Unit:
     name: str
     config: Mapping[str, Value]
     """
-    Without ``name`` (unless it is another than the graph's), and of models without what :attr:`network` says.
+    Without ``name`` (unless it is another than the graph's), and of models without what
+    :attr:`network` says.
 
-    ``dtype`` is a :class:`~policytool.policy.Policy` or a :class:`~policytool.policy.PolicyMap` where it spells a policy, and a bare string for an input
-    layer's tensor dtype.
+    ``dtype`` is a :class:`~policytool.policy.Policy` or a :class:`~policytool.policy.PolicyMap`
+    where it spells a policy, and a bare string for an input layer's tensor dtype.
     """
 
     role: Role = Role.LAYER
@@ -180,7 +198,10 @@ class Unit:
     """Whether the class is not Keras' own."""
 
     package: str | None = None
-    """Of someone else's class, what it was registered under (``package>Class``); None where it was not, or the file does not say."""
+    """
+    Of someone else's class, what it was registered under (``package>Class``); None where it was
+    not, or the file does not say.
+    """
 
     module: str | None = None
     """As the file says it; None where it says none."""
@@ -189,7 +210,10 @@ class Unit:
     """The layer path in the source, which reports name."""
 
     site: int | None = None
-    """The index of the layer in the source's model, whose variables it takes over; None for one that conversion added."""
+    """
+    The index of the layer in the source's model, whose variables it takes over; None for one that
+    conversion added.
+    """
 
     calls: tuple[Call, ...] = ()
     network: Network | None = None
@@ -197,13 +221,22 @@ class Unit:
     """Keras 3's ``build_config``, where the file has one."""
 
     scales: Mapping[str, tuple[float, ...]] = field(default_factory=lambda: MappingProxyType({}))
-    """By a variable's name, factors along its last axis: what the weights are multiplied by where the user allows it."""
+    """
+    By a variable's name, factors along its last axis: what the weights are multiplied by where the
+    user allows it.
+    """
 
     given: Mapping[str, Value] = field(default_factory=lambda: MappingProxyType({}))
-    """By a variable's name, the values of a variable that the source has none of: nested lists of numbers."""
+    """
+    By a variable's name, the values of a variable that the source has none of: nested lists of
+    numbers.
+    """
 
     layout: Mapping[str, Recipe] = field(default_factory=lambda: MappingProxyType({}))
-    """By a variable's name, how it is made of the source's; where it is empty, the source's variables have the names and the shapes already."""
+    """
+    By a variable's name, how it is made of the source's; where it is empty, the source's variables
+    have the names and the shapes already.
+    """
 
     def with_config(self, **changes: Value) -> Unit:
         """Return the unit with keys of its config set."""
@@ -211,4 +244,6 @@ class Unit:
 
     def without(self, *keys: str) -> Unit:
         """Return the unit without keys of its config."""
-        return replace(self, config={key: value for key, value in self.config.items() if key not in keys})
+        return replace(
+            self, config={key: value for key, value in self.config.items() if key not in keys}
+        )

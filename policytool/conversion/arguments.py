@@ -1,9 +1,11 @@
 """
-The keys of each object judged against what the target's release accepts, which ``data/layer_arguments.json`` has from the releases themselves.
+The keys of each object judged against what the target's release accepts, which
+``data/layer_arguments.json`` has from the releases themselves.
 
-A key that the target does not take is left out where it says what the target does anyway: the value that releases write for a default instance.
-Any other value is refused, with the layer and the key. A key that the source leaves unsaid, and whose meaning there is another than in the target,
-is written out.
+A key that the target does not take is left out where it says what the target does anyway: the value
+that releases write for a default instance. Any other value is refused, with the layer and the key.
+A key that the source leaves unsaid, and whose meaning there is another than in the target, is
+written out.
 """
 
 from __future__ import annotations
@@ -31,13 +33,22 @@ _JUDGED = frozenset({Kind.INITIALIZER, Kind.REGULARIZER, Kind.CONSTRAINT})
 
 
 def judged(root: Unit, target: Target, log: Log) -> Unit:
-    """Return the model with the keys alone that the target takes; what it cannot be told goes to the log as a refusal."""
+    """
+    Return the model with the keys alone that the target takes; what it cannot be told goes to the
+    log as a refusal.
+    """
 
     def change(unit: Unit) -> Unit:
         config = {key: _value(unit, value, target, log) for key, value in unit.config.items()}
-        if unit.role is not Role.LAYER or unit.custom or not accepted.is_known(_LAYERS, unit.class_name):
+        if (
+            unit.role is not Role.LAYER
+            or unit.custom
+            or not accepted.is_known(_LAYERS, unit.class_name)
+        ):
             return replace(unit, config=config)
-        return replace(unit, config=_Judge(target, log).taken(unit, _LAYERS, unit.class_name, config))
+        return replace(
+            unit, config=_Judge(target, log).taken(unit, _LAYERS, unit.class_name, config)
+        )
 
     return mapped(root, change)
 
@@ -65,14 +76,26 @@ class _Judge:
     target: Target
     log: Log
 
-    def taken(self, unit: Unit, kind: str, class_name: str, config: Mapping[str, Value]) -> dict[str, Value]:
+    def taken(
+        self, unit: Unit, kind: str, class_name: str, config: Mapping[str, Value]
+    ) -> dict[str, Value]:
         """Return the keys of an object's config that the target takes."""
         target, log = self.target, self.log
         found = dict(config)
-        objection = accepted.objection(target.loader, kind, class_name, {key: _json(value) for key, value in config.items()}, module=target.says_modules)
+        objection = accepted.objection(
+            target.loader,
+            kind,
+            class_name,
+            {key: _json(value) for key, value in config.items()},
+            module=target.says_modules,
+        )
         if objection is None:
             return found
-        what = f"{unit.path} ({unit.class_name})" if class_name == unit.class_name else f"{class_name} of {unit.path}"
+        what = (
+            f"{unit.path} ({unit.class_name})"
+            if class_name == unit.class_name
+            else f"{class_name} of {unit.path}"
+        )
         if objection.missing or objection.broken:
             log.refuse("class", unit, f"{what}: {target.loader} has no {class_name}")
             return found
@@ -82,19 +105,31 @@ class _Judge:
             value = found.pop(key)
             if is_neutral(kind, class_name, key, value):
                 log.change(
-                    "key-dropped", unit, f"{key} of {class_name} is left out: {target.loader} does not take it, and does what {shown(_json(value))} says"
+                    "key-dropped",
+                    unit,
+                    f"{key} of {class_name} is left out: {target.loader} does not take it, and "
+                    f"does what {shown(_json(value))} says",
                 )
             else:
-                log.refuse("argument", unit, f"{what} has {key} {shown(_json(value))}, which {target.loader} cannot be told")
+                log.refuse(
+                    "argument",
+                    unit,
+                    f"{what} has {key} {shown(_json(value))}, which {target.loader} cannot be told",
+                )
         for key, text in objection.values:
-            log.refuse("argument", unit, f"{what} has {key} {text}, which {target.loader} does not take")
+            log.refuse(
+                "argument", unit, f"{what} has {key} {text}, which {target.loader} does not take"
+            )
         for key in objection.lacking:
             log.refuse("argument", unit, f"{what} lacks {key}, which {target.loader} needs")
         return found
 
 
 def is_neutral(kind: str, class_name: str, key: str, value: Value) -> bool:
-    """Return whether a value is what releases that have the key write for a default instance: what those without it do."""
+    """
+    Return whether a value is what releases that have the key write for a default instance: what
+    those without it do.
+    """
     written = accepted.written_values(kind, class_name, key)
     return value is None or accepted.text(_json(value)) in written
 

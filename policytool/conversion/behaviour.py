@@ -1,7 +1,9 @@
 """
-Whether a converted layer computes what it did: ``data/layer_behaviour.json``, which ``fixtures/layer_behaviour.py`` has from the libraries themselves.
+Whether a converted layer computes what it did: ``data/layer_behaviour.json``, which
+``fixtures/layer_behaviour.py`` has from the libraries themselves.
 
-Each case is a layer with arguments, converted and run in both libraries. What was measured with the newest of each stands for the others of its library.
+Each case is a layer with arguments, converted and run in both libraries. What was measured with the
+newest of each stands for the others of its library.
 """
 
 from __future__ import annotations
@@ -49,12 +51,19 @@ def proof(class_name: str, config: Mapping[str, object], *, to_keras3: bool) -> 
         return Proof.BEST_EFFORT
     shown = [case.get("arguments", {}) for case in facts["cases"].values() if agrees(case)]
     said = arguments(config, facts["default"])
-    return Proof.PROVEN if all(any(key in one and one[key] == value for one in shown) for key, value in said.items()) else Proof.BEST_EFFORT
+    return (
+        Proof.PROVEN
+        if all(
+            any(key in one and one[key] == value for one in shown) for key, value in said.items()
+        )
+        else Proof.BEST_EFFORT
+    )
 
 
 def objection(class_name: str, config: Mapping[str, object], *, to_keras3: bool) -> str | None:
     """
-    Return why a layer is not converted from one library to the other, although there it could be built; None where nothing measured speaks against it.
+    Return why a layer is not converted from one library to the other, although there it could be
+    built; None where nothing measured speaks against it.
 
     :param config: the layer's config as the source has it
     """
@@ -63,39 +72,63 @@ def objection(class_name: str, config: Mapping[str, object], *, to_keras3: bool)
         return None
     said = arguments(config, facts["default"])
     for name, case in facts["cases"].items():
-        special = {key: value for key, value in case.get("arguments", {}).items() if value not in (NUMBER, NUMBERS)}
-        applies = bool(special) and all(key in said and said[key] == value for key, value in special.items())
+        special = {
+            key: value
+            for key, value in case.get("arguments", {}).items()
+            if value not in (NUMBER, NUMBERS)
+        }
+        applies = bool(special) and all(
+            key in said and said[key] == value for key, value in special.items()
+        )
         if (applies or name == class_name) and (found := _differs(case)) is not None:
             return found
     return None
 
 
 def differs_in_16_bits(*, to_keras3: bool) -> tuple[str, ...]:
-    """Return the cases that agree in float32 and not under a 16-bit policy: what the two libraries compute in float32 inside is not the same."""
+    """
+    Return the cases that agree in float32 and not under a 16-bit policy: what the two libraries
+    compute in float32 inside is not the same.
+    """
     found = measured()[direction(to_keras3=to_keras3)]
     return tuple(
         name
         for facts in found.values()
         for name, case in facts["cases"].items()
-        if agrees(case) and any(isinstance(case.get(policy), int) and case[policy] > EPS for policy in _SIXTEEN)
+        if agrees(case)
+        and any(isinstance(case.get(policy), int) and case[policy] > EPS for policy in _SIXTEEN)
     )
 
 
 def arguments(config: Mapping[str, object], default: Mapping[str, object]) -> Facts:
-    """Return what a layer's config says otherwise than a default instance's, in the words of the data; what is not said is the default."""
-    return {key: word for key, value in sorted(config.items()) if key not in LEFT_OUT and (word := worded(value)) != default.get(key)}
+    """
+    Return what a layer's config says otherwise than a default instance's, in the words of the data;
+    what is not said is the default.
+    """
+    return {
+        key: word
+        for key, value in sorted(config.items())
+        if key not in LEFT_OUT and (word := worded(value)) != default.get(key)
+    }
 
 
 def worded(value: object) -> object:
-    """Return an argument as the data has it: numbers and lists of them by their kind, objects by their class."""
+    """
+    Return an argument as the data has it: numbers and lists of them by their kind, objects by their
+    class.
+    """
     if isinstance(value, bool | str) or value is None:
         return value
     if isinstance(value, int | float):
         return NUMBER
     if isinstance(value, list | tuple):
         found = [worded(item) for item in value]
-        return NUMBERS if found and all(item in (NUMBER, NUMBERS, None) for item in found) else found
-    return f"@{value['class_name']}" if isinstance(value, dict) and "class_name" in value else "object"
+        return (
+            NUMBERS if found and all(item in (NUMBER, NUMBERS, None) for item in found) else found
+        )
+    return (
+        f"@{value['class_name']}" if isinstance(value, dict) and "class_name" in value else "object"
+    )
 
 
 def agrees(case: Facts) -> bool:
@@ -114,5 +147,10 @@ def _differs(case: Facts) -> str | None:
 @cache
 def measured() -> Facts:
     """Return the data."""
-    data: Facts = json.loads(Path(__file__).parents[1].joinpath("data", "layer_behaviour.json").read_text(encoding="utf-8"))
+    data: Facts = json.loads(
+        Path(__file__)
+        .parents[1]
+        .joinpath("data", "layer_behaviour.json")
+        .read_text(encoding="utf-8")
+    )
     return data

@@ -1,4 +1,7 @@
-"""From a file's config to a model that belongs to no generation: :mod:`policytool.conversion.architecture`."""
+"""
+From a file's config to a model that belongs to no generation:
+:mod:`policytool.conversion.architecture`.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,11 @@ if TYPE_CHECKING:
     from policytool.jsontext import Json
     from policytool.planning.subject import Subject
 
-_KINDS: Final = {"_initializer": Kind.INITIALIZER, "_regularizer": Kind.REGULARIZER, "_constraint": Kind.CONSTRAINT}
+_KINDS: Final = {
+    "_initializer": Kind.INITIALIZER,
+    "_regularizer": Kind.REGULARIZER,
+    "_constraint": Kind.CONSTRAINT,
+}
 _GRAPH_KEYS: Final = frozenset({LAYERS, "input_layers", "output_layers"})
 _SLOTS: Final = {"layer": "forward_layer", "backward_layer": "backward_layer"}
 """What the tree calls a Bidirectional's layers that its config has under these keys."""
@@ -30,7 +37,10 @@ _SLOTS: Final = {"layer": "forward_layer", "backward_layer": "backward_layer"}
 _LAYER_KEYS: Final = frozenset({"layer", "backward_layer", "cell", "cells", LAYERS})
 _FUNCTION: Final = "function"
 _SEQUENCES: Final = frozenset({"__tuple__", "TensorShape"})
-"""What the metadata of SavedModels calls shapes and tuples, which stand as lists everywhere else (TF 2.5 to 2.15, tf_keras)."""
+"""
+What the metadata of SavedModels calls shapes and tuples, which stand as lists everywhere else (TF
+2.5 to 2.15, tf_keras).
+"""
 
 _OWN: Final = frozenset({"keras", "tf_keras", "tensorflow"})
 """The first part of the modules that Keras' own classes say."""
@@ -58,20 +68,29 @@ class _Reader:
     """How many of the sites of one name are known to be used."""
 
     def unit(self, value: dict[str, Json], *, parent: int | None, attribute: str) -> Unit:
-        """Return the layer, model or op that ``value`` serialises; ``parent`` is the site that holds it as ``attribute``."""
+        """
+        Return the layer, model or op that ``value`` serialises; ``parent`` is the site that holds
+        it as ``attribute``.
+        """
         class_name, registered = split_class(str(value["class_name"]), value.get("registered_name"))
         module = value.get("module")
         raw = value.get("config")
-        config: dict[str, Json] = {LAYERS: raw} if isinstance(raw, list) else dict(raw) if isinstance(raw, dict) else {}
+        config: dict[str, Json] = (
+            {LAYERS: raw} if isinstance(raw, list) else dict(raw) if isinstance(raw, dict) else {}
+        )
         name = str(value.get("name") or config.get("name") or snake_case(class_name))
         site = self._site(parent, attribute, name)
         operation = classes.is_operation(value)
-        is_model = not operation and LAYERS in config and (class_name in MODEL_CLASSES or parent is None)
+        is_model = (
+            not operation and LAYERS in config and (class_name in MODEL_CLASSES or parent is None)
+        )
         build = value.get("build_config")
         return Unit(
             class_name=class_name,
             name=name,
-            config=self._config(config, site, (class_name, name), is_model=is_model, operation=operation),
+            config=self._config(
+                config, site, (class_name, name), is_model=is_model, operation=operation
+            ),
             role=Role.OPERATION if operation else Role.MODEL if is_model else Role.LAYER,
             custom=not operation and _is_custom(class_name, registered, module),
             package=_package(registered),
@@ -79,11 +98,15 @@ class _Reader:
             path=self.subject.layers[site].path if site is not None else path_of((name,)),
             site=site,
             network=self._network(config, site) if is_model else None,
-            build={key: self._value(key, item, site, key) for key, item in build.items()} if isinstance(build, dict) else None,
+            build={key: self._value(key, item, site, key) for key, item in build.items()}
+            if isinstance(build, dict)
+            else None,
         )
 
     def _site(self, parent: int | None, attribute: str, name: str) -> int | None:
-        """Return the site of a layer that stands below another; None for what is no layer of the tree."""
+        """
+        Return the site of a layer that stands below another; None for what is no layer of the tree.
+        """
         if parent is None:
             return 0
         sites = self.subject.sites
@@ -93,8 +116,17 @@ class _Reader:
             place += 1
         self.places[parent, name, attribute] = place  # those before it stay used
         found = fitting[place] if place < len(fitting) else next(iter(fitting), None)
-        if found is None and attribute in _SLOTS.values():  # a SavedModel's objects have the names that they were built with
-            found = next((child for child in self.subject.children[parent] if sites[child].attribute == attribute), None)
+        if (
+            found is None and attribute in _SLOTS.values()
+        ):  # a SavedModel's objects have the names that they were built with
+            found = next(
+                (
+                    child
+                    for child in self.subject.children[parent]
+                    if sites[child].attribute == attribute
+                ),
+                None,
+            )
         if found is None:  # a shared layer stands at its first place
             found = self._shared.get((*sites[parent].names, name))
         if found is not None:
@@ -103,7 +135,10 @@ class _Reader:
 
     @cached_property
     def _called(self) -> Mapping[tuple[int, str, str | None], list[int]]:
-        """Sites by what they stand below, their name, and what they are held as; None for whatever that is."""
+        """
+        Sites by what they stand below, their name, and what they are held as; None for whatever
+        that is.
+        """
         found: dict[tuple[int, str, str | None], list[int]] = defaultdict(list)
         for index, site in enumerate(self.subject.sites):
             if site.parent is not None:
@@ -114,9 +149,21 @@ class _Reader:
     @cached_property
     def _shared(self) -> Mapping[tuple[str, ...], int]:
         """Sites by their further places, the first of several."""
-        return {names: index for index, site in reversed(list(enumerate(self.subject.sites))) for names in site.also_at}
+        return {
+            names: index
+            for index, site in reversed(list(enumerate(self.subject.sites)))
+            for names in site.also_at
+        }
 
-    def _config(self, config: Mapping[str, Json], site: int | None, called: tuple[str, str], *, is_model: bool, operation: bool) -> dict[str, Value]:
+    def _config(
+        self,
+        config: Mapping[str, Json],
+        site: int | None,
+        called: tuple[str, str],
+        *,
+        is_model: bool,
+        operation: bool,
+    ) -> dict[str, Value]:
         class_name, name = called
         left_out = _GRAPH_KEYS if is_model else frozenset()
         found: dict[str, Value] = {}
@@ -124,7 +171,11 @@ class _Reader:
             if key in left_out or (key == "name" and value == name):
                 continue
             if key == "dtype":
-                found[key] = self._value(key, value, site, key) if operation or class_name == INPUT_CLASS else self._policy(value)
+                found[key] = (
+                    self._value(key, value, site, key)
+                    if operation or class_name == INPUT_CLASS
+                    else self._policy(value)
+                )
             else:
                 attribute = _SLOTS.get(key, key) if class_name == "Bidirectional" else key
                 found[key] = self._value(key, value, site, attribute)
@@ -155,17 +206,35 @@ class _Reader:
     def _thing(self, key: str, value: dict[str, Json], site: int | None) -> Thing:
         class_name, registered = split_class(str(value["class_name"]), value.get("registered_name"))
         module, config = value.get("module"), value["config"]
-        kind = Kind.FUNCTION if class_name == _FUNCTION else next((kind for end, kind in _KINDS.items() if key.endswith(end)), Kind.OTHER)
+        kind = (
+            Kind.FUNCTION
+            if class_name == _FUNCTION
+            else next((kind for end, kind in _KINDS.items() if key.endswith(end)), Kind.OTHER)
+        )
         inner: Mapping[str, Value] | str | None
         if isinstance(config, dict):
             inner = {name: self._value(name, item, site, name) for name, item in config.items()}
         else:
             inner = config if isinstance(config, str) else None
-        package = registered if kind is not Kind.FUNCTION and registered is not None and registered != class_name else None
-        return Thing(kind=kind, class_name=class_name, config=inner, package=package, module=module if isinstance(module, str) else None)
+        package = (
+            registered
+            if kind is not Kind.FUNCTION and registered is not None and registered != class_name
+            else None
+        )
+        return Thing(
+            kind=kind,
+            class_name=class_name,
+            config=inner,
+            package=package,
+            module=module if isinstance(module, str) else None,
+        )
 
     def _network(self, config: dict[str, Json], site: int | None) -> Network:
-        entries = [entry for entry in _listed(config.get(LAYERS)) if isinstance(entry, dict) and isinstance(entry.get("class_name"), str)]
+        entries = [
+            entry
+            for entry in _listed(config.get(LAYERS))
+            if isinstance(entry, dict) and isinstance(entry.get("class_name"), str)
+        ]
         units = tuple(self.unit(entry, parent=site, attribute=LAYERS) for entry in entries)
         if "output_layers" not in config:
             return Network(units=units)
@@ -173,17 +242,25 @@ class _Reader:
             raise SpellingError(f"a model in the file has {wiring.told(stuck)}")
         nodes = [_listed(entry.get("inbound_nodes")) for entry in entries]
         keras3 = any(isinstance(node, dict) and "args" in node for found in nodes for node in found)
-        decoded = keras3_graph.decode if keras3 or (self.subject.is_keras3 and not any(nodes)) else keras2_graph.decode
+        decoded = (
+            keras3_graph.decode
+            if keras3 or (self.subject.is_keras3 and not any(nodes))
+            else keras2_graph.decode
+        )
         found = decoded(units, nodes, config.get("input_layers"), config.get("output_layers"))
         if not (_are_tensors(found.inputs) and _are_tensors(found.outputs)):
-            raise SpellingError("input_layers or output_layers of a model in the file are no tensors of its layers")
+            raise SpellingError(
+                "input_layers or output_layers of a model in the file are no tensors of its layers"
+            )
         return found
 
 
 def _are_tensors(ends: Argument) -> bool:
     if isinstance(ends, list | tuple):
         return all(_are_tensors(item) for item in ends)
-    return isinstance(ends, Reference) or (isinstance(ends, dict) and all(_are_tensors(item) for item in ends.values()))
+    return isinstance(ends, Reference) or (
+        isinstance(ends, dict) and all(_are_tensors(item) for item in ends.values())
+    )
 
 
 def _listed(value: Json) -> list[Json]:
@@ -194,14 +271,20 @@ def _is_layer(key: str, value: dict[str, Json]) -> bool:
     config = value["config"]
     if key in _LAYER_KEYS:
         return True
-    return (isinstance(config, dict) and "name" in config and "trainable" in config) or (value["class_name"] in MODEL_CLASSES)
+    return (isinstance(config, dict) and "name" in config and "trainable" in config) or (
+        value["class_name"] in MODEL_CLASSES
+    )
 
 
 def _is_custom(class_name: str, registered: str | None, module: Json) -> bool:
     """Return whether a class is someone else's."""
     if registered is not None and ">" in registered and not registered.startswith("Keras>"):
         return True
-    own = class_name in classes.builtin_classes() or class_name in MODEL_CLASSES or class_name in keras2_graph.OP_LAYERS
+    own = (
+        class_name in classes.builtin_classes()
+        or class_name in MODEL_CLASSES
+        or class_name in keras2_graph.OP_LAYERS
+    )
     return not own or (isinstance(module, str) and module.split(".", 1)[0] not in _OWN)
 
 

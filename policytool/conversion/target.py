@@ -35,7 +35,10 @@ class Target:
         return self.family == KERAS3
 
     def since(self, loader: str) -> bool:
-        """Return whether the release is this one or a later one, in the order of :data:`policytool.loaders.LOADERS`."""
+        """
+        Return whether the release is this one or a later one, in the order of
+        :data:`policytool.loaders.LOADERS`.
+        """
         return LOADERS.index(self.loader) >= LOADERS.index(loader)
 
     @property
@@ -62,5 +65,8 @@ class Target:
 
     @property
     def says_modules(self) -> bool:
-        """Whether serialised objects say their ``module`` and ``registered_name``: in archives of every release, and in all that TF 2.13 and later write."""
+        """
+        Whether serialised objects say their ``module`` and ``registered_name``: in archives of
+        every release, and in all that TF 2.13 and later write.
+        """
         return self.container == "keras" or self.since("tf2.15")

@@ -1,11 +1,23 @@
-"""Ways through a model of :mod:`policytool.conversion.architecture`: its units, the objects in a config, the tensors in an argument; each seen, or changed."""
+"""
+Ways through a model of :mod:`policytool.conversion.architecture`: its units, the objects in a
+config, the tensors in an argument; each seen, or changed.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from policytool.conversion.architecture import Argument, Call, Network, Reference, Slice, Thing, Unit, Value
+from policytool.conversion.architecture import (
+    Argument,
+    Call,
+    Network,
+    Reference,
+    Slice,
+    Thing,
+    Unit,
+    Value,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,7 +51,10 @@ def _in_value(value: Value) -> Iterator[Unit]:
 
 
 def mapped(unit: Unit, change: Callable[[Unit], Unit]) -> Unit:
-    """Return the unit with all below it changed, then changed itself: children first, as Keras builds them."""
+    """
+    Return the unit with all below it changed, then changed itself: children first, as Keras builds
+    them.
+    """
     network = unit.network
     if network is not None:
         network = replace(network, units=tuple(mapped(inner, change) for inner in network.units))
@@ -55,12 +70,17 @@ def _mapped_value(value: Value, change: Callable[[Unit], Unit]) -> Value:
     if isinstance(value, dict):
         return {key: _mapped_value(item, change) for key, item in value.items()}
     if isinstance(value, Thing) and not isinstance(value.config, str | None):
-        return replace(value, config={key: _mapped_value(item, change) for key, item in value.config.items()})
+        return replace(
+            value, config={key: _mapped_value(item, change) for key, item in value.config.items()}
+        )
     return value
 
 
 def things(unit: Unit) -> Iterator[tuple[str, Thing]]:
-    """Yield the objects of a unit's own config that are no layers, with the key that holds each; not those of units below."""
+    """
+    Yield the objects of a unit's own config that are no layers, with the key that holds each; not
+    those of units below.
+    """
     pending: list[tuple[str, Value]] = list(unit.config.items())
     while pending:
         key, value = pending.pop(0)
@@ -100,7 +120,12 @@ def replaced(argument: Argument, change: Callable[[Reference], Argument]) -> Arg
     if isinstance(argument, dict):
         return {key: replaced(item, change) for key, item in argument.items()}
     if isinstance(argument, Slice):
-        return replace(argument, start=replaced(argument.start, change), stop=replaced(argument.stop, change), step=replaced(argument.step, change))
+        return replace(
+            argument,
+            start=replaced(argument.start, change),
+            stop=replaced(argument.stop, change),
+            step=replaced(argument.step, change),
+        )
     return argument
 
 

@@ -1,10 +1,12 @@
 """
 Files and directories that appear whole or not at all.
 
-A draft is a file without a name where the system has such (``O_TMPFILE`` on Linux): a process that is killed leaves nothing behind. Elsewhere it has a
-hidden name. It gets its place by one link or rename; until then, and where anything fails, the target stays what it was.
+A draft is a file without a name where the system has such (``O_TMPFILE`` on Linux): a process that
+is killed leaves nothing behind. Elsewhere it has a hidden name. It gets its place by one link or
+rename; until then, and where anything fails, the target stays what it was.
 
-A hidden name holds the host and the process that made it, so that the next run can remove what a killed one left: :func:`remove_stale`.
+A hidden name holds the host and the process that made it, so that the next run can remove what a
+killed one left: :func:`remove_stale`.
 """
 
 from policytool.drafts._copying import copy_bytes, copy_file, opened, same_file, write_all

@@ -18,8 +18,24 @@ _RANGE: Final = 64 * 2**20
 """Bytes the system copies in one call, after which Ctrl-C is heard."""
 
 _BLOCK: Final = 2**20
-_NO_COPY_RANGE: Final = {errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF, errno.ETXTBSY}
-_NO_ATTRIBUTES: Final = {errno.EPERM, errno.EACCES, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.ENODATA, errno.ERANGE}
+_NO_COPY_RANGE: Final = {
+    errno.ENOSYS,
+    errno.EXDEV,
+    errno.EINVAL,
+    errno.EOPNOTSUPP,
+    errno.EPERM,
+    errno.EBADF,
+    errno.ETXTBSY,
+}
+_NO_ATTRIBUTES: Final = {
+    errno.EPERM,
+    errno.EACCES,
+    errno.EOPNOTSUPP,
+    errno.ENOSYS,
+    errno.EINVAL,
+    errno.ENODATA,
+    errno.ERANGE,
+}
 
 
 def copy_file(source: Path, draft: Path) -> None:
@@ -61,10 +77,16 @@ def same_file(one: Path, other: Path) -> bool:
     first, second = os.lstat(one), os.lstat(other)
     if os.path.samestat(first, second):
         return True
-    if not (stat.S_ISREG(first.st_mode) and stat.S_ISREG(second.st_mode)) or first.st_size != second.st_size:
+    if (
+        not (stat.S_ISREG(first.st_mode) and stat.S_ISREG(second.st_mode))
+        or first.st_size != second.st_size
+    ):
         return False
     with regular_file(one) as left, regular_file(other) as right:
-        return all(os.pread(left, _BLOCK, start) == os.pread(right, _BLOCK, start) for start in range(0, first.st_size, _BLOCK))
+        return all(
+            os.pread(left, _BLOCK, start) == os.pread(right, _BLOCK, start)
+            for start in range(0, first.st_size, _BLOCK)
+        )
 
 
 def write_all(descriptor: int, data: bytes | memoryview, offset: int) -> None:
@@ -81,7 +103,8 @@ def write_all(descriptor: int, data: bytes | memoryview, offset: int) -> None:
 
 def copy_attributes(like: Path | None, descriptor: int) -> None:
     """
-    Give a file the mode, the owner where permitted, and the extended attributes where supported of ``like``; without it what a new file has.
+    Give a file the mode, the owner where permitted, and the extended attributes where supported of
+    ``like``; without it what a new file has.
 
     :raises OSError: where the disk is full or fails.
     """
@@ -91,7 +114,9 @@ def copy_attributes(like: Path | None, descriptor: int) -> None:
     wanted = like.stat()
     mode = stat.S_IMODE(wanted.st_mode)
     if not _change_owner(descriptor, wanted):
-        mode &= ~(stat.S_ISUID | stat.S_ISGID)  # these speak of an owner that the file does not have
+        mode &= ~(
+            stat.S_ISUID | stat.S_ISGID
+        )  # these speak of an owner that the file does not have
     os.fchmod(descriptor, mode)
     if hasattr(os, "listxattr"):
         for name in _extended_attributes(like):
@@ -133,7 +158,9 @@ def opened(path: Path, flags: int) -> Iterator[int]:
     try:
         yield descriptor
     finally:
-        with contextlib.suppress(*([OSError] if flags & os.O_ACCMODE == os.O_RDONLY else [])):  # nothing that was read depends on it
+        with contextlib.suppress(
+            *([OSError] if flags & os.O_ACCMODE == os.O_RDONLY else [])
+        ):  # nothing that was read depends on it
             os.close(descriptor)
 
 
@@ -150,7 +177,10 @@ def _copy_range(source: int, target: int, count: int, start: int, to: int) -> in
 
 
 def _change_owner(descriptor: int, wanted: os.stat_result) -> bool:
-    """Return whether the file has the owner and the group that are wanted, after trying to give it both, or the group alone."""
+    """
+    Return whether the file has the owner and the group that are wanted, after trying to give it
+    both, or the group alone.
+    """
     for user, group in ((wanted.st_uid, wanted.st_gid), (-1, wanted.st_gid)):
         has = os.fstat(descriptor)
         if (has.st_uid, has.st_gid) == (wanted.st_uid, wanted.st_gid):
@@ -169,7 +199,9 @@ def _extended_attributes(path: Path) -> list[str]:
 
 @contextlib.contextmanager
 def _where_supported() -> Iterator[None]:
-    """Pass over what the file system or the user's rights do not allow; a disk that fails is told."""
+    """
+    Pass over what the file system or the user's rights do not allow; a disk that fails is told.
+    """
     try:
         yield
     except OSError as error:

@@ -25,8 +25,9 @@ class DirectoryDraft:
     """
     A directory in the making: its members are drafts, which get their names when it is published.
 
-    A directory cannot be renamed over another. So the original is renamed to its backup (``NAME.bak`` where none is wanted, then removed), and the new
-    one to its name: at every instant one complete copy stands under one of these two names.
+    A directory cannot be renamed over another. So the original is renamed to its backup
+    (``NAME.bak`` where none is wanted, then removed), and the new one to its name: at every instant
+    one complete copy stands under one of these two names.
     """
 
     def __init__(self, target: Path) -> None:
@@ -44,7 +45,12 @@ class DirectoryDraft:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._stack.close()
 
     @property
@@ -70,15 +76,27 @@ class DirectoryDraft:
         """Add a symbolic link to the directory."""
         self._links[name] = to
 
-    def publish(self, target: Path, *, like: Path, overwrite: bool = False, backup: Path | None = None, check: Callable[[], None] = lambda: None) -> None:
+    def publish(
+        self,
+        target: Path,
+        *,
+        like: Path,
+        overwrite: bool = False,
+        backup: Path | None = None,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
         """
-        Give the directory its place, its files and directories with the attributes that those of ``like`` have.
+        Give the directory its place, its files and directories with the attributes that those of
+        ``like`` have.
 
-        With ``backup`` the target is replaced and its original stays under that name; with ``overwrite`` the target, or an older backup, is replaced.
-        ``check`` is called last before that; what it raises ends it, and nothing was changed.
+        With ``backup`` the target is replaced and its original stays under that name; with
+        ``overwrite`` the target, or an older backup, is replaced. ``check`` is called last before
+        that; what it raises ends it, and nothing was changed.
 
-        :raises FileExistsError: where the target exists and neither is given, or the backup exists and ``overwrite`` is not given.
-        :raises OSError: where the system fails; the target then is what it was, and nothing new stays behind.
+        :raises FileExistsError: where the target exists and neither is given, or the backup exists
+            and ``overwrite`` is not given.
+        :raises OSError: where the system fails; the target then is what it was, and nothing new
+            stays behind.
         """
         hidden = _names.hidden(target)
         try:
@@ -89,7 +107,11 @@ class DirectoryDraft:
             _names.remove(hidden)
 
     def _build(self, hidden: Path, like: Path) -> None:
-        parents = {parent for name in (*self._members, *self._links, *self._folders) for parent in name.parents}
+        parents = {
+            parent
+            for name in (*self._members, *self._links, *self._folders)
+            for parent in name.parents
+        }
         directories = sorted({*parents, *self._folders, Path()})
         for directory in directories:
             (hidden / directory).mkdir(mode=0o700)
@@ -106,9 +128,11 @@ class DirectoryDraft:
 
 class MadeDirectory:
     """
-    A directory that another process fills, beside the place it is made for; a context manager that leaves nothing behind.
+    A directory that another process fills, beside the place it is made for; a context manager that
+    leaves nothing behind.
 
-    It has a hidden name from the beginning, because the other process needs one; what is left of one whose process was killed is removed by the next run.
+    It has a hidden name from the beginning, because the other process needs one; what is left of
+    one whose process was killed is removed by the next run.
     """
 
     def __init__(self, target: Path) -> None:
@@ -129,17 +153,33 @@ class MadeDirectory:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         _names.remove(self.path)
 
-    def publish(self, target: Path, *, like: Path, overwrite: bool = False, backup: Path | None = None, check: Callable[[], None] = lambda: None) -> None:
+    def publish(
+        self,
+        target: Path,
+        *,
+        like: Path,
+        overwrite: bool = False,
+        backup: Path | None = None,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
         """
-        Bring everything in the directory to the disk and give it its place, with the attributes that what has the same name in ``like`` has.
+        Bring everything in the directory to the disk and give it its place, with the attributes
+        that what has the same name in ``like`` has.
 
-        With ``backup`` the target is replaced and its original stays under that name; with ``overwrite`` the target, or an older backup, is replaced.
-        ``check`` is called last before that; what it raises ends it, and nothing was changed.
+        With ``backup`` the target is replaced and its original stays under that name; with
+        ``overwrite`` the target, or an older backup, is replaced. ``check`` is called last before
+        that; what it raises ends it, and nothing was changed.
 
-        :raises FileExistsError: where the target exists and neither is given, or the backup exists and ``overwrite`` is not given.
+        :raises FileExistsError: where the target exists and neither is given, or the backup exists
+            and ``overwrite`` is not given.
         :raises OSError: where the system fails; the target then is what it was.
         """
         for parent, _, names in os.walk(self.path, topdown=False):
@@ -147,14 +187,20 @@ class MadeDirectory:
                 made = Path(parent, name)
                 twin = like / made.relative_to(self.path)
                 with opened(made, os.O_RDONLY) as descriptor:
-                    copy_attributes(twin if twin.exists() else like if made.is_dir() else _any_file(like), descriptor)
+                    copy_attributes(
+                        twin if twin.exists() else like if made.is_dir() else _any_file(like),
+                        descriptor,
+                    )
                     os.fsync(descriptor)
         check()
         place(self.path, target, overwrite=overwrite, backup=backup)
 
 
 def _any_file(directory: Path) -> Path | None:
-    """Return a file of a directory, whose attributes stand for those of files that it has no twin of; None where it has none."""
+    """
+    Return a file of a directory, whose attributes stand for those of files that it has no twin of;
+    None where it has none.
+    """
     return next((found for found in sorted(directory.iterdir()) if found.is_file()), None)
 
 
@@ -162,7 +208,8 @@ def place(hidden: Path, target: Path, *, overwrite: bool, backup: Path | None) -
     """
     Give a directory that is complete its place.
 
-    :raises FileExistsError: where the target exists and neither ``overwrite`` nor ``backup`` is given, or the backup exists and ``overwrite`` is not given.
+    :raises FileExistsError: where the target exists and neither ``overwrite`` nor ``backup`` is
+        given, or the backup exists and ``overwrite`` is not given.
     :raises OSError: where the system fails; the target then is what it was.
     """
     if not os.path.lexists(target):
@@ -188,8 +235,13 @@ def _move(hidden: Path, target: Path) -> None:
 
 def _exchange(hidden: Path, target: Path, backup: Path | None, *, overwrite: bool) -> None:
     aside = backup or target.with_name(target.name + ASIDE)
-    # without a backup, what has its name is not ours: a name that the next run does not remove, if this one is killed
-    older = _names.hidden(aside) if backup is not None else aside.with_name(f"{aside.name}.{os.urandom(4).hex()}")
+    # without a backup, what has its name is not ours: a name that the next run does not remove, if
+    # this one is killed
+    older = (
+        _names.hidden(aside)
+        if backup is not None
+        else aside.with_name(f"{aside.name}.{os.urandom(4).hex()}")
+    )
     original = os.lstat(target)
     try:
         if os.path.lexists(aside):
@@ -208,14 +260,19 @@ def _exchange(hidden: Path, target: Path, backup: Path | None, *, overwrite: boo
         with contextlib.suppress(OSError):
             aside.rename(replaced)  # so that no half removed directory ever has a documented name
             if os.path.lexists(older):
-                older.rename(aside)  # whoever made it: no backup was asked for that it would make room for
+                older.rename(
+                    aside
+                )  # whoever made it: no backup was asked for that it would make room for
         _names.remove(replaced)
     else:
         _names.remove(older)
 
 
 def _put_back(target: Path, aside: Path, older: Path, original: os.stat_result) -> str | None:
-    """Give the original, and an older backup, their names again; return what stands now where that fails."""
+    """
+    Give the original, and an older backup, their names again; return what stands now where that
+    fails.
+    """
     with contextlib.suppress(OSError):
         if os.path.lexists(aside) and not os.path.lexists(target):
             aside.rename(target)
@@ -225,4 +282,8 @@ def _put_back(target: Path, aside: Path, older: Path, original: os.stat_result) 
         return f"the original of {target.name} is {aside.name}, whole; rename it back"
     if not os.path.samestat(os.lstat(target), original):
         return f"{target.name} is the new directory, and its original is {aside.name}"
-    return f"{target.name} is what it was, and its older backup is {older.name}" if os.path.lexists(older) else None
+    return (
+        f"{target.name} is what it was, and its older backup is {older.name}"
+        if os.path.lexists(older)
+        else None
+    )

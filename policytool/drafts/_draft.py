@@ -27,7 +27,10 @@ _DESCRIPTORS: Final = Path("/proc/self/fd")
 
 
 class Draft:
-    """A file in the making, beside the place it is made for; a context manager that leaves nothing behind."""
+    """
+    A file in the making, beside the place it is made for; a context manager that leaves nothing
+    behind.
+    """
 
     def __init__(self, hidden: Path) -> None:
         self._hidden = hidden
@@ -42,7 +45,9 @@ class Draft:
 
         :raises OSError: where no file can be made there.
         """
-        if target.parent == _DESCRIPTORS:  # what an unnamed file's link leads to still names its directory
+        if (
+            target.parent == _DESCRIPTORS
+        ):  # what an unnamed file's link leads to still names its directory
             target = target.readlink().with_name("member")
         return cls(_names.hidden(target))
 
@@ -54,10 +59,17 @@ class Draft:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         try:
             if self._named:
-                _names.remove(self._hidden)  # as far as that is possible: it may have its place already, and the next run removes what stays
+                # as far as that is possible: it may have its place already, and the next run
+                # removes what stays
+                _names.remove(self._hidden)
         finally:
             if self._descriptor >= 0:
                 descriptor, self._descriptor = self._descriptor, -1
@@ -74,7 +86,8 @@ class Draft:
 
     def finish(self, like: Path | None) -> None:
         """
-        Give the draft the mode, owner and extended attributes of ``like``, and bring it to the disk.
+        Give the draft the mode, owner and extended attributes of ``like``, and bring it to the
+        disk.
 
         :raises OSError: where the disk fails.
         """
@@ -82,17 +95,26 @@ class Draft:
         self.flush()
 
     def publish(
-        self, target: Path, *, like: Path | None = None, overwrite: bool = False, backup: Path | None = None, check: Callable[[], None] = lambda: None
+        self,
+        target: Path,
+        *,
+        like: Path | None = None,
+        overwrite: bool = False,
+        backup: Path | None = None,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         """
         Give the draft its place, with the mode, owner and extended attributes of ``like``.
 
-        With ``backup`` the target is replaced and its original stays under that name; with ``overwrite`` the target, or an older backup, is replaced.
-        ``check`` is called last before that; what it raises ends it, and nothing was changed.
+        With ``backup`` the target is replaced and its original stays under that name; with
+        ``overwrite`` the target, or an older backup, is replaced. ``check`` is called last before
+        that; what it raises ends it, and nothing was changed.
 
-        :raises FileExistsError: where the target exists and neither is given, or the backup exists and ``overwrite`` is not given.
+        :raises FileExistsError: where the target exists and neither is given, or the backup exists
+            and ``overwrite`` is not given.
         :raises NotTakenBackError: where the system fails, and so does taking back what was done.
-        :raises OSError: where the system fails; the target then is what it was, and nothing new stays behind.
+        :raises OSError: where the system fails; the target then is what it was, and nothing new
+            stays behind.
         """
         self.finish(like)
         with opened(target.parent, os.O_RDONLY) as directory:
@@ -104,7 +126,8 @@ class Draft:
 
     def retract(self, name: Path) -> None:
         """
-        Take back a name that the draft was published under; one that is another file's by now stays.
+        Take back a name that the draft was published under; one that is another file's by now
+        stays.
 
         :raises OSError: where the system fails.
         """
@@ -127,7 +150,8 @@ class Draft:
     @contextlib.contextmanager
     def named(self) -> Iterator[Path]:
         """
-        Yield a path of the draft that leads to a name, for libraries that resolve links before they open a file; publish it before the end.
+        Yield a path of the draft that leads to a name, for libraries that resolve links before they
+        open a file; publish it before the end.
 
         :raises OSError: where none can be made.
         """
@@ -148,8 +172,13 @@ class Draft:
         :raises FileExistsError: where something has it.
         """
         try:
-            # With a directory's descriptor Python calls linkat(), which alone follows the link in /proc to the file itself.
-            how = {"follow_symlinks": False} if self._named else {"src_dir_fd": self._descriptor, "follow_symlinks": True}
+            # With a directory's descriptor Python calls linkat(), which alone follows the link in
+            # /proc to the file itself.
+            how = (
+                {"follow_symlinks": False}
+                if self._named
+                else {"src_dir_fd": self._descriptor, "follow_symlinks": True}
+            )
             os.link(self.path, name, **how)
         except OSError as error:
             if error.errno not in _NO_LINKS:
@@ -165,13 +194,20 @@ class Draft:
                     raise
         self._named = True
         try:
-            return os.open(self._hidden, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), _MODE)
+            return os.open(
+                self._hidden,
+                os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0),
+                _MODE,
+            )
         except BaseException:
             self._hidden.unlink(missing_ok=True)
             raise
 
     def _place(self, target: Path, directory: int) -> None:
-        """Give the draft a name that nothing has, and take it back where the directory cannot be brought to the disk."""
+        """
+        Give the draft a name that nothing has, and take it back where the directory cannot be
+        brought to the disk.
+        """
         linked = False
         try:
             self.link(target)
@@ -186,7 +222,10 @@ class Draft:
             raise
 
     def _replace(self, target: Path, directory: int, kept: Kept, check: Callable[[], None]) -> None:
-        """Give the draft the name of what is there, in one step, which is taken back where the directory cannot be brought to the disk."""
+        """
+        Give the draft the name of what is there, in one step, which is taken back where the
+        directory cannot be brought to the disk.
+        """
         new = self._hidden
         placed = None
         try:
@@ -217,7 +256,10 @@ class Draft:
         return None
 
     def _take(self, name: Path) -> None:
-        """Give the draft a name on a file system without links: it becomes that of a whole file, in one step where the system can."""
+        """
+        Give the draft a name on a file system without links: it becomes that of a whole file, in
+        one step where the system can.
+        """
         whole = self._hidden
         try:
             if not self._named:
@@ -237,7 +279,10 @@ class Draft:
 
 
 def _replace_empty(whole: Path, name: Path) -> None:
-    """Take a name for an empty file first, which is the only way not to replace someone else's where a name cannot be asked to be free."""
+    """
+    Take a name for an empty file first, which is the only way not to replace someone else's where a
+    name cannot be asked to be free.
+    """
     descriptor = -1
     try:
         descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE)

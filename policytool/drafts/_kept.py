@@ -21,7 +21,8 @@ class Kept:
     """
     A second name of the original: the backup, or a hidden one until the replacement is on the disk.
 
-    The original's own name never disappears, nor does that of a backup that is overwritten, where the file system has links.
+    The original's own name never disappears, nor does that of a backup that is overwritten, where
+    the file system has links.
     """
 
     def __init__(self, target: Path, backup: Path | None, *, overwrite: bool) -> None:
@@ -39,7 +40,8 @@ class Kept:
 
     def keep(self) -> None:
         """
-        Give the original its second name; nothing where there is no original, or where its backup is it already, as an interrupted replacement leaves it.
+        Give the original its second name; nothing where there is no original, or where its backup
+        is it already, as an interrupted replacement leaves it.
 
         :raises FileExistsError: where the backup exists and may not be overwritten.
         """
@@ -60,9 +62,11 @@ class Kept:
 
     def restored(self, placed: os.stat_result | None) -> bool:
         """
-        Return whether the original, and a backup that was there before, have their names again, after trying to give them back.
+        Return whether the original, and a backup that was there before, have their names again,
+        after trying to give them back.
 
-        ``placed`` is the new file, if it was about to get the target's name: what someone else put there meanwhile stays.
+        ``placed`` is the new file, if it was about to get the target's name: what someone else put
+        there meanwhile stays.
         """
         try:
             self._restore(placed)
@@ -71,17 +75,28 @@ class Kept:
         return self._original is None or self._stands() or not self._has_target(placed)
 
     def stands(self) -> str | None:
-        """Return what is under the target's name after a replacement that could not be taken back; None where nothing is."""
+        """
+        Return what is under the target's name after a replacement that could not be taken back;
+        None where nothing is.
+        """
         if not os.path.lexists(self._target):
             return None
         name = self._target.name
         if self._stands():
             return f"{name} is what it was"
-        kept = f", and its original is {self._backup.name}" if self._original is not None and self._backup is not None and os.path.lexists(self._backup) else ""
+        kept = (
+            f", and its original is {self._backup.name}"
+            if self._original is not None
+            and self._backup is not None
+            and os.path.lexists(self._backup)
+            else ""
+        )
         return f"{name} is the new file{kept}"
 
     def release(self) -> None:
-        """Let go of what is no longer needed: the hidden name, and the backup that was overwritten."""
+        """
+        Let go of what is no longer needed: the hidden name, and the backup that was overwritten.
+        """
         if self._kept is not None and self._kept != self._backup:
             _names.remove(self._kept)
         if self._older is not None:
@@ -91,23 +106,33 @@ class Kept:
         return self._has_target(self._original)
 
     def _has_target(self, file: os.stat_result | None) -> bool:
-        return file is not None and os.path.lexists(self._target) and os.path.samestat(os.lstat(self._target), file)
+        return (
+            file is not None
+            and os.path.lexists(self._target)
+            and os.path.samestat(os.lstat(self._target), file)
+        )
 
     def _restore(self, placed: os.stat_result | None) -> None:
         older = self._older if self._older is not None and os.path.lexists(self._older) else None
         if self._kept is not None and os.path.lexists(self._kept):
             if self._has_target(placed) or not os.path.lexists(self._target):
                 self._give_back(self._kept)
-                self._original = os.lstat(self._target)  # on file systems without links the backup is a copy, and takes the original's place
+                # on file systems without links the backup is a copy, and takes the original's place
+                self._original = os.lstat(self._target)
             elif self._stands() and older is None:
                 self._kept.unlink()
         if older is not None and self._backup is not None:
             if self._stands():
                 older.replace(self._backup)
-            _names.remove(older)  # rename() leaves both names where they are one file's; and someone else's replacement has a backup of its own
+            # rename() leaves both names where they are one file's; and someone else's replacement
+            # has a backup of its own
+            _names.remove(older)
 
     def _give_back(self, kept: Path) -> None:
-        """Give the original its own name again; the backup's goes, unless there was an older one, which has it next."""
+        """
+        Give the original its own name again; the backup's goes, unless there was an older one,
+        which has it next.
+        """
         if self._older is not None:
             spare = _names.hidden(self._target)
             with contextlib.suppress(OSError):
@@ -125,13 +150,18 @@ class Kept:
         except OSError as error:
             if error.errno not in _NO_LINKS:
                 raise
-            if name != self._backup:  # without links there is no way back, and a copy of everything would be too dear for it
+            if name != self._backup:
+                # without links there is no way back, and a copy of everything would be too dear for
+                # it
                 self._kept = None
                 return
             self._copy(name)
 
     def _link_over(self, backup: Path) -> None:
-        """Give the original the name of an older backup, which keeps a hidden one; in one step, where there are links."""
+        """
+        Give the original the name of an older backup, which keeps a hidden one; in one step, where
+        there are links.
+        """
         self._older = _names.hidden(backup)
         new = _names.hidden(backup)
         try:
@@ -151,7 +181,10 @@ class Kept:
             raise
 
     def _copy_over(self, backup: Path, new: Path) -> None:
-        """Do so where a file system has no links, or the older backup is a directory: both names are gone for a moment, and the target is there."""
+        """
+        Do so where a file system has no links, or the older backup is a directory: both names are
+        gone for a moment, and the target is there.
+        """
         if self._older is not None:
             _names.remove(self._older)
             self._copy(new)
@@ -160,7 +193,10 @@ class Kept:
     def _copy(self, name: Path) -> None:
         hidden = _names.hidden(name)
         try:
-            with regular_file(self._target) as source, opened(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as copy:
+            with (
+                regular_file(self._target) as source,
+                opened(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as copy,
+            ):
                 copy_bytes(source, copy, os.fstat(source).st_size)
                 copy_attributes(self._target, copy)
                 os.fsync(copy)

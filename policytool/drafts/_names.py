@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SUFFIX: Final = ".policytool-draft"
-_HIDDEN: Final = re.compile(rf"\..*\.([0-9a-f]{{8}})-([0-9]+)-[0-9a-f]+{re.escape(SUFFIX)}", re.DOTALL)
+_HIDDEN: Final = re.compile(
+    rf"\..*\.([0-9a-f]{{8}})-([0-9]+)-[0-9a-f]+{re.escape(SUFFIX)}", re.DOTALL
+)
 _AT_FDCWD: Final = -100
 _RENAME_NOREPLACE: Final = 1
 """Both as Linux has them (rename(2)); elsewhere there is no such call."""
@@ -42,7 +44,9 @@ def remove(path: Path) -> None:
     """Remove a file or a directory, as far as that is possible."""
     with contextlib.suppress(OSError):
         try:
-            path.unlink(missing_ok=True)  # without asking what it is: a system that fails to say so may remove it all the same
+            path.unlink(
+                missing_ok=True
+            )  # without asking what it is: a system that fails to say so may remove it all the same
         except (IsADirectoryError, PermissionError):
             import shutil  # with socket 5 ms, only where something is written
 
@@ -62,7 +66,16 @@ def rename_to_free(source: Path, name: Path) -> bool:
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if call is None:
         return False
-    if call(_AT_FDCWD, os.fsencode(source), _AT_FDCWD, os.fsencode(name), ctypes.c_uint(_RENAME_NOREPLACE)) == 0:
+    if (
+        call(
+            _AT_FDCWD,
+            os.fsencode(source),
+            _AT_FDCWD,
+            os.fsencode(name),
+            ctypes.c_uint(_RENAME_NOREPLACE),
+        )
+        == 0
+    ):
         return True
     failed = ctypes.get_errno()
     if failed in {errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP}:

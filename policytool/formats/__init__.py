@@ -1,7 +1,8 @@
 """
 Every way in which models are stored, one module each.
 
-To add a format, write its module and add one line to :data:`FORMATS`. The modules import h5py and protobuf only when they read.
+To add a format, write its module and add one line to :data:`FORMATS`. The modules import h5py and
+protobuf only when they read.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ FORMATS: Final[tuple[Format, ...]] = (
     yaml_architecture.FORMAT,
     tfjs.FORMAT,
 )
-"""In the order of how often they are met; exactly one recognises a file, so the order decides nothing."""
+"""
+In the order of how often they are met; exactly one recognises a file, so the order decides nothing.
+"""
 
 __all__ = ["FORMATS", "Format", "Probe"]

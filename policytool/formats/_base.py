@@ -23,7 +23,10 @@ TAIL_BYTES: Final = 8
 """Enough for the one signature that stands at the end, that of a checkpoint's index."""
 
 HEAD_BYTES: Final = 4096
-"""Enough for every signature, for a git-lfs pointer whole, and for HDF5's first three signature offsets."""
+"""
+Enough for every signature, for a git-lfs pointer whole, and for HDF5's first three signature
+offsets.
+"""
 
 
 class Probe:
@@ -48,7 +51,9 @@ class Probe:
 
     @cached_property
     def tail(self) -> bytes:
-        """The last :data:`TAIL_BYTES` bytes; none of a directory, or of a file that has not so many."""
+        """
+        The last :data:`TAIL_BYTES` bytes; none of a directory, or of a file that has not so many.
+        """
         if self.is_directory:
             return b""
         with opening.regular_stream(self.path) as stream:
@@ -61,7 +66,11 @@ class Probe:
     @cached_property
     def names(self) -> frozenset[str]:
         """The names directly in the directory; none for a file."""
-        return frozenset(entry.name for entry in self.path.iterdir()) if self.is_directory else frozenset()
+        return (
+            frozenset(entry.name for entry in self.path.iterdir())
+            if self.is_directory
+            else frozenset()
+        )
 
     def content(self, limit: Limit, code: str, claim: str, name: str = "") -> bytes:
         """
@@ -94,28 +103,48 @@ class Format:
     """
     Read without executing anything, following no link out of the file.
 
-    :raises ModelFileError: with a sentence and a code of its own for each way in which the file can be wrong.
+    :raises ModelFileError: with a sentence and a code of its own for each way in which the file can
+        be wrong.
     """
 
 
 def parse_json(probe: Probe, text: str | bytes, part: str, observations: list[Observation]) -> Json:
-    """Return the JSON ``text`` of ``part``; duplicate keys become observations, anything else that is wrong a failure."""
+    """
+    Return the JSON ``text`` of ``part``; duplicate keys become observations, anything else that is
+    wrong a failure.
+    """
     try:
         value, repeated = jsontext.parse(text)
     except jsontext.JsonError as error:
         raise probe.failure(error.code, f"{part} {error}") from error
     if repeated:
         keys = ", ".join(repr(key) for key in repeated[:5])
-        observations.append(Observation(code="duplicate-key", message=f"{part} has a key twice in one object ({keys}); Keras reads the last one", where=part))
+        observations.append(
+            Observation(
+                code="duplicate-key",
+                message=f"{part} has a key twice in one object ({keys}); Keras reads the last one",
+                where=part,
+            )
+        )
     return value
 
 
 def is_serialised(config: Json) -> TypeGuard[dict[str, Json]]:
-    """Return whether JSON says what Keras' serialised objects all say: a class by its name, and a config."""
-    return isinstance(config, dict) and isinstance(config.get("class_name"), str) and "config" in config
+    """
+    Return whether JSON says what Keras' serialised objects all say: a class by its name, and a
+    config.
+    """
+    return (
+        isinstance(config, dict)
+        and isinstance(config.get("class_name"), str)
+        and "config" in config
+    )
 
 
 def written_by(config: dict[str, Json]) -> Writer:
     """Return who wrote an architecture, as it says beside the model's class."""
     version, backend = config.get("keras_version"), config.get("backend")
-    return Writer(keras=version if isinstance(version, str) else None, backend=backend if isinstance(backend, str) else None)
+    return Writer(
+        keras=version if isinstance(version, str) else None,
+        backend=backend if isinstance(backend, str) else None,
+    )

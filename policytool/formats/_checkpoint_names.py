@@ -1,8 +1,10 @@
 """
 Which tensors of a checkpoint are a model's weights, and what their layers call them.
 
-In a checkpoint of TF 2 the object graph says so: what can be reached without passing through an optimizer is a weight, whatever its key (Keras 3's keys of
-kernels lead through the optimizer). One of TF 1 has names alone; there the variables that an optimizer keeps are named after those they are kept for.
+In a checkpoint of TF 2 the object graph says so: what can be reached without passing through an
+optimizer is a weight, whatever its key (Keras 3's keys of kernels lead through the optimizer). One
+of TF 1 has names alone; there the variables that an optimizer keeps are named after those they are
+kept for.
 """
 
 from __future__ import annotations
@@ -27,16 +29,27 @@ _CONFIG: Final = "OBJECT_CONFIG_JSON"
 """An attribute of Keras' objects in TF 1.13 to 2.1, which is no variable."""
 
 _NOT_LAYERS: Final = frozenset({"optimizer", "save_counter", "keras_api"})
-"""Edges from a model, or a ``tf.train.Checkpoint``, to what is no layer; ``keras_api`` leads to metrics."""
+"""
+Edges from a model, or a ``tf.train.Checkpoint``, to what is no layer; ``keras_api`` leads to
+metrics.
+"""
 
-_OPTIMIZERS: Final = ({"iter", "learning_rate"}, {"_iterations", "_learning_rate"}, {"_iterations", "_variables"}, {"base_optimizer"}, {"inner_optimizer"})
+_OPTIMIZERS: Final = (
+    {"iter", "learning_rate"},
+    {"_iterations", "_learning_rate"},
+    {"_iterations", "_variables"},
+    {"base_optimizer"},
+    {"inner_optimizer"},
+)
 """What optimizers hold: up to TF 2.10, from 2.11 on, Keras 3; then those that scale losses."""
 
 _TRAINED: Final = "_trainable_variables"
 """What an optimizer of Keras 3 holds that is not its own: the model's weights."""
 
 _COUNTERS: Final = frozenset({"global_step", "beta1_power", "beta2_power"})
-"""Variables that TF 1's training keeps for itself (``tf.train.get_global_step``, ``AdamOptimizer``)."""
+"""
+Variables that TF 1's training keeps for itself (``tf.train.get_global_step``, ``AdamOptimizer``).
+"""
 
 
 _Place = tuple[int, tuple[str, ...]]
@@ -56,36 +69,60 @@ class Named:
 
 def named(entries: Mapping[str, Entry], graph: ObjectGraph | None) -> Named:
     """
-    Return what the entries of a checkpoint are; ``graph`` is None for TF 1, and where it cannot be read.
+    Return what the entries of a checkpoint are; ``graph`` is None for TF 1, and where it cannot be
+    read.
 
     :raises BundleError: for objects nested beyond the bounds.
     """
     if graph is not None and graph.nodes:
         weights = _of_objects(entries, graph)
         told = {attribute.key for node in graph.nodes for attribute in node.attributes}
-        weights.update((key, tuple(key.split("/"))) for key in entries if key not in told and key != OBJECT_GRAPH_KEY)
+        weights.update(
+            (key, tuple(key.split("/")))
+            for key in entries
+            if key not in told and key != OBJECT_GRAPH_KEY
+        )
     elif OBJECT_GRAPH_KEY in entries:
         weights = dict(_of_keys(entries))
     else:
         weights = dict(_of_scopes(entries))
-    return Named(weights=weights, rest=tuple(key for key in entries if key not in weights and key != OBJECT_GRAPH_KEY and not key.endswith(_CONFIG)))
+    return Named(
+        weights=weights,
+        rest=tuple(
+            key
+            for key in entries
+            if key not in weights and key != OBJECT_GRAPH_KEY and not key.endswith(_CONFIG)
+        ),
+    )
 
 
 def _of_objects(entries: Mapping[str, Entry], graph: ObjectGraph) -> dict[str, tuple[str, ...]]:
-    """Return the weights that the object graph leads to, by variables' own names where they tell a layer and no other variable has them."""
+    """
+    Return the weights that the object graph leads to, by variables' own names where they tell a
+    layer and no other variable has them.
+    """
     places = _places(graph)
     found: dict[str, tuple[int, Attribute]] = {}
     for number in places:
-        found.update((one.key, (number, one)) for one in graph.nodes[number].attributes if one.key in entries and one.name != _CONFIG)
+        found.update(
+            (one.key, (number, one))
+            for one in graph.nodes[number].attributes
+            if one.key in entries and one.name != _CONFIG
+        )
     uses = Counter(attribute.full_name for _, attribute in found.values())
     return {
-        key: tuple(attribute.full_name.split("/")) if uses[attribute.full_name] == 1 and "/" in attribute.full_name else _path(places, number, attribute)
+        key: tuple(attribute.full_name.split("/"))
+        if uses[attribute.full_name] == 1 and "/" in attribute.full_name
+        else _path(places, number, attribute)
         for key, (number, attribute) in found.items()
     }
 
 
 def _path(places: Mapping[int, _Place], number: int, attribute: Attribute) -> tuple[str, ...]:
-    """Return the names that lead to an object, and to what it stores other than a value: a lookup table's keys and the like."""
+    """
+    Return the names that lead to an object, and to what it stores other than a value: a lookup
+    table's keys and the like.
+    """
     names = [] if attribute.name == _VALUE else [attribute.name]
     while number != _ROOT:
         number, own = places[number]
@@ -97,9 +134,11 @@ def _path(places: Mapping[int, _Place], number: int, attribute: Attribute) -> tu
 
 def _places(graph: ObjectGraph) -> dict[int, _Place]:
     """
-    Return, nearest first, each object that can be reached from the root without passing through what is no layer, and what holds it.
+    Return, nearest first, each object that can be reached from the root without passing through
+    what is no layer, and what holds it.
 
-    Last come the weights that only an optimizer leads to: in Keras 3 the layers in a list of a subclassed model have no edge of their own.
+    Last come the weights that only an optimizer leads to: in Keras 3 the layers in a list of a
+    subclassed model have no edge of their own.
     """
     places: dict[int, _Place] = {}
     pending: deque[tuple[int, _Place]] = deque([(_ROOT, (_ROOT, ()))])
@@ -113,7 +152,11 @@ def _places(graph: ObjectGraph) -> dict[int, _Place]:
             if name not in _NOT_LAYERS and not _is_optimizer(graph.nodes[child]):
                 pending.append((child, (number, (name,))))
             else:
-                last.extend((inner, (number, (name, of))) for of, inner in graph.nodes[child].children if of == _TRAINED)
+                last.extend(
+                    (inner, (number, (name, of)))
+                    for of, inner in graph.nodes[child].children
+                    if of == _TRAINED
+                )
     return places
 
 
@@ -123,7 +166,10 @@ def _is_optimizer(node: Trackable) -> bool:
 
 
 def _of_keys(keys: Iterable[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the weights by their keys, which are paths through objects, where the object graph itself cannot be read."""
+    """
+    Yield the weights by their keys, which are paths through objects, where the object graph itself
+    cannot be read.
+    """
     for key in keys:
         path = tuple(key.partition(f"/{_ATTRIBUTES}/")[0].split("/"))
         left_out = _SLOT in path or (_NOT_LAYERS & set(path) and _TRAINED not in path)
@@ -132,8 +178,13 @@ def _of_keys(keys: Iterable[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def _of_scopes(entries: Mapping[str, Entry]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the weights of TF 1, whose keys are names; what an optimizer keeps for ``dense/kernel`` is ``dense/kernel/Adam``, of the same shape."""
+    """
+    Yield the weights of TF 1, whose keys are names; what an optimizer keeps for ``dense/kernel`` is
+    ``dense/kernel/Adam``, of the same shape.
+    """
     for key, entry in entries.items():
         kept_for = entries.get(key.rpartition("/")[0])
-        if (kept_for is None or kept_for.shape != entry.shape) and key.rpartition("/")[2] not in _COUNTERS:
+        if (kept_for is None or kept_for.shape != entry.shape) and key.rpartition("/")[
+            2
+        ] not in _COUNTERS:
             yield key, tuple(key.split("/"))

@@ -32,7 +32,10 @@ class Body:
 
 
 def bodies_of(definition: Any) -> tuple[Mapping[str, Body], Sequence[str]]:
-    """Return the graph itself and its functions, by their names, and the names that two functions have, of which the first counts."""
+    """
+    Return the graph itself and its functions, by their names, and the names that two functions
+    have, of which the first counts.
+    """
     found, doubled = {MAIN: Body((), definition.nodes)}, []
     for function in definition.library.functions:
         arguments = tuple(text(argument.name) for argument in function.signature.arguments)
@@ -57,22 +60,39 @@ def functions_of(node: Any) -> Iterator[str]:
 
 
 def attribute(node: Any, key: str) -> str | None:
-    """Return the text of an attribute; None if the node has none, and a NUL, which no text has, for anything else, such as one that a call fills in."""
-    found = next((entry.value for entry in reversed(node.attributes) if text(entry.key) == key), None)
+    """
+    Return the text of an attribute; None if the node has none, and a NUL, which no text has, for
+    anything else, such as one that a call fills in.
+    """
+    found = next(
+        (entry.value for entry in reversed(node.attributes) if text(entry.key) == key), None
+    )
     if found is None:
         return None
-    return text(found.text) if found.HasField("text") and not found.HasField("placeholder") else "\0"
+    return (
+        text(found.text) if found.HasField("text") and not found.HasField("placeholder") else "\0"
+    )
 
 
 def text_of(node: Any) -> bytes:
-    """Return the one text of a constant; a NUL, which no path has, for anything else, such as text as bytes, which TensorFlow takes instead."""
-    tensor = next((entry.value.tensor for entry in reversed(node.attributes) if entry.key == b"value"), None)
+    """
+    Return the one text of a constant; a NUL, which no path has, for anything else, such as text as
+    bytes, which TensorFlow takes instead.
+    """
+    tensor = next(
+        (entry.value.tensor for entry in reversed(node.attributes) if entry.key == b"value"), None
+    )
     held = parsed("TextTensor", b"".join(tensor or []))
-    return held.texts[0] if held is not None and len(held.texts) == 1 and not held.content else b"\0"
+    return (
+        held.texts[0] if held is not None and len(held.texts) == 1 and not held.content else b"\0"
+    )
 
 
 def parsed(name: str, data: bytes) -> Any | None:
-    """Return a message; None for bytes that are none, or are beyond the bounds: TensorFlow reads a file with such bytes in no way."""
+    """
+    Return a message; None for bytes that are none, or are beyond the bounds: TensorFlow reads a
+    file with such bytes in no way.
+    """
     from policytool import protobuf_messages  # protobuf is only for SavedModels
 
     try:

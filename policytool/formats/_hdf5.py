@@ -1,7 +1,9 @@
 """
-HDF5, read with h5py's low-level interface: names, shapes and dtypes of datasets, never their values.
+HDF5, read with h5py's low-level interface: names, shapes and dtypes of datasets, never their
+values.
 
-Soft, external and user-defined links, external storage and virtual datasets are reported and not followed.
+Soft, external and user-defined links, external storage and virtual datasets are reported and not
+followed.
 """
 
 from __future__ import annotations
@@ -30,18 +32,39 @@ if TYPE_CHECKING:
     from policytool.formats._base import Probe
     from policytool.formats._window import Window
 
-_TRUNCATED: Final = re.compile(r"truncated file: eof = (\d+), sblock->base_addr = \d+, stored_eof = (\d+)")
-DAMAGE: Final = (RuntimeError, OSError, LookupError, ValueError, TypeError, OverflowError, MemoryError, SystemError)
-"""What h5py raises for damage, by where it meets it; SystemError where the system fails in one of its callbacks."""
+_TRUNCATED: Final = re.compile(
+    r"truncated file: eof = (\d+), sblock->base_addr = \d+, stored_eof = (\d+)"
+)
+DAMAGE: Final = (
+    RuntimeError,
+    OSError,
+    LookupError,
+    ValueError,
+    TypeError,
+    OverflowError,
+    MemoryError,
+    SystemError,
+)
+"""
+What h5py raises for damage, by where it meets it; SystemError where the system fails in one of its
+callbacks.
+"""
 
 _LARGE: Final = 4 * 2**20
 """Bytes of values that need not be stored: HDF5 makes them of a fill value."""
 
 _CLAIMED: Final = 2**30
-"""Bytes that a dataset may claim without storing them: a loader that makes room for them hurts nobody's machine."""
+"""
+Bytes that a dataset may claim without storing them: a loader that makes room for them hurts
+nobody's machine.
+"""
 
 MOST_CHUNKS: Final = 2**14
-"""Chunks of one read: HDF5 takes a kilobyte for each, stored or not. Those that h5py makes have 16 KiB and more, and Keras asks for none."""
+"""
+Chunks of one read: HDF5 takes a kilobyte for each, stored or not.
+
+Those that h5py makes have 16 KiB and more, and Keras asks for none.
+"""
 
 _UNSTORED_CHUNKS: Final = 2**10
 _UNSTORED_SHARE: Final = 4
@@ -49,7 +72,10 @@ _UNSTORED_SHARE: Final = 4
 
 _SPARE: Final = 64 * 2**20
 _CHUNK_COPIES: Final = 4
-"""A chunk as it is stored, as each of two filters has it, and room that a filter doubles until the values fit."""
+"""
+A chunk as it is stored, as each of two filters has it, and room that a filter doubles until the
+values fit.
+"""
 
 _LINKS: Final = {h5l.TYPE_SOFT: "soft", h5l.TYPE_EXTERNAL: "external"}
 _ARTICLES: Final = {"external": "an"}
@@ -69,10 +95,16 @@ class Contents:
     """Whether some group is called ``vars``, as in the layout of Keras 2.12 on."""
 
     names: dict[str, str] = field(default_factory=dict)
-    """Path of a ``vars`` group's parent to its attribute ``name``: the layer's own name (Keras 3.6 on)."""
+    """
+    Path of a ``vars`` group's parent to its attribute ``name``: the layer's own name (Keras 3.6
+    on).
+    """
 
     orders: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
-    """Path of a layer's group to its attribute ``weight_names``: its weights in the layer's order (legacy layout)."""
+    """
+    Path of a layer's group to its attribute ``weight_names``: its weights in the layer's order
+    (legacy layout).
+    """
 
 
 @contextmanager
@@ -89,13 +121,18 @@ def opened(probe: Probe, source: str | Window, what: str = "") -> Iterator[h5py.
         except TextsError as error:
             raise probe.failure("h5-limit", f"{_subject(what)}{error}") from error
         except DAMAGE as error:
-            raise probe.failure("damaged-h5", f"{_subject(what)}is damaged HDF5 ({reason(error)}); copy or download it again") from error
+            raise probe.failure(
+                "damaged-h5",
+                f"{_subject(what)}is damaged HDF5 ({reason(error)}); copy or download it again",
+            ) from error
         finally:
             close(file)
 
 
 def close(file: h5py.File | BinaryIO) -> None:
-    """Close a file that was read; where the system fails to, nothing that was read depends on it."""
+    """
+    Close a file that was read; where the system fails to, nothing that was read depends on it.
+    """
     with suppress(*DAMAGE):
         file.close()
 
@@ -112,16 +149,24 @@ def open_file(probe: Probe, source: str | Window, what: str = "") -> h5py.File:
         raise
     except (OSError, RuntimeError, SystemError) as error:
         if match := _TRUNCATED.search(str(error)):
-            message = f"{_subject(what)}is truncated: it has {match[1]} bytes, and its header says {match[2]}; copy or download it again"
+            message = (
+                f"{_subject(what)}is truncated: it has {match[1]} bytes, and its header says "
+                f"{match[2]}; copy or download it again"
+            )
             raise probe.failure("truncated", message) from error
-        raise probe.failure("damaged-h5", f"{_subject(what)}cannot be opened as HDF5 ({reason(error)}); copy or download it again") from error
+        raise probe.failure(
+            "damaged-h5",
+            f"{_subject(what)}cannot be opened as HDF5 ({reason(error)}); copy or download it "
+            "again",
+        ) from error
 
 
 def _open_path(path: Path) -> h5py.File:
     """
     Open the file that a path leads to.
 
-    The library takes no descriptor, only a path, which may lead to another file by the time that it opens it: the two are compared.
+    The library takes no descriptor, only a path, which may lead to another file by the time that it
+    opens it: the two are compared.
     """
     with opening.regular_file(path) as descriptor:
         file = h5py.File(path, "r", locking=False)
@@ -132,19 +177,29 @@ def _open_path(path: Path) -> h5py.File:
 
 
 def _subject(what: str) -> str:
-    """Return how a sentence about a member begins; one about the file itself begins with its verb, after the path."""
+    """
+    Return how a sentence about a member begins; one about the file itself begins with its verb,
+    after the path.
+    """
     return f"{what} " if what else ""
 
 
 def attribute_text(probe: Probe, group: h5py.Group, name: str) -> str | None:
-    """Return a text attribute, None where there is none, whatever string type it was written with."""
+    """
+    Return a text attribute, None where there is none, whatever string type it was written with.
+    """
     if name not in group.attrs:
         return None
     attribute = group.attrs.get_id(name)
     if attribute.shape != ():
-        raise probe.failure("h5-not-keras", f"attribute {name} should be text and is an array of shape {attribute.shape}")
+        raise probe.failure(
+            "h5-not-keras",
+            f"attribute {name} should be text and is an array of shape {attribute.shape}",
+        )
     if attribute.get_type().get_class() != h5t.STRING:
-        raise probe.failure("h5-not-keras", f"attribute {name} should be text and is of another type")
+        raise probe.failure(
+            "h5-not-keras", f"attribute {name} should be text and is of another type"
+        )
     if beyond := limits.JSON_BYTES.beyond(attribute.get_storage_size()):
         raise probe.failure("h5-limit", f"has an attribute {name} of {beyond}")
     value = group.attrs[name]
@@ -153,20 +208,32 @@ def attribute_text(probe: Probe, group: h5py.Group, name: str) -> str | None:
         try:
             return value.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise probe.failure("invalid-json", f"attribute {name} is not UTF-8 text (byte {error.start})") from error
+            raise probe.failure(
+                "invalid-json", f"attribute {name} is not UTF-8 text (byte {error.start})"
+            ) from error
     return str(value)
 
 
 def attribute_names(group: h5g.GroupID, name: str) -> tuple[str, ...]:
-    """Return an attribute that is an array of names; Keras splits one beyond 64 kB into ``name0``, ``name1``, ..."""
+    """
+    Return an attribute that is an array of names; Keras splits one beyond 64 kB into ``name0``,
+    ``name1``, ...
+    """
     found: list[str] = []
     for key in _chunks(group, name):
         attribute = h5a.open(group, key)
-        if attribute.shape and attribute.shape[0] and attribute.get_type().get_class() == h5t.STRING:
+        if (
+            attribute.shape
+            and attribute.shape[0]
+            and attribute.get_type().get_class() == h5t.STRING
+        ):
             _check_texts(group, attribute, name)
             array = np.zeros(attribute.shape, dtype=attribute.dtype)
             attribute.read(array)
-            found += [value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value) for value in array.ravel().tolist()]
+            found += [
+                value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+                for value in array.ravel().tolist()
+            ]
     return tuple(found)
 
 
@@ -187,19 +254,27 @@ def _claimed(dataset: h5d.DatasetID) -> int:
 
 def inflation(dataset: h5d.DatasetID) -> str:
     """
-    Return, as the end of a sentence, by how much too far a dataset's values go beyond what is stored of them; an empty text within the bounds.
+    Return, as the end of a sentence, by how much too far a dataset's values go beyond what is
+    stored of them; an empty text within the bounds.
 
-    A chunk counts whole, even if the dataset is smaller, and so does each chunk of which nothing is stored.
+    A chunk counts whole, even if the dataset is smaller, and so does each chunk of which nothing is
+    stored.
     """
     claimed, stored = max(_claimed(dataset), _chunk_bytes(dataset)), dataset.get_storage_size()
     beyond = limits.H5_RATIO.beyond(-(-claimed // max(stored, 1))) if claimed > _LARGE else ""
-    return f"{stored} stored bytes would become {claimed}, by {beyond}" if beyond else _scattering(dataset)
+    return (
+        f"{stored} stored bytes would become {claimed}, by {beyond}"
+        if beyond
+        else _scattering(dataset)
+    )
 
 
 def chunk_shape(dataset: h5d.DatasetID) -> tuple[int, ...]:
     """Return the shape of a dataset's chunks; empty if it has none."""
     properties = dataset.get_create_plist()
-    found: tuple[int, ...] = properties.get_chunk() if properties.get_layout() == h5d.CHUNKED else ()
+    found: tuple[int, ...] = (
+        properties.get_chunk() if properties.get_layout() == h5d.CHUNKED else ()
+    )
     return found
 
 
@@ -208,8 +283,17 @@ def chunks_of(shape: tuple[int, ...], chunk: tuple[int, ...]) -> int:
     return math.prod(-(-size // width) for size, width in zip(shape, chunk, strict=True))
 
 
-def read(dataset: h5d.DatasetID, memory: object, file: object, array: np.ndarray[Any, Any], mtype: h5t.TypeID | None) -> None:
-    """Read values with as much memory as its chunks need: what filters make of a chunk is known only when they have made it."""
+def read(
+    dataset: h5d.DatasetID,
+    memory: object,
+    file: object,
+    array: np.ndarray[Any, Any],
+    mtype: h5t.TypeID | None,
+) -> None:
+    """
+    Read values with as much memory as its chunks need: what filters make of a chunk is known only
+    when they have made it.
+    """
     with guard.lean(_SPARE + _CHUNK_COPIES * _chunk_bytes(dataset)):
         dataset.read(memory, file, array, mtype=mtype)
 
@@ -221,7 +305,10 @@ def _chunk_bytes(dataset: h5d.DatasetID) -> int:
 
 
 def _scattering(dataset: h5d.DatasetID) -> str:
-    """Return, as the end of a sentence, how many chunks a dataset is divided into without storing them; an empty text within the bound."""
+    """
+    Return, as the end of a sentence, how many chunks a dataset is divided into without storing
+    them; an empty text within the bound.
+    """
     chunk = chunk_shape(dataset)
     count = chunks_of(dataset.shape, chunk) if chunk else 0
     if count <= _UNSTORED_CHUNKS or count <= _UNSTORED_SHARE * (stored := dataset.get_num_chunks()):
@@ -233,8 +320,8 @@ def walk(probe: Probe, group: h5py.Group, *, attributes: bool = False) -> Conten
     """
     Return every dataset below ``group`` with its shape and dtype.
 
-    With ``attributes`` also the order of each layer's weights and the names of layers, which take half as long again: only files without a
-    config need them.
+    With ``attributes`` also the order of each layer's weights and the names of layers, which take
+    half as long again: only files without a config need them.
 
     :raises ModelFileError: beyond the bounds on objects, depth and rank.
     """
@@ -249,7 +336,9 @@ def walk(probe: Probe, group: h5py.Group, *, attributes: bool = False) -> Conten
         characters += len(links) * sum(map(len, path))
         if beyond := limits.PATH_CHARACTERS.beyond(characters, counting=True):
             raise probe.failure("h5-limit", f"holds paths of {beyond}")
-        if beyond := limits.H5_OBJECTS.beyond(count, counting=True) or limits.H5_DEPTH.beyond(len(path), counting=True):
+        if beyond := limits.H5_OBJECTS.beyond(count, counting=True) or limits.H5_DEPTH.beyond(
+            len(path), counting=True
+        ):
             raise probe.failure("h5-limit", f"holds groups of {beyond}")
         below: list[tuple[h5g.GroupID, tuple[str, ...]]] = []
         for raw, kind in links:
@@ -269,8 +358,13 @@ def walk(probe: Probe, group: h5py.Group, *, attributes: bool = False) -> Conten
     return contents
 
 
-def _collecting(links: list[tuple[bytes, int]], most: int) -> Callable[[bytes, h5l.LinkInfo], bool | None]:
-    """Return what collects a group's links as HDF5 meets them, and tells it to stop beyond ``most``: an index that leads in circles has no end."""
+def _collecting(
+    links: list[tuple[bytes, int]], most: int
+) -> Callable[[bytes, h5l.LinkInfo], bool | None]:
+    """
+    Return what collects a group's links as HDF5 meets them, and tells it to stop beyond ``most``:
+    an index that leads in circles has no end.
+    """
 
     def collect(name: bytes, info: h5l.LinkInfo) -> bool | None:
         links.append((name, info.type))
@@ -302,7 +396,10 @@ def _remember_attributes(group: h5g.GroupID, path: tuple[str, ...], contents: Co
 
 
 def _scalar_text(item: h5g.GroupID | h5d.DatasetID, name: bytes) -> str | None:
-    """Return a small text attribute; None where there is none, or one of another type, which libhdf5 must not be asked to convert."""
+    """
+    Return a small text attribute; None where there is none, or one of another type, which libhdf5
+    must not be asked to convert.
+    """
     if not h5a.exists(item, name):
         return None
     attribute = h5a.open(item, name)
@@ -321,15 +418,26 @@ def _link(parent: h5g.GroupID, name: bytes, kind: int, path: tuple[str, ...]) ->
     target = ""
     if kind in _LINKS:
         value = parent.links.get_val(name)
-        target = " to " + ":".join(part.decode("utf-8", "replace") for part in (value if isinstance(value, tuple) else (value,)))
-    return Observation(code=f"{word}-link", message=f"{where} is {_ARTICLES.get(word, 'a')} {word} link{target}; it was not followed", where=where)
+        target = " to " + ":".join(
+            part.decode("utf-8", "replace")
+            for part in (value if isinstance(value, tuple) else (value,))
+        )
+    return Observation(
+        code=f"{word}-link",
+        message=f"{where} is {_ARTICLES.get(word, 'a')} {word} link{target}; it was not followed",
+        where=where,
+    )
 
 
-def _tensor(probe: Probe, dataset: h5d.DatasetID, path: tuple[str, ...], contents: Contents) -> Tensor:
+def _tensor(
+    probe: Probe, dataset: h5d.DatasetID, path: tuple[str, ...], contents: Contents
+) -> Tensor:
     shape = dataset.shape
     if shape is not None and (beyond := limits.H5_RANK.beyond(len(shape))):
         raise probe.failure("h5-limit", f"has a dataset {'/'.join(path)} of {beyond}")
-    if dataset.get_offset() is None:  # not one contiguous block of this file, and only then the layout can lead elsewhere
+    if (
+        dataset.get_offset() is None
+    ):  # not one contiguous block of this file, and only then the layout can lead elsewhere
         _observe_layout(dataset, path, contents)
     return Tensor(path=path, shape=shape, dtype=_dtype(dataset))
 
@@ -339,19 +447,35 @@ def _observe_layout(dataset: h5d.DatasetID, path: tuple[str, ...], contents: Con
     plist = dataset.get_create_plist()
     if plist.get_layout() == h5d.VIRTUAL:
         contents.observations.append(
-            Observation(code="virtual-dataset", message=f"{where} is a virtual dataset, whose values lie elsewhere; it was not followed", where=where)
+            Observation(
+                code="virtual-dataset",
+                message=f"{where} is a virtual dataset, whose values lie elsewhere; it was not "
+                "followed",
+                where=where,
+            )
         )
     elif plist.get_external_count():
         target = os.fsdecode(plist.get_external(0)[0])
         contents.observations.append(
-            Observation(code="external-storage", message=f"{where} keeps its values in another file, {target}; it was not opened", where=where)
+            Observation(
+                code="external-storage",
+                message=f"{where} keeps its values in another file, {target}; it was not opened",
+                where=where,
+            )
         )
     elif (found := _unstored(dataset)) is not None:
-        contents.observations.append(Observation(code="unstored-values", message=f"{where} {found}; it was not read", where=where))
+        contents.observations.append(
+            Observation(
+                code="unstored-values", message=f"{where} {found}; it was not read", where=where
+            )
+        )
 
 
 def _unstored(dataset: h5d.DatasetID) -> str | None:
-    """Return how much more a dataset claims than it stores; None where that is within bounds, as for all that Keras writes."""
+    """
+    Return how much more a dataset claims than it stores; None where that is within bounds, as for
+    all that Keras writes.
+    """
     claimed = _claimed(dataset)
     if claimed > _CLAIMED and inflation(dataset):
         return f"claims {claimed:,} bytes and stores {dataset.get_storage_size():,}"
@@ -363,8 +487,8 @@ def _dtype(dataset: h5d.DatasetID) -> str:
     """
     Return the Keras name of a dataset's stored type.
 
-    Two opaque bytes are bfloat16: h5py writes NumPy's ``|V2`` that ml_dtypes' bfloat16 reduces to, and Keras reads it back so
-    (keras/src/saving/saving_lib.py, ``H5Entry``).
+    Two opaque bytes are bfloat16: h5py writes NumPy's ``|V2`` that ml_dtypes' bfloat16 reduces to,
+    and Keras reads it back so (keras/src/saving/saving_lib.py, ``H5Entry``).
     """
     stored = dataset.get_type()
     size = stored.get_size()
@@ -377,7 +501,9 @@ def _dtype(dataset: h5d.DatasetID) -> str:
             return "string"
         case h5t.ENUM if size == 1:
             return "bool"
-        case h5t.COMPOUND if stored.get_nmembers() == 2:  # noqa: PLR2004  # NumPy's complex: a real and an imaginary part
+        case h5t.COMPOUND if (
+            stored.get_nmembers() == 2  # noqa: PLR2004  # NumPy's complex: a real and an imaginary part
+        ):  # NumPy's complex: a real and an imaginary part
             return f"complex{8 * size}"
         case h5t.OPAQUE:
             return _opaque(dataset, size)
@@ -385,13 +511,15 @@ def _dtype(dataset: h5d.DatasetID) -> str:
 
 
 def _float(stored: h5t.TypeFloatID, size: int) -> str:
-    if size > 2:  # noqa: PLR2004  # only one kind of float is that wide
+    if size > 2:  # only one kind of float is that wide  # noqa: PLR2004  # only one kind of float is that wide
         return f"float{8 * size}"
     exponent_bits = stored.get_fields()[2]
     if size == 1:
         return {4: "float8_e4m3fn", 5: "float8_e5m2"}.get(exponent_bits, "unknown")
     bfloat16_exponent_bits = 8
-    return "bfloat16" if (size, exponent_bits) == (2, bfloat16_exponent_bits) else f"float{8 * size}"
+    return (
+        "bfloat16" if (size, exponent_bits) == (2, bfloat16_exponent_bits) else f"float{8 * size}"
+    )
 
 
 def _opaque(dataset: h5d.DatasetID, size: int) -> str:

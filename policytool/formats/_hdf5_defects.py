@@ -1,4 +1,7 @@
-"""Which published defects the HDF5 library has that reads here, by its version (data/hdf5_defects.json)."""
+"""
+Which published defects the HDF5 library has that reads here, by its version
+(data/hdf5_defects.json).
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,10 @@ from importlib import resources
 from typing import Final
 
 FLOOR: Final = "1.14.4"
-"""The first release without a hole through which a file writes to memory (CVE-2026-26200); the wheels of h5py 3.13 and later have 1.14.6 or a later one."""
+"""
+The first release without a hole through which a file writes to memory (CVE-2026-26200); the wheels
+of h5py 3.13 and later have 1.14.6 or a later one.
+"""
 
 
 def installed() -> str:
@@ -20,17 +26,28 @@ def installed() -> str:
 
 def published(version: str) -> tuple[str, ...]:
     """Return the ids of the defects that a release has, by the first releases without them."""
-    text = resources.files("policytool.data").joinpath("hdf5_defects.json").read_text(encoding="utf-8")
-    return tuple(defect["id"] for defect in json.loads(text)["defects"] if _order(version) < _order(defect["fixed_in"]))
+    text = (
+        resources.files("policytool.data").joinpath("hdf5_defects.json").read_text(encoding="utf-8")
+    )
+    return tuple(
+        defect["id"]
+        for defect in json.loads(text)["defects"]
+        if _order(version) < _order(defect["fixed_in"])
+    )
 
 
 def told(version: str) -> str:
-    """Return what is to be said of a version, as a sentence; empty for one without known defects."""
+    """
+    Return what is to be said of a version, as a sentence; empty for one without known defects.
+    """
     defects = published(version)
     if not defects:
         return ""
     advice = "; install h5py 3.13 or later" if is_below_floor(version) else ""
-    return f"HDF5 {version} reads files here, and has published defects that a file can reach ({', '.join(defects)}){advice}"
+    return (
+        f"HDF5 {version} reads files here, and has published defects that a file can reach "
+        f"({', '.join(defects)}){advice}"
+    )
 
 
 def is_below_floor(version: str) -> bool:

@@ -1,4 +1,7 @@
-"""What a ``.keras`` archive and its unpacked directory have in common: the names of their files, and the document made of them."""
+"""
+What a ``.keras`` archive and its unpacked directory have in common: the names of their files, and
+the document made of them.
+"""
 
 from __future__ import annotations
 
@@ -17,19 +20,34 @@ if TYPE_CHECKING:
 CONFIG: Final = "config.json"
 METADATA: Final = "metadata.json"
 WEIGHTS_SUFFIX: Final = ".weights.h5"
-"""``model.weights.h5``, or the shards ``model_00000.weights.h5``, ... that Keras 3.10 on can write."""
+"""
+``model.weights.h5``, or the shards ``model_00000.weights.h5``, ... that Keras 3.10 on can write.
+"""
 
 NPZ_SUFFIX: Final = ".weights.npz"
 """``model.weights.npz``, which Keras reads if there is no ``model.weights.h5``."""
 
 
 def document(
-    probe: Probe, texts: dict[str, bytes], weights: Sequence[Contents], observations: list[Observation], arrays: Sequence[tuple[str, Arrays]] = ()
+    probe: Probe,
+    texts: dict[str, bytes],
+    weights: Sequence[Contents],
+    observations: list[Observation],
+    arrays: Sequence[tuple[str, Arrays]] = (),
 ) -> Document:
-    """Return the document of one model from its JSON members, the walks through its weights files, and its weights in NumPy's format by their names."""
+    """
+    Return the document of one model from its JSON members, the walks through its weights files, and
+    its weights in NumPy's format by their names.
+    """
     if CONFIG not in texts:
-        raise probe.failure("no-config", f"has no {CONFIG}: expected a .keras model, which holds {CONFIG}, {METADATA} and model.weights.h5")
-    parts: dict[str, Json] = {name: parse_json(probe, text, name, observations) for name, text in texts.items()}
+        raise probe.failure(
+            "no-config",
+            f"has no {CONFIG}: expected a .keras model, which holds {CONFIG}, {METADATA} and "
+            "model.weights.h5",
+        )
+    parts: dict[str, Json] = {
+        name: parse_json(probe, text, name, observations) for name, text in texts.items()
+    }
     metadata = parts.get(METADATA)
     version = metadata.get("keras_version") if isinstance(metadata, dict) else None
     tensors: list[Tensor] = []

@@ -1,8 +1,10 @@
 """
-``model.weights.npz``, in which Keras stores weights if it is told to (``weights_format="npz"``): NumPy's arrays in a zip, of which only headers are read.
+``model.weights.npz``, in which Keras stores weights if it is told to (``weights_format="npz"``):
+NumPy's arrays in a zip, of which only headers are read.
 
-Keras writes a pickled dict for each layer (``NpzIOStore`` in keras/src/saving/saving_lib.py). Keras 2.12 to 3.6 unpickle what they find, which runs code of
-the file's own; later releases load none of it. Nothing is unpickled here: a header tells that NumPy would.
+Keras writes a pickled dict for each layer (``NpzIOStore`` in keras/src/saving/saving_lib.py). Keras
+2.12 to 3.6 unpickle what they find, which runs code of the file's own; later releases load none of
+it. Nothing is unpickled here: a header tells that NumPy would.
 """
 
 from __future__ import annotations
@@ -32,9 +34,20 @@ _PICKLE: Final = tuple(bytes((0x80, protocol)) for protocol in range(2, 6))
 """How pickles begin that name their protocol (pickletools, ``PROTO``)."""
 
 _HEADER: Final = 12 + 10_000
-"""The longest header that NumPy evaluates where it is not told to unpickle, with what stands before it."""
+"""
+The longest header that NumPy evaluates where it is not told to unpickle, with what stands before
+it.
+"""
 
-_UNREADABLE: Final = (ValueError, TypeError, LookupError, SyntaxError, RecursionError, MemoryError, tokenize.TokenError)
+_UNREADABLE: Final = (
+    ValueError,
+    TypeError,
+    LookupError,
+    SyntaxError,
+    RecursionError,
+    MemoryError,
+    tokenize.TokenError,
+)
 """What NumPy raises for headers."""
 
 _MOST_VALUES: Final = 2**63
@@ -48,7 +61,9 @@ class Arrays:
 
     tensors: list[Tensor] = field(default_factory=list)
     pickles: list[str] = field(default_factory=list)
-    """The members that NumPy reads by unpickling them; empty names stand for the file as a whole."""
+    """
+    The members that NumPy reads by unpickling them; empty names stand for the file as a whole.
+    """
 
 
 def arrays(probe: Probe, stream: IO[bytes], what: str) -> Arrays:
@@ -62,7 +77,9 @@ def arrays(probe: Probe, stream: IO[bytes], what: str) -> Arrays:
         try:
             array = _array(name, head)
         except _UNREADABLE:
-            found.pickles.append(name)  # NumPy evaluates longer headers, and other ones, where it may unpickle
+            found.pickles.append(
+                name
+            )  # NumPy evaluates longer headers, and other ones, where it may unpickle
             continue
         if array is None:
             continue
@@ -72,19 +89,41 @@ def arrays(probe: Probe, stream: IO[bytes], what: str) -> Arrays:
     return found
 
 
-def observations(files: Sequence[tuple[str, Arrays]], *, read_by_keras: bool) -> Iterator[Observation]:
-    """Yield what a reader of the report should know of weights in NumPy's format, by their names; Keras reads them if there are no others."""
+def observations(
+    files: Sequence[tuple[str, Arrays]], *, read_by_keras: bool
+) -> Iterator[Observation]:
+    """
+    Yield what a reader of the report should know of weights in NumPy's format, by their names;
+    Keras reads them if there are no others.
+    """
     for what in sorted({name for name, _ in files}) if read_by_keras else ():
-        yield Observation(code="npz-weights", message=f"the weights are in {what}, which Keras 3.10 and later and tf_keras 2.21 do not load", where=what)
+        yield Observation(
+            code="npz-weights",
+            message=f"the weights are in {what}, which Keras 3.10 and later and tf_keras 2.21 do "
+            "not "
+            "load",
+            where=what,
+        )
     for what, found in files:
         if found.pickles:
             first, more = found.pickles[0], len(found.pickles) - 1
-            names = f"member {first}{f' and {more} more' if more else ''}" if first else "the file as a whole"
-            yield Observation(code="pickled-weights", message=f"{what} holds Python pickles ({names}), which loaders that unpickle run", where=what)
+            names = (
+                f"member {first}{f' and {more} more' if more else ''}"
+                if first
+                else "the file as a whole"
+            )
+            yield Observation(
+                code="pickled-weights",
+                message=f"{what} holds Python pickles ({names}), which loaders that unpickle run",
+                where=what,
+            )
 
 
 def _heads(probe: Probe, stream: IO[bytes], what: str) -> Iterator[tuple[str, bytes]]:
-    """Yield the beginning of each array, by its name; of what is no zip the beginning of the whole, as ``numpy.load`` decides it."""
+    """
+    Yield the beginning of each array, by its name; of what is no zip the beginning of the whole, as
+    ``numpy.load`` decides it.
+    """
     head = stream.read(_HEADER)
     if not head.startswith(_ZIP):
         yield "", head if head.startswith(_ARRAY) else _PICKLE[0]
@@ -96,7 +135,11 @@ def _heads(probe: Probe, stream: IO[bytes], what: str) -> Iterator[tuple[str, by
             raise probe.failure("zip-limit", f"has a {what} of {beyond}")
         for info in infos:
             if info.compress_type not in _READ:
-                raise probe.failure("zip-unsupported", f"has a {what} that cannot be read: NumPy does not compress {info.filename} in this way")
+                raise probe.failure(
+                    "zip-unsupported",
+                    f"has a {what} that cannot be read: NumPy does not compress {info.filename} in "
+                    "this way",
+                )
             with inner.open(info) as member:
                 yield info.filename, member.read(_HEADER)
 
@@ -105,7 +148,8 @@ def _array(name: str, head: bytes) -> Tensor | None:
     """
     Return what a header describes; None for bytes that NumPy returns as they are.
 
-    :raises ValueError: for an array of objects, which is a pickle, and for a header that cannot be read.
+    :raises ValueError: for an array of objects, which is a pickle, and for a header that cannot be
+        read.
     """
     if not head.startswith(_ARRAY):
         if head.startswith(_PICKLE):
@@ -115,17 +159,28 @@ def _array(name: str, head: bytes) -> Tensor | None:
     version = np.lib.format.read_magic(stream)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # headers of Python 2
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        read = (
+            np.lib.format.read_array_header_1_0
+            if version == (1, 0)
+            else np.lib.format.read_array_header_2_0
+        )
         shape, _, dtype = read(stream)
     if dtype.hasobject or any(size < 0 for size in shape) or math.prod(shape) >= _MOST_VALUES:
         raise ValueError(name)
-    return Tensor(path=tuple(name.removesuffix(_SUFFIX).split("/")), shape=tuple(shape), dtype=_dtype(dtype))
+    return Tensor(
+        path=tuple(name.removesuffix(_SUFFIX).split("/")), shape=tuple(shape), dtype=_dtype(dtype)
+    )
 
 
 def _dtype(dtype: np.dtype[np.generic]) -> str:
-    """Return the Keras name of NumPy's dtype; two bytes without a type are bfloat16, as ``ml_dtypes`` saves it."""
+    """
+    Return the Keras name of NumPy's dtype; two bytes without a type are bfloat16, as ``ml_dtypes``
+    saves it.
+    """
     if dtype.kind in "SU":
         return "string"
     if dtype.kind == "V":
-        return "bfloat16" if dtype.itemsize == 2 and dtype.names is None else "unknown"  # noqa: PLR2004  # bytes of bfloat16
+        return (
+            "bfloat16" if dtype.itemsize == 2 and dtype.names is None else "unknown"  # noqa: PLR2004  # bytes of bfloat16
+        )  # bytes of bfloat16
     return dtype.name if dtype.kind in "biufc" else "unknown"

@@ -14,7 +14,8 @@ class Window(io.RawIOBase):
     """
     A part of a file as a read-only file of its own, for HDF5 inside an uncompressed zip member.
 
-    h5py over ``zipfile``'s own file object reads from the member's start again at each backward seek.
+    h5py over ``zipfile``'s own file object reads from the member's start again at each backward
+    seek.
     """
 
     def __init__(self, descriptor: int, offset: int, size: int) -> None:

@@ -14,7 +14,9 @@ _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
 def recognise(probe: Probe) -> bool:
-    """Return whether the file begins like a JSON object, and not like one that other formats know."""
+    """
+    Return whether the file begins like a JSON object, and not like one that other formats know.
+    """
     begins = probe.head.removeprefix(_BYTE_ORDER_MARK).lstrip().startswith(b"{")
     return begins and not sharded_weights.recognise(probe) and not tfjs.recognise(probe)
 
@@ -25,7 +27,11 @@ def read(probe: Probe) -> Document:
     data = probe.content(limits.JSON_BYTES, "json-limit", "is JSON of")
     config = parse_json(probe, data.removeprefix(_BYTE_ORDER_MARK), "the file", observations)
     if not is_serialised(config):
-        raise probe.failure("json-not-keras", "is JSON, but no Keras architecture: it has no class_name and config; expected what model.to_json() returns")
+        raise probe.failure(
+            "json-not-keras",
+            "is JSON, but no Keras architecture: it has no class_name and config; expected what "
+            "model.to_json() returns",
+        )
     return Document(
         path=probe.shown,
         format="json",

@@ -1,5 +1,6 @@
 """
-TensorFlow checkpoints: what ``save_weights`` writes with ``save_format="tf"``, ``tf.train.Checkpoint``, and TF 1's ``Saver``.
+TensorFlow checkpoints: what ``save_weights`` writes with ``save_format="tf"``,
+``tf.train.Checkpoint``, and TF 1's ``Saver``.
 
 A checkpoint is several files; its index is the one that is read. Each of the others stands for it.
 """
@@ -30,16 +31,30 @@ _NEWEST: Final = re.compile(rb'model_checkpoint_path: "([^"]+)"')
 
 
 def recognise(probe: Probe) -> bool:
-    """Return whether the file is an index, by its last bytes or by the values beside it, or another file of a checkpoint, by its name."""
+    """
+    Return whether the file is an index, by its last bytes or by the values beside it, or another
+    file of a checkpoint, by its name.
+    """
     if probe.is_directory:
         return False
-    return probe.tail == MAGIC or _prefix(probe.path.name, probe.head) is not None or _has_shards(probe.path)
+    return (
+        probe.tail == MAGIC
+        or _prefix(probe.path.name, probe.head) is not None
+        or _has_shards(probe.path)
+    )
 
 
 def whole(path: Path) -> Path | None:
-    """Return the index that a path stands for: of a shard, of the file ``checkpoint``, of a prefix, as TensorFlow names checkpoints; None for others."""
+    """
+    Return the index that a path stands for: of a shard, of the file ``checkpoint``, of a prefix, as
+    TensorFlow names checkpoints; None for others.
+    """
     try:
-        stem = _prefix(path.name, Probe(path, path.name).head if path.name == STATE else b"") if path.exists() else path.name
+        stem = (
+            _prefix(path.name, Probe(path, path.name).head if path.name == STATE else b"")
+            if path.exists()
+            else path.name
+        )
         index = path.with_name(f"{stem}{INDEX}")
         return index if stem and index.is_file() else None
     except (OSError, ValueError):  # it stands for itself, and reading it says what is wrong
@@ -65,12 +80,16 @@ def read(probe: Probe) -> Document:
         layout=Layout.SCOPES,
         tensors=tuple(_tensor(path, bundle, key) for key, path in named.weights.items()),
         state=tuple(_tensor(tuple(key.split("/")), bundle, key) for key in named.rest),
-        observations=tuple(Observation(code=error.code, message=error.message) for error in lacking),
+        observations=tuple(
+            Observation(code=error.code, message=error.message) for error in lacking
+        ),
     )
 
 
 def prefix(probe: Probe) -> Path:
-    """Return the prefix of the checkpoint whose index this is: what all its files' names begin with."""
+    """
+    Return the prefix of the checkpoint whose index this is: what all its files' names begin with.
+    """
     return probe.path.with_name(probe.path.name.removesuffix(INDEX))
 
 
@@ -80,7 +99,10 @@ def _tensor(path: tuple[str, ...], bundle: Bundle, key: str) -> Tensor:
 
 
 def _objects(bundle: Bundle, lacking: tuple[BundleError, ...]) -> ObjectGraph | None:
-    """Return the object graph; none where values are missing, its own perhaps, because the index alone says much."""
+    """
+    Return the object graph; none where values are missing, its own perhaps, because the index alone
+    says much.
+    """
     try:
         return bundle.objects()
     except BundleError:
@@ -90,20 +112,33 @@ def _objects(bundle: Bundle, lacking: tuple[BundleError, ...]) -> ObjectGraph | 
 
 
 def _no_index(probe: Probe) -> tuple[str, str]:
-    """Return code and sentence for a file of a checkpoint that is not its index, or not called so."""
+    """
+    Return code and sentence for a file of a checkpoint that is not its index, or not called so.
+    """
     stem = _prefix(probe.path.name, probe.head)
     if stem is None:
         return (
             "checkpoint-v1",
-            "is a table like a checkpoint's index and has another name: expected PREFIX.index; a checkpoint in one file (V1) has to be saved again as V2",
+            (
+                "is a table like a checkpoint's index and has another name: expected PREFIX.index; "
+                "a "
+                "checkpoint in one file (V1) has to be saved again as V2"
+            ),
         )
     index = probe.path.with_name(f"{stem}{INDEX}")
-    advice = f"name its index, {index.name}" if index.is_file() else f"its index, {index.name}, is not here: copy it to this directory too"
+    advice = (
+        f"name its index, {index.name}"
+        if index.is_file()
+        else f"its index, {index.name}, is not here: copy it to this directory too"
+    )
     return "checkpoint-part", f"is a part of a checkpoint; {advice}"
 
 
 def _prefix(name: str, head: bytes) -> str | None:
-    """Return the prefix of the checkpoint that a shard is part of, or that the file ``checkpoint`` names: the last part of it, for it lies beside it."""
+    """
+    Return the prefix of the checkpoint that a shard is part of, or that the file ``checkpoint``
+    names: the last part of it, for it lies beside it.
+    """
     if match := _SHARD.fullmatch(name):
         return match[1]
     if name == STATE and (found := _NEWEST.match(head)):
@@ -112,11 +147,16 @@ def _prefix(name: str, head: bytes) -> str | None:
 
 
 def _has_shards(path: Path) -> bool:
-    """Return whether values lie beside a file called ``PREFIX.index``: then it is an index, though it be damaged."""
+    """
+    Return whether values lie beside a file called ``PREFIX.index``: then it is an index, though it
+    be damaged.
+    """
     if not path.name.endswith(INDEX):
         return False
     shards = (match for entry in path.parent.iterdir() if (match := _SHARD.fullmatch(entry.name)))
     return any(shard[1] == path.name.removesuffix(INDEX) for shard in shards)
 
 
-FORMAT: Final = Format(name="checkpoint", title="TensorFlow checkpoint", recognise=recognise, read=read)
+FORMAT: Final = Format(
+    name="checkpoint", title="TensorFlow checkpoint", recognise=recognise, read=read
+)

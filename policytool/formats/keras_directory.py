@@ -1,4 +1,6 @@
-"""An unpacked ``.keras`` model: the directory that Keras 3.4's ``save(path, zipped=False)`` writes."""
+"""
+An unpacked ``.keras`` model: the directory that Keras 3.4's ``save(path, zipped=False)`` writes.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +33,24 @@ def read(probe: Probe) -> Document:
     """Return the document of the directory."""
     from policytool.formats import _hdf5  # h5py costs 80 ms at start
 
-    texts = {name: probe.content(limits.JSON_BYTES, "json-limit", f"has a {name} of", name) for name in (_keras.CONFIG, _keras.METADATA)}
+    texts = {
+        name: probe.content(limits.JSON_BYTES, "json-limit", f"has a {name} of", name)
+        for name in (_keras.CONFIG, _keras.METADATA)
+    }
     weights = []
     for name in sorted(name for name in probe.names if name.endswith(_keras.WEIGHTS_SUFFIX)):
         with _hdf5.opened(probe, str(probe.path / name), name) as file:
             weights.append(_hdf5.walk(probe, file))
     return _keras.document(
-        probe, texts, weights, list(_assets(probe)), [(name, _arrays(probe, name)) for name in sorted(probe.names) if name.endswith(_keras.NPZ_SUFFIX)]
+        probe,
+        texts,
+        weights,
+        list(_assets(probe)),
+        [
+            (name, _arrays(probe, name))
+            for name in sorted(probe.names)
+            if name.endswith(_keras.NPZ_SUFFIX)
+        ],
     )
 
 
@@ -49,12 +62,23 @@ def _arrays(probe: Probe, name: str) -> Arrays:
 
 
 def _assets(probe: Probe) -> Iterator[Observation]:
-    """Yield links among the assets that lead out of the directory: Keras reads vocabularies there."""
-    folder, root = probe.path / _ASSETS, Path(os.path.realpath(probe.path))  # which ends where links go in circles
+    """
+    Yield links among the assets that lead out of the directory: Keras reads vocabularies there.
+    """
+    folder, root = (
+        probe.path / _ASSETS,
+        Path(os.path.realpath(probe.path)),
+    )  # which ends where links go in circles
     for path in (folder, *sorted(folder.rglob("*"))):
         if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(root):
             name = path.relative_to(probe.path).as_posix()
-            yield Observation(code="escaping-asset", message=f"its asset {name!r} is a link out of the model; it was not followed", where=_ASSETS)
+            yield Observation(
+                code="escaping-asset",
+                message=f"its asset {name!r} is a link out of the model; it was not followed",
+                where=_ASSETS,
+            )
 
 
-FORMAT: Final = Format(name="keras-directory", title="unpacked .keras model", recognise=recognise, read=read)
+FORMAT: Final = Format(
+    name="keras-directory", title="unpacked .keras model", recognise=recognise, read=read
+)

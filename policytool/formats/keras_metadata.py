@@ -1,8 +1,9 @@
 """
 A lone ``keras_metadata.pb``, as many are published without the SavedModel around it.
 
-Its nodes say where in the object graph they stood (``root.layer_with_weights-0``), by the first of the ways that led to them. What held no
-metadata of its own, such as a list of layers, is no node here; and there are no variables.
+Its nodes say where in the object graph they stood (``root.layer_with_weights-0``), by the first of
+the ways that led to them. What held no metadata of its own, such as a list of layers, is no node
+here; and there are no variables.
 """
 
 from __future__ import annotations
@@ -41,7 +42,10 @@ _TEXTS: Final = {3: "path", 4: "identifier", 5: "metadata"}
 
 
 def recognise(probe: Probe) -> bool:
-    """Return whether a file begins as Keras' metadata does: with a node that is a Keras object, or that lies at the root."""
+    """
+    Return whether a file begins as Keras' metadata does: with a node that is a Keras object, or
+    that lies at the root.
+    """
     if probe.is_directory or not probe.head.startswith(_NODES_TAG):
         return False
     near = probe.head[:_NEAR]
@@ -53,12 +57,19 @@ def read(probe: Probe) -> Document:
     found = dict(_nodes(probe))
     root = next((number for number, node in found.items() if node["path"] == "root"), None)
     if root is None:
-        raise probe.failure("metadata-rootless", f"holds {len(found)} objects and none of them is the model; expected a {KERAS} as Keras writes it")
+        raise probe.failure(
+            "metadata-rootless",
+            f"holds {len(found)} objects and none of them is the model; expected a {KERAS} as "
+            "Keras writes it",
+        )
     observations: list[Observation] = []
     total = sum(len(node["metadata"]) for node in found.values())
     if beyond := limits.JSON_BYTES.beyond(total):
         raise probe.failure("json-limit", f"has JSON metadata of {beyond}")
-    parts: dict[str, Json] = {f"{KERAS}#{number}": parse_json(probe, node["metadata"], f"{KERAS}#{number}", observations) for number, node in found.items()}
+    parts: dict[str, Json] = {
+        f"{KERAS}#{number}": parse_json(probe, node["metadata"], f"{KERAS}#{number}", observations)
+        for number, node in found.items()
+    }
     return Document(
         path=probe.shown,
         format="keras-metadata",
@@ -80,9 +91,14 @@ def _nodes(probe: Probe) -> Iterator[tuple[int, dict[str, Any]]]:
             yield _node(data, span)
     except wire.WireError as error:
         if _UTF8_REPLACEMENT in data[:4096]:
-            message = "was passed through a text tool, which replaced its bytes by U+FFFD; copy the original in binary mode"
+            message = (
+                "was passed through a text tool, which replaced its bytes by U+FFFD; copy the "
+                "original in binary mode"
+            )
             raise probe.failure("mangled", message) from error
-        raise probe.failure("truncated", f"is no whole {KERAS}: {error}; copy or download it again") from error
+        raise probe.failure(
+            "truncated", f"is no whole {KERAS}: {error}; copy or download it again"
+        ) from error
 
 
 def _node(data: bytes, span: wire.Span) -> tuple[int, dict[str, Any]]:
@@ -93,14 +109,19 @@ def _node(data: bytes, span: wire.Span) -> tuple[int, dict[str, Any]]:
             number = field.value
         elif field.number in _TEXTS and field.span is not None:
             found[_TEXTS[field.number]] = data[field.span.start : field.span.end]
-    return number, {**found, "path": found["path"].decode("utf-8", "replace"), "identifier": found["identifier"].decode("utf-8", "replace")}
+    return number, {
+        **found,
+        "path": found["path"].decode("utf-8", "replace"),
+        "identifier": found["identifier"].decode("utf-8", "replace"),
+    }
 
 
 def _graph(found: dict[int, dict[str, Any]], root: int) -> dict[int, Node]:
     """
     Return the objects with the edges that their paths tell, and what held them in between.
 
-    Objects are numbered in the order in which models hold them, so a model's layers are told in their order. The model is node 0, as in a SavedModel.
+    Objects are numbered in the order in which models hold them, so a model's layers are told in
+    their order. The model is node 0, as in a SavedModel.
     """
     numbers = {str(node["path"]): number for number, node in sorted(found.items(), reverse=True)}
     made = max(found) + 1
@@ -126,7 +147,9 @@ def _graph(found: dict[int, dict[str, Any]], root: int) -> dict[int, Node]:
         zero.get(number, number): Node(
             id=zero.get(number, number),
             identifier=identifiers.get(number, _CONTAINER),
-            children=tuple((label, zero.get(child, child)) for label, child in _listed(edges[number])),
+            children=tuple(
+                (label, zero.get(child, child)) for label, child in _listed(edges[number])
+            ),
             part=f"{KERAS}#{number}" if number in found else None,
         )
         for number in sorted({*found, *range(max(found) + 1, made)})
@@ -134,7 +157,10 @@ def _graph(found: dict[int, dict[str, Any]], root: int) -> dict[int, Node]:
 
 
 def _listed(edges: list[tuple[str, int]]) -> Iterator[tuple[str, int]]:
-    """Yield the edges; a model's layers under their number among them, because those with weights are told under another."""
+    """
+    Yield the edges; a model's layers under their number among them, because those with weights are
+    told under another.
+    """
     position = 0
     for label, child in edges:
         if _LAYER.fullmatch(label):

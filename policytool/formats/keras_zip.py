@@ -1,8 +1,9 @@
 """
-``.keras`` archives of Keras 2.12 to 3.x: a zip with ``config.json``, ``metadata.json`` and ``model.weights.h5``.
+``.keras`` archives of Keras 2.12 to 3.x: a zip with ``config.json``, ``metadata.json`` and
+``model.weights.h5``.
 
-Nothing is unpacked: Keras stores members uncompressed, so the weights are a window on the archive. A member that someone compressed is
-inflated into a temporary file, within bounds.
+Nothing is unpacked: Keras stores members uncompressed, so the weights are a window on the archive.
+A member that someone compressed is inflated into a temporary file, within bounds.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ _STORED: Final = 0
 """``zipfile.ZIP_STORED``: not compressed."""
 
 _BOUNDED: Final = frozenset({_STORED, 8})
-"""Stored and deflated (``zipfile.ZIP_DEFLATED``): what Python takes no more of than it is asked for."""
+"""
+Stored and deflated (``zipfile.ZIP_DEFLATED``): what Python takes no more of than it is asked for.
+"""
 
 _BZIP2: Final = 12
 """``zipfile.ZIP_BZIP2``."""
@@ -52,7 +55,11 @@ _LITTLE: Final = 2**12
 _ENCRYPTED: Final = 0x1
 _ASSETS: Final = "assets/"
 _VOCABULARY: Final = "/vocabulary.txt"
-_FOREIGN: Final = {"data.pkl": "a PyTorch archive", "[Content_Types].xml": "an Office document", "META-INF/MANIFEST.MF": "a Java archive"}
+_FOREIGN: Final = {
+    "data.pkl": "a PyTorch archive",
+    "[Content_Types].xml": "an Office document",
+    "META-INF/MANIFEST.MF": "a Java archive",
+}
 
 
 def recognise(probe: Probe) -> bool:
@@ -65,13 +72,29 @@ def read(probe: Probe) -> Document:
     import zipfile  # 6 ms at start, for this format alone
 
     observations: list[Observation] = []
-    with opening.regular_stream(probe.path) as stream, told(probe), zipfile.ZipFile(stream) as archive:
+    with (
+        opening.regular_stream(probe.path) as stream,
+        told(probe),
+        zipfile.ZipFile(stream) as archive,
+    ):
         members = _members(probe, archive, observations)
-        texts: dict[str, bytes] = {name: _content(archive, members[name]) for name in (_keras.CONFIG, _keras.METADATA) if name in members}
+        texts: dict[str, bytes] = {
+            name: _content(archive, members[name])
+            for name in (_keras.CONFIG, _keras.METADATA)
+            if name in members
+        }
         vocabularies = _vocabularies(probe, archive, members)
-        weights = [_walked(probe, archive, info, stream) for info in _weights(probe, weights_members(archive))]
-        arrays = [(info.filename, _arrays(probe, archive, info, stream)) for info in _weights(probe, npz_members(archive))]
-    return replace(_keras.document(probe, texts, weights, observations, arrays), vocabularies=vocabularies)
+        weights = [
+            _walked(probe, archive, info, stream)
+            for info in _weights(probe, weights_members(archive))
+        ]
+        arrays = [
+            (info.filename, _arrays(probe, archive, info, stream))
+            for info in _weights(probe, npz_members(archive))
+        ]
+    return replace(
+        _keras.document(probe, texts, weights, observations, arrays), vocabularies=vocabularies
+    )
 
 
 @contextmanager
@@ -82,24 +105,40 @@ def told(probe: Probe) -> Iterator[None]:
     try:
         yield
     except (zipfile.BadZipFile, zlib.error, lzma_error(), EOFError, UnicodeDecodeError) as error:
-        raise probe.failure("truncated", f"begins like a zip archive and is truncated or damaged ({error}); copy or download it again") from error
+        raise probe.failure(
+            "truncated",
+            f"begins like a zip archive and is truncated or damaged ({error}); copy or download it "
+            "again",
+        ) from error
     except (NotImplementedError, RuntimeError) as error:
-        raise probe.failure("zip-unsupported", f"is a zip archive that cannot be read: {error}") from error
+        raise probe.failure(
+            "zip-unsupported", f"is a zip archive that cannot be read: {error}"
+        ) from error
 
 
 def _weights(probe: Probe, infos: list[zipfile.ZipInfo]) -> list[zipfile.ZipInfo]:
-    """Return members that hold weights, none of which shares bytes with another: a few bytes could then pass for any number of weights."""
+    """
+    Return members that hold weights, none of which shares bytes with another: a few bytes could
+    then pass for any number of weights.
+    """
     if beyond := limits.WEIGHTS_SHARDS.beyond(len(infos)):
         raise probe.failure("zip-limit", f"has its weights in {beyond}")
     placed = sorted((info.header_offset, info.compress_size, info.filename) for info in infos)
     for (start, size, name), (next_start, _, next_name) in pairwise(placed):
         if start + size > next_start:
-            raise probe.failure("zip-overlap", f"is a damaged zip archive: {name} and {next_name} lie in the same place; copy or download it again")
+            raise probe.failure(
+                "zip-overlap",
+                f"is a damaged zip archive: {name} and {next_name} lie in the same place; copy or "
+                "download it again",
+            )
     return infos
 
 
 def lzma_error() -> type[Exception]:
-    """Return what Python raises for damaged LZMA, which zip archives may hold; without the module nothing can."""
+    """
+    Return what Python raises for damaged LZMA, which zip archives may hold; without the module
+    nothing can.
+    """
     try:
         from lzma import LZMAError
     except ImportError:  # an interpreter may be built without it
@@ -107,9 +146,18 @@ def lzma_error() -> type[Exception]:
     return LZMAError
 
 
-def _vocabularies(probe: Probe, archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo]) -> dict[tuple[str, ...], str]:
-    """Return the vocabularies that the archive holds beside its config, by the path of their layer; what is no text is left out, as nothing reads it."""
-    infos = [info for name, info in members.items() if name.startswith(_ASSETS) and name.endswith(_VOCABULARY)]
+def _vocabularies(
+    probe: Probe, archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo]
+) -> dict[tuple[str, ...], str]:
+    """
+    Return the vocabularies that the archive holds beside its config, by the path of their layer;
+    what is no text is left out, as nothing reads it.
+    """
+    infos = [
+        info
+        for name, info in members.items()
+        if name.startswith(_ASSETS) and name.endswith(_VOCABULARY)
+    ]
     for info in infos:
         _check_size(probe, info, limits.JSON_BYTES)
     if beyond := limits.JSON_BYTES.beyond(sum(info.file_size for info in infos)):
@@ -117,27 +165,51 @@ def _vocabularies(probe: Probe, archive: zipfile.ZipFile, members: Mapping[str, 
     found: dict[tuple[str, ...], str] = {}
     for info in infos:
         with suppress(UnicodeDecodeError):
-            found[tuple(info.filename.removeprefix(_ASSETS).removesuffix(_VOCABULARY).split("/"))] = _content(archive, info).decode()
+            found[
+                tuple(info.filename.removeprefix(_ASSETS).removesuffix(_VOCABULARY).split("/"))
+            ] = _content(archive, info).decode()
     return found
 
 
-def _members(probe: Probe, archive: zipfile.ZipFile, observations: list[Observation]) -> dict[str, zipfile.ZipInfo]:
+def _members(
+    probe: Probe, archive: zipfile.ZipFile, observations: list[Observation]
+) -> dict[str, zipfile.ZipInfo]:
     """Return the members by name, the last one where a name stands twice, as Python reads them."""
     infos = archive.infolist()
     if beyond := limits.ZIP_MEMBERS.beyond(len(infos)):
         raise probe.failure("zip-limit", f"has {beyond}")
     if any(info.header_offset < 0 for info in infos):
-        raise probe.failure("truncated", "is a damaged zip archive: it has a member that begins before the file does; copy or download it again")
+        raise probe.failure(
+            "truncated",
+            "is a damaged zip archive: it has a member that begins before the file does; copy or "
+            "download it again",
+        )
     members = {info.filename: info for info in infos}
     if _keras.CONFIG not in members:
-        known = next((what for end, what in _FOREIGN.items() if any(name.endswith(end) for name in members)), "a zip archive")
+        known = next(
+            (what for end, what in _FOREIGN.items() if any(name.endswith(end) for name in members)),
+            "a zip archive",
+        )
         some = ", ".join(list(members)[:4]) or "nothing"
-        raise probe.failure("no-config", f"is {known} without {_keras.CONFIG} (it holds {some}); expected a .keras model")
+        raise probe.failure(
+            "no-config",
+            f"is {known} without {_keras.CONFIG} (it holds {some}); expected a .keras model",
+        )
     for name, count in Counter(info.filename for info in infos).items():
         if count > 1:
-            observations.append(Observation(code="duplicate-member", message=f"the archive has {name} {count} times; Keras reads the last one", where=name))
+            observations.append(
+                Observation(
+                    code="duplicate-member",
+                    message=f"the archive has {name} {count} times; Keras reads the last one",
+                    where=name,
+                )
+            )
     observations += [
-        Observation(code="escaping-member", message=f"the member {name} points out of the archive; it was not unpacked", where=name)
+        Observation(
+            code="escaping-member",
+            message=f"the member {name} points out of the archive; it was not unpacked",
+            where=name,
+        )
         for name in members
         if name.startswith(("/", "\\")) or ".." in name.replace("\\", "/").split("/")
     ]
@@ -153,7 +225,11 @@ def _check_size(probe: Probe, info: zipfile.ZipInfo, largest: Limit) -> None:
     if beyond := largest.beyond(info.file_size):
         raise probe.failure("zip-limit", f"has a {info.filename} of {beyond}")
     if beyond := limits.ZIP_RATIO.beyond(-(-info.file_size // max(info.compress_size, 1))):
-        raise probe.failure("zip-limit", f"has a {info.filename} that would inflate from {info.compress_size} to {info.file_size} bytes, by {beyond}")
+        raise probe.failure(
+            "zip-limit",
+            f"has a {info.filename} that would inflate from {info.compress_size} to "
+            f"{info.file_size} bytes, by {beyond}",
+        )
 
 
 def _content(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
@@ -161,17 +237,24 @@ def _content(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
 
 
 def _inflated(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[bytes]:
-    """Yield a member's bytes, no more than it says that it has, and no more at a time than a block."""
+    """
+    Yield a member's bytes, no more than it says that it has, and no more at a time than a block.
+    """
     if info.compress_type == _BZIP2:
         yield from _of_bzip2(archive, info)
         return
-    with archive.open(info) as member:  # of LZMA Python inflates all that it reads: it is given little at a time
+    with archive.open(
+        info
+    ) as member:  # of LZMA Python inflates all that it reads: it is given little at a time
         while block := member.read(_BLOCK if info.compress_type in _BOUNDED else _LITTLE):
             yield block
 
 
 def _of_bzip2(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[bytes]:
-    """Yield the bytes of a member that is packed with bzip2, which makes a million bytes of one, all of which ``zipfile`` would hold."""
+    """
+    Yield the bytes of a member that is packed with bzip2, which makes a million bytes of one, all
+    of which ``zipfile`` would hold.
+    """
     from zipfile import BadZipFile
 
     try:
@@ -198,26 +281,47 @@ def _of_bzip2(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[bytes
 
 
 def weights_members(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
-    """Return the members that hold weights, by name; the last one where a name stands twice, as Keras reads it."""
+    """
+    Return the members that hold weights, by name; the last one where a name stands twice, as Keras
+    reads it.
+    """
     members = {info.filename: info for info in archive.infolist()}
-    return [members[name] for name in sorted(members) if name.endswith(_keras.WEIGHTS_SUFFIX) and "/" not in name]
+    return [
+        members[name]
+        for name in sorted(members)
+        if name.endswith(_keras.WEIGHTS_SUFFIX) and "/" not in name
+    ]
 
 
 def npz_members(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
-    """Return the members that hold weights in NumPy's format, all of a name that stands twice: which one is read depends on the loader."""
-    return [info for info in archive.infolist() if info.filename.endswith(_keras.NPZ_SUFFIX) and "/" not in info.filename]
+    """
+    Return the members that hold weights in NumPy's format, all of a name that stands twice: which
+    one is read depends on the loader.
+    """
+    return [
+        info
+        for info in archive.infolist()
+        if info.filename.endswith(_keras.NPZ_SUFFIX) and "/" not in info.filename
+    ]
 
 
 @contextmanager
-def weights_source(probe: Probe, archive: zipfile.ZipFile, info: zipfile.ZipInfo, stream: BinaryIO) -> Iterator[Window | str]:
+def weights_source(
+    probe: Probe, archive: zipfile.ZipFile, info: zipfile.ZipInfo, stream: BinaryIO
+) -> Iterator[Window | str]:
     """
-    Give a member as HDF5 can open it: a window on the archive, or the name of a temporary file where someone compressed it.
+    Give a member as HDF5 can open it: a window on the archive, or the name of a temporary file
+    where someone compressed it.
 
     :raises ModelFileError: for a member beyond the bounds.
     """
     if info.compress_type == _STORED and not info.flag_bits & _ENCRYPTED:
         if info.file_size != info.compress_size:
-            raise probe.failure("truncated", f"is a damaged zip archive: {info.filename} has {info.compress_size} bytes and says {info.file_size}")
+            raise probe.failure(
+                "truncated",
+                f"is a damaged zip archive: {info.filename} has {info.compress_size} bytes and "
+                f"says {info.file_size}",
+            )
         yield Window(stream.fileno(), _data_offset(probe, stream, info), info.file_size)
         return
     import tempfile
@@ -230,19 +334,28 @@ def weights_source(probe: Probe, archive: zipfile.ZipFile, info: zipfile.ZipInfo
         yield inflated.name
 
 
-def _walked(probe: Probe, archive: zipfile.ZipFile, info: zipfile.ZipInfo, stream: BinaryIO) -> Contents:
+def _walked(
+    probe: Probe, archive: zipfile.ZipFile, info: zipfile.ZipInfo, stream: BinaryIO
+) -> Contents:
     from policytool.formats import _hdf5  # h5py costs 80 ms at start
 
-    with weights_source(probe, archive, info, stream) as source, _hdf5.opened(probe, source, info.filename) as file:
+    with (
+        weights_source(probe, archive, info, stream) as source,
+        _hdf5.opened(probe, source, info.filename) as file,
+    ):
         return _hdf5.walk(probe, file)
 
 
-def _arrays(probe: Probe, archive: zipfile.ZipFile, info: zipfile.ZipInfo, stream: BinaryIO) -> Arrays:
+def _arrays(
+    probe: Probe, archive: zipfile.ZipFile, info: zipfile.ZipInfo, stream: BinaryIO
+) -> Arrays:
     from policytool.formats import _npz  # NumPy costs 60 ms at start
 
     with (
         weights_source(probe, archive, info, stream) as source,
-        opening.regular_stream(Path(source)) if isinstance(source, str) else io.BufferedReader(source) as file,
+        opening.regular_stream(Path(source))
+        if isinstance(source, str)
+        else io.BufferedReader(source) as file,
     ):
         return _npz.arrays(probe, file, info.filename)
 
@@ -254,7 +367,11 @@ def _data_offset(probe: Probe, stream: BinaryIO, info: zipfile.ZipInfo) -> int:
     header = stream.read(_LOCAL_HEADER.size)
     stream.seek(position)
     if len(header) < _LOCAL_HEADER.size or not header.startswith(SIGNATURES[0]):
-        raise probe.failure("truncated", f"is a damaged zip archive: {info.filename} has no header of its own; copy or download it again")
+        raise probe.failure(
+            "truncated",
+            f"is a damaged zip archive: {info.filename} has no header of its own; copy or download "
+            "it again",
+        )
     _, name_length, extra_length = _LOCAL_HEADER.unpack(header)
     return int(info.header_offset + _LOCAL_HEADER.size + name_length + extra_length)
 

@@ -1,9 +1,10 @@
 """
 SavedModel directories, with and without Keras metadata, read without TensorFlow.
 
-The metadata of a Keras object is JSON: inside ``saved_model.pb`` for TF 2.0 to 2.4, in ``keras_metadata.pb`` from 2.6 on, in both for 2.5
-(where loaders from 2.5 on obey ``keras_metadata.pb``). What TF 1 exports has the model's architecture among its assets. The object graph says which
-object holds which, and the variables' shapes and dtypes.
+The metadata of a Keras object is JSON: inside ``saved_model.pb`` for TF 2.0 to 2.4, in
+``keras_metadata.pb`` from 2.6 on, in both for 2.5 (where loaders from 2.5 on obey
+``keras_metadata.pb``). What TF 1 exports has the model's architecture among its assets. The object
+graph says which object holds which, and the variables' shapes and dtypes.
 """
 
 from __future__ import annotations
@@ -48,7 +49,10 @@ _NUMBER: Final = "shared_object_id"
 
 VARIABLE: Final = "variable"
 COPIES: Final = "_all_variables"
-"""The attribute that ``export`` of Keras 3 keeps copies of all variables in (keras/src/export/saved_model.py)."""
+"""
+The attribute that ``export`` of Keras 3 keeps copies of all variables in
+(keras/src/export/saved_model.py).
+"""
 
 _OP: Final = attrgetter("op")
 """Takes a third of a generator's time, for what may be a million nodes."""
@@ -67,21 +71,32 @@ def read(probe: Probe) -> Document:
 
     if GRAPH not in probe.names:
         raise probe.failure(
-            "savedmodel-text", f"is a SavedModel in protobuf's text form; expected {GRAPH}, which TensorFlow's SavedModel builder writes by default"
+            "savedmodel-text",
+            f"is a SavedModel in protobuf's text form; expected {GRAPH}, which TensorFlow's "
+            "SavedModel builder writes by default",
         )
     saved = _message(probe, GRAPH, "SavedModel")
     if not saved.meta_graphs:
-        raise probe.failure("savedmodel-empty", f"{GRAPH} holds no graph; expected what tf.saved_model.save or model.save writes")
+        raise probe.failure(
+            "savedmodel-empty",
+            f"{GRAPH} holds no graph; expected what tf.saved_model.save or model.save writes",
+        )
     if beyond := limits.GRAPHS.beyond(len(saved.meta_graphs)):
         raise probe.failure("proto-limit", f"holds {beyond}")
     observations: list[Observation] = []
     graph = _served(saved.meta_graphs, observations)
     parts, places = _metadata(probe, graph.object_graph, observations)
     definition = _definition(probe, graph)
-    has_keras = any(isinstance(part := parts[place], dict) and isinstance(part.get("class_name"), str) for place in places.values())
+    has_keras = any(
+        isinstance(part := parts[place], dict) and isinstance(part.get("class_name"), str)
+        for place in places.values()
+    )
     config_part = places.get(0, next(iter(places.values()))) if has_keras else None
     if not has_keras and (architecture := _architecture(probe, observations)) is not None:
-        parts, config_part = {**parts, ARCHITECTURE: architecture}, ARCHITECTURE  # whatever the others look like, loaders may take them for Keras'
+        parts, config_part = (
+            {**parts, ARCHITECTURE: architecture},
+            ARCHITECTURE,
+        )  # whatever the others look like, loaders may take them for Keras'
     tensors = () if has_keras else tuple(_scoped_tensors(graph, definition, observations))
     nodes = _nodes(graph.object_graph, parts, places) if has_keras else {}
     if tensors or any(node.variable for node in nodes.values()):
@@ -100,35 +115,63 @@ def read(probe: Probe) -> Document:
         traces=_traces(graph, definition, observations),
         ops=ops,
         numbered=not has_keras and _is_export(graph.object_graph),
-        writer=Writer(tensorflow=_text(graph.meta_info.tensorflow_version) or None, backend="tensorflow"),
+        writer=Writer(
+            tensorflow=_text(graph.meta_info.tensorflow_version) or None, backend="tensorflow"
+        ),
         observations=tuple(observations),
     )
 
 
 def _served(graphs: Any, observations: list[Observation]) -> Any:
-    """Return the graph that is tagged for serving, else the first; TF 1 exports those for training and evaluation as well."""
+    """
+    Return the graph that is tagged for serving, else the first; TF 1 exports those for training and
+    evaluation as well.
+    """
     if len(graphs) == 1:
         return graphs[0]
     tags = [", ".join(_text(tag) for tag in graph.meta_info.tags) or "no tag" for graph in graphs]
     chosen = next((index for index, graph in enumerate(graphs) if SERVE in graph.meta_info.tags), 0)
-    message = f"{GRAPH} holds {len(graphs)} graphs ({'; '.join(tags)}); the one tagged {tags[chosen]} is reported"
+    message = (
+        f"{GRAPH} holds {len(graphs)} graphs ({'; '.join(tags)}); the one tagged {tags[chosen]} is "
+        "reported"
+    )
     observations.append(Observation(code="several-graphs", message=message, where=GRAPH))
     return graphs[chosen]
 
 
 def _missing(probe: Probe) -> Iterator[Observation]:
-    """Tell of files of the checkpoint that are not there: its index, or a shard, whose names say how many there are."""
+    """
+    Tell of files of the checkpoint that are not there: its index, or a shard, whose names say how
+    many there are.
+    """
     folder, name = probe.path / CHECKPOINT[0], CHECKPOINT[1]
     present = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
-    counts = {int(found[1]) for entry in present if (found := re.fullmatch(rf"{name}\.data-\d{{5}}-of-(\d{{5}})", entry))}
-    expected = {f"{name}.index", *(f"{name}.data-{shard:05}-of-{count:05}" for count in counts or {1} for shard in range(count))}
+    counts = {
+        int(found[1])
+        for entry in present
+        if (found := re.fullmatch(rf"{name}\.data-\d{{5}}-of-(\d{{5}})", entry))
+    }
+    expected = {
+        f"{name}.index",
+        *(
+            f"{name}.data-{shard:05}-of-{count:05}"
+            for count in counts or {1}
+            for shard in range(count)
+        ),
+    }
     if lacking := sorted(expected - present):
-        message = f"{CHECKPOINT[0]}/{lacking[0]} is missing: the values of its variables are not in the model, and nothing loads it"
+        message = (
+            f"{CHECKPOINT[0]}/{lacking[0]} is missing: the values of its variables are not in the "
+            "model, and nothing loads it"
+        )
         yield Observation(code=MISSING, message=message, where=CHECKPOINT[0])
 
 
 def _architecture(probe: Probe, observations: list[Observation]) -> Json:
-    """Return the architecture that TF 1 exports beside the graph; None where there is none, or something else of that name."""
+    """
+    Return the architecture that TF 1 exports beside the graph; None where there is none, or
+    something else of that name.
+    """
     if not (probe.path / ARCHITECTURE).is_file():
         return None
     data = probe.content(limits.JSON_BYTES, "json-limit", f"has an {ARCHITECTURE} of", ARCHITECTURE)
@@ -145,11 +188,18 @@ def edges(probe: Probe) -> Mapping[int, tuple[tuple[str, int], ...]]:
     saved = _message(probe, GRAPH, "SavedModel")
     nodes = _served(saved.meta_graphs, []).object_graph.nodes if saved.meta_graphs else ()
     return {
-        index: tuple((_text(edge.local_name), edge.node_id) for edge in node.children if 0 <= edge.node_id < len(nodes)) for index, node in enumerate(nodes)
+        index: tuple(
+            (_text(edge.local_name), edge.node_id)
+            for edge in node.children
+            if 0 <= edge.node_id < len(nodes)
+        )
+        for index, node in enumerate(nodes)
     }
 
 
-def _message(probe: Probe, file: str, kind: str) -> Any:  # message classes made at run time have no static type
+def _message(
+    probe: Probe, file: str, kind: str
+) -> Any:  # message classes made at run time have no static type
     from policytool import protobuf_messages  # protobuf is only for SavedModels
 
     data = probe.content(limits.PROTO_BYTES, "proto-limit", f"has a {file} of", file)
@@ -161,19 +211,32 @@ def _message(probe: Probe, file: str, kind: str) -> Any:  # message classes made
         raise probe.failure("proto-limit", f"has a {file} of {error}") from error
     except ValueError as error:
         if _UTF8_REPLACEMENT in data[:4096]:
-            message = f"{file} was passed through a text tool, which replaced its bytes by U+FFFD; copy the original in binary mode"
+            message = (
+                f"{file} was passed through a text tool, which replaced its bytes by U+FFFD; copy "
+                "the original in binary mode"
+            )
             raise probe.failure("mangled", message) from error
-        raise probe.failure("truncated", f"{file} is no protobuf message of a SavedModel: truncated or foreign; copy or download it again") from error
+        raise probe.failure(
+            "truncated",
+            f"{file} is no protobuf message of a SavedModel: truncated or foreign; copy or "
+            "download it again",
+        ) from error
 
 
-def _metadata(probe: Probe, graph: Any, observations: list[Observation]) -> tuple[Mapping[str, Json], dict[int, str]]:
-    """Return the JSON metadata by part, and the part of each Keras node; what TF 2.5 writes to both files is two parts, and the one that it obeys counts."""
+def _metadata(
+    probe: Probe, graph: Any, observations: list[Observation]
+) -> tuple[Mapping[str, Json], dict[int, str]]:
+    """
+    Return the JSON metadata by part, and the part of each Keras node; what TF 2.5 writes to both
+    files is two parts, and the one that it obeys counts.
+    """
     if beyond := limits.OBJECT_NODES.beyond(len(graph.nodes)):
         raise probe.failure("proto-limit", f"holds {beyond}")
     texts = {
         index: (GRAPH, node.user_object.metadata)
         for index, node in enumerate(graph.nodes)
-        if node.user_object.identifier.startswith(KERAS_PREFIX.encode()) and node.user_object.metadata
+        if node.user_object.identifier.startswith(KERAS_PREFIX.encode())
+        and node.user_object.metadata
     }
     others: dict[int, bytes] = {}
     if KERAS in probe.names:
@@ -181,26 +244,54 @@ def _metadata(probe: Probe, graph: Any, observations: list[Observation]) -> tupl
             inner = texts.get(node.node_id)
             if inner and inner[0] == GRAPH:
                 others[node.node_id] = inner[1]
-            texts[node.node_id] = (KERAS, node.metadata)  # loaders build what it describes before they look for the node, which may not be there
+            # loaders build what it describes before they look for the node, which may not be there
+            texts[node.node_id] = (
+                KERAS,
+                node.metadata,
+            )
     total = sum(len(text) for _, text in texts.values())
     if beyond := limits.JSON_BYTES.beyond(total):
         raise probe.failure("json-limit", f"has JSON metadata of {beyond}")
-    parts = {f"{file}#{index}": parse_json(probe, text, f"{file}#{index}", observations) for index, (file, text) in texts.items()}
+    parts = {
+        f"{file}#{index}": parse_json(probe, text, f"{file}#{index}", observations)
+        for index, (file, text) in texts.items()
+    }
     for index, text in others.items():
         same = parts[f"{KERAS}#{index}"] if text == texts[index][1] else None
-        parts[f"{GRAPH}#{index}"] = same if same is not None else parse_json(probe, text, f"{GRAPH}#{index}", observations)
-        if same is None and _unnumbered(parts[f"{GRAPH}#{index}"]) != _unnumbered(parts[f"{KERAS}#{index}"]):
-            message = f"{KERAS} and {GRAPH} describe node {index} differently; TF 2.5 on obeys {KERAS}, TF 2.4 the other"
-            observations.append(Observation(code="metadata-differs", message=message, where=f"{KERAS}#{index}"))
+        parts[f"{GRAPH}#{index}"] = (
+            same if same is not None else parse_json(probe, text, f"{GRAPH}#{index}", observations)
+        )
+        if same is None and _unnumbered(parts[f"{GRAPH}#{index}"]) != _unnumbered(
+            parts[f"{KERAS}#{index}"]
+        ):
+            message = (
+                f"{KERAS} and {GRAPH} describe node {index} differently; TF 2.5 on obeys {KERAS}, "
+                "TF 2.4 the other"
+            )
+            observations.append(
+                Observation(code="metadata-differs", message=message, where=f"{KERAS}#{index}")
+            )
     for index in texts:
         if not 0 <= index < len(graph.nodes):
-            message = f"{KERAS} describes the object {index}, which the graph does not have; Keras builds what it describes all the same"
-            observations.append(Observation(code="stray-metadata", message=message, where=f"{KERAS}#{index}"))
-    return parts, {index: f"{file}#{index}" for index, (file, _) in texts.items() if 0 <= index < len(graph.nodes)}
+            message = (
+                f"{KERAS} describes the object {index}, which the graph does not have; Keras "
+                "builds what it describes all the same"
+            )
+            observations.append(
+                Observation(code="stray-metadata", message=message, where=f"{KERAS}#{index}")
+            )
+    return parts, {
+        index: f"{file}#{index}"
+        for index, (file, _) in texts.items()
+        if 0 <= index < len(graph.nodes)
+    }
 
 
 def _unnumbered(value: Json) -> Json:
-    """Return metadata without the numbers of its objects, which TF 2.5 may write to ``keras_metadata.pb`` alone."""
+    """
+    Return metadata without the numbers of its objects, which TF 2.5 may write to
+    ``keras_metadata.pb`` alone.
+    """
     return jsontext.without(value, _NUMBER)
 
 
@@ -208,10 +299,18 @@ def _nodes(graph: Any, parts: Mapping[str, Json], places: Mapping[int, str]) -> 
     return {
         index: Node(
             id=index,
-            identifier=VARIABLE if node.HasField("variable") else _text(node.user_object.identifier),
-            children=tuple((_text(edge.local_name), edge.node_id) for edge in node.children if 0 <= edge.node_id < len(graph.nodes)),
+            identifier=VARIABLE
+            if node.HasField("variable")
+            else _text(node.user_object.identifier),
+            children=tuple(
+                (_text(edge.local_name), edge.node_id)
+                for edge in node.children
+                if 0 <= edge.node_id < len(graph.nodes)
+            ),
             part=places.get(index),
-            other_part=other if (other := f"{GRAPH}#{index}") in parts and other != places.get(index) else None,
+            other_part=other
+            if (other := f"{GRAPH}#{index}") in parts and other != places.get(index)
+            else None,
             variable=_variable(index, node.variable) if node.HasField("variable") else None,
         )
         for index, node in enumerate(graph.nodes)
@@ -219,7 +318,12 @@ def _nodes(graph: Any, parts: Mapping[str, Json], places: Mapping[int, str]) -> 
 
 
 def _variable(index: int, variable: Any) -> Tensor:
-    return Tensor(path=tuple(_text(variable.name).split("/")), shape=_shape(variable.shape), dtype=_dtype(variable.dtype), node=index)
+    return Tensor(
+        path=tuple(_text(variable.name).split("/")),
+        shape=_shape(variable.shape),
+        dtype=_dtype(variable.dtype),
+        node=index,
+    )
 
 
 def _shape(shape: Any) -> tuple[int, ...] | None:
@@ -231,11 +335,16 @@ def _text(raw: bytes) -> str:
 
 
 def _dtype(number: int) -> str:
-    return dtypes.OF_TENSORFLOW_ENUM.get(number % 100, "unknown")  # numbers above 100 are references (types.proto)
+    return dtypes.OF_TENSORFLOW_ENUM.get(
+        number % 100, "unknown"
+    )  # numbers above 100 are references (types.proto)
 
 
 def _definition(probe: Probe, graph: Any) -> Any:
-    """Return the graph itself, which is the bulk of the file and is parsed once the rest turned out to be sound."""
+    """
+    Return the graph itself, which is the bulk of the file and is parsed once the rest turned out to
+    be sound.
+    """
     from policytool import protobuf_messages
 
     try:
@@ -243,11 +352,18 @@ def _definition(probe: Probe, graph: Any) -> Any:
     except protobuf_messages.MessagesError as error:
         raise probe.failure("proto-limit", f"has a graph of {error}") from error
     except ValueError as error:
-        raise probe.failure("truncated", f"the graph in {GRAPH} is damaged; copy or download it again") from error
+        raise probe.failure(
+            "truncated", f"the graph in {GRAPH} is damaged; copy or download it again"
+        ) from error
 
 
-def _ops(probe: Probe, graphs: Any, served: Any, definition: Any, observations: list[Observation]) -> frozenset[str]:
-    """Return the kinds of ops in all graphs: loaders may be asked for another than the one that is reported. Calls of functions by their names are none."""
+def _ops(
+    probe: Probe, graphs: Any, served: Any, definition: Any, observations: list[Observation]
+) -> frozenset[str]:
+    """
+    Return the kinds of ops in all graphs: loaders may be asked for another than the one that is
+    reported. Calls of functions by their names are none.
+    """
     from policytool import hazards  # as in read
     from policytool.formats import _graph_paths
 
@@ -264,10 +380,17 @@ def _ops(probe: Probe, graphs: Any, served: Any, definition: Any, observations: 
 
 
 def _others(probe: Probe) -> Iterator[Observation]:
-    """Yield what else in the directory a loader could take for the model: releases choose differently."""
-    others = sorted(probe.names & {"saved_model.pbtxt", "saved_model.cpb"}) + (["config.json"] if {"config.json", "metadata.json"} <= probe.names else [])
+    """
+    Yield what else in the directory a loader could take for the model: releases choose differently.
+    """
+    others = sorted(probe.names & {"saved_model.pbtxt", "saved_model.cpb"}) + (
+        ["config.json"] if {"config.json", "metadata.json"} <= probe.names else []
+    )
     if others:
-        message = f"its directory also holds {' and '.join(others)}, which some releases load instead of {GRAPH}"
+        message = (
+            f"its directory also holds {' and '.join(others)}, which some releases load instead of "
+            f"{GRAPH}"
+        )
         yield Observation(code="several-models", message=message)
 
 
@@ -275,38 +398,68 @@ def _traces(graph: Any, definition: Any, observations: list[Observation]) -> tup
     try:
         return _graph.traces(graph, definition)
     except _graph.GraphLimitError as error:
-        observations.append(Observation(code="graph-limit", message=f"its graph {error}: what it computes in was not read", where=GRAPH))
+        observations.append(
+            Observation(
+                code="graph-limit",
+                message=f"its graph {error}: what it computes in was not read",
+                where=GRAPH,
+            )
+        )
         return ()
 
 
-def _scoped_tensors(graph: Any, definition: Any, observations: list[Observation]) -> Iterator[Tensor]:
-    """Yield the variables of a model without Keras metadata: from the object graph, else from the graph's variable ops (TF 1)."""
+def _scoped_tensors(
+    graph: Any, definition: Any, observations: list[Observation]
+) -> Iterator[Tensor]:
+    """
+    Yield the variables of a model without Keras metadata: from the object graph, else from the
+    graph's variable ops (TF 1).
+    """
     if graph.object_graph.nodes:
-        local_names = {edge.node_id: _text(edge.local_name) for node in graph.object_graph.nodes for edge in node.children}
+        local_names = {
+            edge.node_id: _text(edge.local_name)
+            for node in graph.object_graph.nodes
+            for edge in node.children
+        }
         copies = _copies(graph.object_graph)
         if copies:
-            message = f"{len(copies)} of its variables are copies that no function reads: what Keras 3 exports holds each variable twice; they are counted once"
+            message = (
+                f"{len(copies)} of its variables are copies that no function reads: what Keras 3 "
+                "exports holds each variable twice; they are counted once"
+            )
             observations.append(Observation(code="variable-copies", message=message))
         for index, node in enumerate(graph.object_graph.nodes):
             if node.HasField("variable") and index not in copies:
                 name = _text(node.variable.name) or local_names.get(index, f"variable_{index}")
-                yield Tensor(path=tuple(name.removesuffix(":0").split("/")), shape=_shape(node.variable.shape), dtype=_dtype(node.variable.dtype), node=index)
+                yield Tensor(
+                    path=tuple(name.removesuffix(":0").split("/")),
+                    shape=_shape(node.variable.shape),
+                    dtype=_dtype(node.variable.dtype),
+                    node=index,
+                )
         return
     for index, node in enumerate(definition.nodes):
         if _text(node.op) in _graph.VARIABLE_OPS:
             attributes = {_text(entry.key): entry.value for entry in node.attributes}
             dtype = _dtype(attributes["dtype"].type) if "dtype" in attributes else "unknown"
             shape = _shape(attributes["shape"].shape) if "shape" in attributes else None
-            yield Tensor(path=tuple(_text(node.name).split("/")), shape=shape, dtype=dtype, node=index)
+            yield Tensor(
+                path=tuple(_text(node.name).split("/")), shape=shape, dtype=dtype, node=index
+            )
 
 
 def _is_export(objects: Any) -> bool:
     """Return whether the root object is what Keras 3's ``export`` makes."""
-    return bool(objects.nodes) and {_text(edge.local_name) for edge in objects.nodes[0].children} >= {COPIES, "variables", "trainable_variables"}
+    return bool(objects.nodes) and {
+        _text(edge.local_name) for edge in objects.nodes[0].children
+    } >= {COPIES, "variables", "trainable_variables"}
 
 
 def _copies(objects: Any) -> frozenset[int]:
-    """Return the variables that stand in the list of copies that Keras 3's ``export`` makes, and that no function reads."""
+    """
+    Return the variables that stand in the list of copies that Keras 3's ``export`` makes, and that
+    no function reads.
+    """
     if not _is_export(objects):
         return frozenset()
     edges = {_text(edge.local_name): edge.node_id for edge in objects.nodes[0].children}
@@ -320,8 +473,14 @@ def _signatures(graph: Any) -> Iterator[Signature]:
     for entry in sorted(graph.signatures, key=lambda entry: entry.key):
         if _graph.is_internal(entry.key):
             continue
-        inputs = {_text(tensor.key): _dtype(tensor.value.dtype) for tensor in sorted(entry.value.inputs, key=lambda tensor: tensor.key)}
-        outputs = {_text(tensor.key): _dtype(tensor.value.dtype) for tensor in sorted(entry.value.outputs, key=lambda tensor: tensor.key)}
+        inputs = {
+            _text(tensor.key): _dtype(tensor.value.dtype)
+            for tensor in sorted(entry.value.inputs, key=lambda tensor: tensor.key)
+        }
+        outputs = {
+            _text(tensor.key): _dtype(tensor.value.dtype)
+            for tensor in sorted(entry.value.outputs, key=lambda tensor: tensor.key)
+        }
         yield Signature(name=_text(entry.key), inputs=inputs, outputs=outputs)
 
 

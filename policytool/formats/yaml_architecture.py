@@ -1,4 +1,8 @@
-"""Architecture YAML: what ``model.to_yaml()`` returned, of Keras up to 2.3 and of TF up to 2.2. It stores no variables."""
+"""
+Architecture YAML: what ``model.to_yaml()`` returned, of Keras up to 2.3 and of TF up to 2.2.
+
+It stores no variables.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +33,10 @@ _BEGINNING: Final = re.compile(
 
 
 def recognise(probe: Probe) -> bool:
-    """Return whether the file begins with the keys that ``to_yaml()`` writes, ``class_name`` among the first three."""
+    """
+    Return whether the file begins with the keys that ``to_yaml()`` writes, ``class_name`` among the
+    first three.
+    """
     return _BEGINNING.match(probe.head.removeprefix(_BYTE_ORDER_MARK)) is not None
 
 
@@ -39,12 +46,18 @@ def read(probe: Probe) -> Document:
     try:
         found = yamltext.parse(data.removeprefix(_BYTE_ORDER_MARK).decode("utf-8"))
     except UnicodeDecodeError as error:
-        raise probe.failure("invalid-yaml", f"the file is not UTF-8 text (byte {error.start})") from error
+        raise probe.failure(
+            "invalid-yaml", f"the file is not UTF-8 text (byte {error.start})"
+        ) from error
     except yamltext.YamlError as error:
         raise probe.failure(error.code, f"the file {error}") from error
     config = found.value
     if not is_serialised(config):
-        raise probe.failure("yaml-not-keras", "is YAML, but no Keras architecture: it has no class_name and config; expected what model.to_yaml() returned")
+        raise probe.failure(
+            "yaml-not-keras",
+            "is YAML, but no Keras architecture: it has no class_name and config; expected what "
+            "model.to_yaml() returned",
+        )
     return Document(
         path=probe.shown,
         format="yaml",
@@ -58,12 +71,17 @@ def read(probe: Probe) -> Document:
 def _observations(found: Parsed) -> Iterator[Observation]:
     if found.repeated:
         keys = ", ".join(repr(key) for key in found.repeated[:5])
-        yield Observation(code="duplicate-key", message=f"the file has a key twice in one mapping ({keys}); Keras reads the last one", where="the file")
+        yield Observation(
+            code="duplicate-key",
+            message=f"the file has a key twice in one mapping ({keys}); Keras reads the last one",
+            where="the file",
+        )
     if found.wrappers:
         names = ", ".join(name.rpartition(".")[2] for name in found.wrappers)
         yield Observation(
             code=PYTHON_OBJECTS,
-            message=f"the file has values as calls of Python classes ({names}), of which only the arguments are read; PyYAML 5.2 and later refuse them",
+            message=f"the file has values as calls of Python classes ({names}), of which only the "
+            "arguments are read; PyYAML 5.2 and later refuse them",
         )
 
 

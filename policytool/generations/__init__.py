@@ -31,7 +31,8 @@ GENERATIONS: Final[tuple[Generation, ...]] = (
 
 def parse(value: Json, first: Generation) -> Policy | PolicyMap:
     """
-    Return the policy that a config's ``dtype`` value spells: as the file's own generation has it, else as any other.
+    Return the policy that a config's ``dtype`` value spells: as the file's own generation has it,
+    else as any other.
 
     :raises SpellingError: as the file's own generation says it, for what none of them writes.
     """

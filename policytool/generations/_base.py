@@ -1,4 +1,7 @@
-"""What a generation of Keras is: the releases that share one spelling of configs, and the rules for what their configs leave unsaid."""
+"""
+What a generation of Keras is: the releases that share one spelling of configs, and the rules for
+what their configs leave unsaid.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,10 @@ class Unsaid(Enum):
     """The global policy of the process that loads the file."""
 
     FLOATX = auto()
-    """The backend's ``floatx`` of the process that built the model: all its layers share it, and the variables are stored in it."""
+    """
+    The backend's ``floatx`` of the process that built the model: all its layers share it, and the
+    variables are stored in it.
+    """
 
 
 class SubPolicy(Enum):
@@ -58,7 +64,9 @@ class Release:
     keras_versions: tuple[str, ...]
     """What it writes as ``keras_version``: beginnings that end in a dot, or whole strings."""
 
-    composites: Mapping[str, tuple[SubLayer, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    composites: Mapping[str, tuple[SubLayer, ...]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
     """Where this release differs from its generation's :attr:`Generation.composites`."""
 
 
@@ -86,5 +94,7 @@ class Generation:
     """
 
     unsaid: Unsaid = Unsaid.LOADER
-    composites: Mapping[str, tuple[SubLayer, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    composites: Mapping[str, tuple[SubLayer, ...]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
     """Class name to the sub-layers that its instances make by themselves."""

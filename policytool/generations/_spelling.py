@@ -35,7 +35,8 @@ def parse_keras2(value: Json, loss_scales: dict[str, bool]) -> Policy:
     """
     Return the policy of a bare name, or of a Keras 2 dict whose class is a key of ``loss_scales``.
 
-    The dict's value tells whether that class has a loss scale; where it has and the config leaves it unsaid, it is ``Auto``.
+    The dict's value tells whether that class has a loss scale; where it has and the config leaves
+    it unsaid, it is ``Auto``.
 
     :raises SpellingError: for other values.
     """
@@ -43,7 +44,9 @@ def parse_keras2(value: Json, loss_scales: dict[str, bool]) -> Policy:
         return parse_name(value)
     class_name, config = class_and_config(value)
     if class_name not in loss_scales:
-        raise SpellingError(f"expected a policy of class {' or '.join(loss_scales)}, found {class_name}")
+        raise SpellingError(
+            f"expected a policy of class {' or '.join(loss_scales)}, found {class_name}"
+        )
     scaled = loss_scales[class_name] or LOSS_SCALE in config
     return parse_name(config.get("name"), parse_loss_scale(config) if scaled else None)
 
@@ -58,7 +61,9 @@ def class_and_config(value: Json) -> tuple[str, dict[str, Json]]:
         class_name, config = value.get("class_name"), value.get("config")
         if isinstance(class_name, str) and isinstance(config, dict):
             return class_name, config
-    raise SpellingError(f"expected the name of a policy or a dict with class_name and config, found {_shown(value)}")
+    raise SpellingError(
+        f"expected the name of a policy or a dict with class_name and config, found {_shown(value)}"
+    )
 
 
 def parse_loss_scale(config: dict[str, Json]) -> LossScale:
@@ -87,14 +92,21 @@ def parse_loss_scale(config: dict[str, Json]) -> LossScale:
                 growth_steps=whole(inner, "increment_period", Dynamic().growth_steps),
                 multiplier=number(inner, "multiplier", Dynamic().multiplier),
             )
-    raise SpellingError(f"expected a loss scale of class FixedLossScale or DynamicLossScale, found {class_name}")
+    raise SpellingError(
+        f"expected a loss scale of class FixedLossScale or DynamicLossScale, found {class_name}"
+    )
 
 
 def render_loss_scale(scale: LossScale | None) -> dict[str, Json]:
-    """Return the entries that an experimental policy's config has for its loss scale: none where it was not passed explicitly."""
+    """
+    Return the entries that an experimental policy's config has for its loss scale: none where it
+    was not passed explicitly.
+    """
     match scale:
         case Fixed(value=value):
-            return {LOSS_SCALE: {"class_name": "FixedLossScale", "config": {"loss_scale_value": value}}}
+            return {
+                LOSS_SCALE: {"class_name": "FixedLossScale", "config": {"loss_scale_value": value}}
+            }
         case Dynamic():
             config: dict[str, Json] = {
                 "initial_loss_scale": scale.initial,
@@ -131,14 +143,19 @@ def without_loss_scale(policy: Policy, generation: str) -> Policy:
     :raises SpellingError: for an explicit loss scale.
     """
     if isinstance(policy.loss_scale, Dynamic | Fixed | Unscaled):
-        raise SpellingError(f"{generation} has no loss scale in policies; from TF 2.4 on it stands in the optimizer alone")
+        raise SpellingError(
+            f"{generation} has no loss scale in policies; from TF 2.4 on it stands in the "
+            "optimizer alone"
+        )
     return replace(policy, loss_scale=None)
 
 
 def lifetime_sentence(policy: Policy) -> str:
     """Return when the policy's name was there, and what replaces it."""
     life = policies.lifecycle(policy)
-    return f"it was there from {life.introduced} until {life.removed}, replaced by {life.replacement}"
+    return (
+        f"it was there from {life.introduced} until {life.removed}, replaced by {life.replacement}"
+    )
 
 
 def number(config: dict[str, Json], key: str, default: float | None = None) -> float:

@@ -1,7 +1,8 @@
 """
 Keras 1.0 to 1.2 (2016, 2017): no dtype policies, and hardly a dtype.
 
-Only the first layer of a model has an ``input_dtype``. Everything computes and is stored in the backend's ``floatx``.
+Only the first layer of a model has an ``input_dtype``. Everything computes and is stored in the
+backend's ``floatx``.
 """
 
 from __future__ import annotations
@@ -31,14 +32,19 @@ def single_dtype(policy: Policy | PolicyMap, title: str) -> str:
     """
     known = _spelling.without_loss_scale(_spelling.plain(policy, title), title)
     if known.should_cast_variables:
-        raise SpellingError(f"{title} cannot say {known.name}: it writes the variable dtype alone ({known.variable_dtype}), and the policy is lost")
+        raise SpellingError(
+            f"{title} cannot say {known.name}: it writes the variable dtype alone "
+            f"({known.variable_dtype}), and the policy is lost"
+        )
     return known.name
 
 
 GENERATION: Final = Generation(
     id="keras1",
     title=TITLE,
-    releases=tuple(Release(id=f"keras1.{minor}", keras_versions=(f"1.{minor}.",)) for minor in range(3)),
+    releases=tuple(
+        Release(id=f"keras1.{minor}", keras_versions=(f"1.{minor}.",)) for minor in range(3)
+    ),
     parse=_spelling.parse_name,
     render=render,
     unsaid=Unsaid.FLOATX,

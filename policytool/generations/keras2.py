@@ -25,7 +25,9 @@ def render(policy: Policy | PolicyMap) -> str:
 GENERATION: Final = Generation(
     id="keras2.0-2.3",
     title=TITLE,
-    releases=tuple(Release(id=f"keras2.{minor}", keras_versions=(f"2.{minor}.",)) for minor in range(4)),
+    releases=tuple(
+        Release(id=f"keras2.{minor}", keras_versions=(f"2.{minor}.",)) for minor in range(4)
+    ),
     parse=_spelling.parse_name,
     render=render,
     unsaid=Unsaid.FLOATX,

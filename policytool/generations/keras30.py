@@ -22,7 +22,10 @@ def render(policy: Policy | PolicyMap) -> str:
         raise SpellingError(f"{TITLE} has no policy maps; they came with Keras 3.4")
     if policy.quantization:
         if policy.quantization.mode not in _MODES:
-            raise SpellingError(f"{TITLE} quantises to int8 (3.1) and float8 (3.3) alone, not to {policy.quantization.mode}")
+            raise SpellingError(
+                f"{TITLE} quantises to int8 (3.1) and float8 (3.3) alone, not to "
+                f"{policy.quantization.mode}"
+            )
         return policy.name
     if policy.name.startswith("float8"):
         return policy.name
@@ -32,7 +35,9 @@ def render(policy: Policy | PolicyMap) -> str:
 GENERATION: Final = Generation(
     id="keras3.0-3.3",
     title=TITLE,
-    releases=tuple(Release(id=f"keras3.{minor}", keras_versions=(f"3.{minor}.",)) for minor in range(4)),
+    releases=tuple(
+        Release(id=f"keras3.{minor}", keras_versions=(f"3.{minor}.",)) for minor in range(4)
+    ),
     parse=_spelling.parse_name,
     render=render,
     composites={**_recurrent.CELLS, **_attention.KERAS3},

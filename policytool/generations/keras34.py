@@ -1,5 +1,6 @@
 """
-Keras 3.4 and later: a dict for every policy, ``float32`` included, quantised policies with a mode and a source, and policy maps.
+Keras 3.4 and later: a dict for every policy, ``float32`` included, quantised policies with a mode
+and a source, and policy maps.
 
 keras/src/dtype_policies/dtype_policy.py and dtype_policy_map.py.
 """
@@ -48,10 +49,16 @@ def render(policy: Policy | PolicyMap) -> Json:
     if isinstance(policy, PolicyMap):
         entries: dict[str, Json] = {path: _render_entry(entry) for path, entry in policy.policies}
         default = render(policy.default) if policy.default else None
-        return _serialized("keras.dtype_policies", _MAP, {"default_policy": default, "policy_map": entries})
+        return _serialized(
+            "keras.dtype_policies", _MAP, {"default_policy": default, "policy_map": entries}
+        )
     if quantization := policy.quantization:
         config: dict[str, Json] = {"mode": quantization.mode, "source_name": quantization.source}
-        family = "int4/" if quantization.mode.startswith("int4/") else quantization.mode.partition("/")[0]
+        family = (
+            "int4/"
+            if quantization.mode.startswith("int4/")
+            else quantization.mode.partition("/")[0]
+        )
         if quantization.amax_history_length is not None:
             config["amax_history_length"] = quantization.amax_history_length
         return _serialized("keras.dtype_policies", _QUANTIZED[family], config)
@@ -64,11 +71,19 @@ def _parse_policy(class_name: str, config: dict[str, Json]) -> Policy:
     if class_name in _PLAIN:
         return _spelling.parse_name(config.get("name"))
     mode, source = config.get("mode"), config.get("source_name")
-    if class_name not in _QUANTIZED.values() or not isinstance(mode, str) or not isinstance(source, str):
-        raise SpellingError(f"expected one of Keras 3's policies with a mode and a source_name, found {class_name}")
+    if (
+        class_name not in _QUANTIZED.values()
+        or not isinstance(mode, str)
+        or not isinstance(source, str)
+    ):
+        raise SpellingError(
+            f"expected one of Keras 3's policies with a mode and a source_name, found {class_name}"
+        )
     history = config.get("amax_history_length")
     try:
-        return policies.quantized(mode, source, amax_history_length=history if isinstance(history, int) else None)
+        return policies.quantized(
+            mode, source, amax_history_length=history if isinstance(history, int) else None
+        )
     except PolicyNameError as error:
         raise SpellingError(str(error)) from error
 
@@ -77,11 +92,17 @@ def _parse_map(config: dict[str, Json]) -> PolicyMap:
     entries, default = config.get("policy_map"), config.get("default_policy")
     if not isinstance(entries, dict):
         raise SpellingError("expected a policy_map in a DTypePolicyMap")
-    return PolicyMap(default=_parse_entry(default), policies=tuple((path, _parse_entry(entry)) for path, entry in entries.items()))
+    return PolicyMap(
+        default=_parse_entry(default),
+        policies=tuple((path, _parse_entry(entry)) for path, entry in entries.items()),
+    )
 
 
 def _parse_entry(value: Json) -> Policy | None:
-    """Return one policy of a map; null, or a dict whose name is null, leaves it to the loader's global policy."""
+    """
+    Return one policy of a map; null, or a dict whose name is null, leaves it to the loader's global
+    policy.
+    """
     if value is None:
         return None
     if isinstance(value, str):
@@ -103,7 +124,10 @@ def _serialized(module: str, class_name: str, config: dict[str, Json]) -> Json:
 GENERATION: Final = Generation(
     id="keras3.4+",
     title=TITLE,
-    releases=tuple(Release(id=f"keras3.{minor}", keras_versions=(f"3.{minor}.",)) for minor in range(4, NEWEST_MINOR + 1)),
+    releases=tuple(
+        Release(id=f"keras3.{minor}", keras_versions=(f"3.{minor}.",))
+        for minor in range(4, NEWEST_MINOR + 1)
+    ),
     parse=parse,
     render=render,
     composites={**_recurrent.CELLS, **_attention.KERAS3},

@@ -1,7 +1,8 @@
 """
 tf.keras of TF 1.4 to 2.0: policies exist from 1.14 on, but configs hold the variable dtype alone.
 
-A mixed policy is lost when such a release saves (``Layer.get_config`` writes ``self.dtype``), so no file of it can show one.
+A mixed policy is lost when such a release saves (``Layer.get_config`` writes ``self.dtype``), so no
+file of it can show one.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ def render(policy: Policy | PolicyMap) -> str:
 GENERATION: Final = Generation(
     id="tf1.4-2.0",
     title=TITLE,
-    releases=tuple(Release(id=f"tf{minor}", keras_versions=(version,)) for minor, version in _KERAS_VERSIONS.items()),
+    releases=tuple(
+        Release(id=f"tf{minor}", keras_versions=(version,))
+        for minor, version in _KERAS_VERSIONS.items()
+    ),
     parse=_spelling.parse_name,
     render=render,
     composites=_recurrent.CELLS_TO_TF25,

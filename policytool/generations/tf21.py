@@ -1,7 +1,8 @@
 """
 TF 2.1 to 2.3: the experimental ``Policy``, with a loss scale of its own.
 
-The loss scale is written only where it was passed explicitly; left unsaid, it is dynamic for ``mixed_float16`` and none otherwise.
+The loss scale is written only where it was passed explicitly; left unsaid, it is dynamic for
+``mixed_float16`` and none otherwise.
 """
 
 from __future__ import annotations
@@ -25,11 +26,17 @@ def parse(value: Json) -> Policy:
 
 
 def render(policy: Policy | PolicyMap) -> Json:
-    """Return the bare name of a single dtype without a loss scale, and a ``Policy`` dict for the rest (``policy.serialize``)."""
+    """
+    Return the bare name of a single dtype without a loss scale, and a ``Policy`` dict for the rest
+    (``policy.serialize``).
+    """
     known = _spelling.plain(policy, TITLE)
     if not known.should_cast_variables and known.loss_scale in {None, Auto()}:
         return known.name
-    return {"class_name": "Policy", "config": {"name": known.name, **_spelling.render_loss_scale(known.loss_scale)}}
+    return {
+        "class_name": "Policy",
+        "config": {"name": known.name, **_spelling.render_loss_scale(known.loss_scale)},
+    }
 
 
 GENERATION: Final = Generation(

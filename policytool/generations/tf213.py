@@ -1,4 +1,7 @@
-"""TF 2.13 to 2.15 and tf_keras: ``Policy`` dicts with ``module`` and ``registered_name``, but for ``keras_metadata.pb``, which has the short form."""
+"""
+TF 2.13 to 2.15 and tf_keras: ``Policy`` dicts with ``module`` and ``registered_name``, but for
+``keras_metadata.pb``, which has the short form.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +23,19 @@ def parse(value: Json) -> Policy:
 
 
 def render(policy: Policy | PolicyMap) -> Json:
-    """Return the bare name of a single dtype, and a ``Policy`` dict with its module for a mixed policy (never ``tf_keras``, even there)."""
+    """
+    Return the bare name of a single dtype, and a ``Policy`` dict with its module for a mixed policy
+    (never ``tf_keras``, even there).
+    """
     known = _spelling.without_loss_scale(_spelling.plain(policy, TITLE), TITLE)
     if not known.should_cast_variables:
         return known.name
-    return {"module": "keras.mixed_precision", "class_name": "Policy", "config": {"name": known.name}, "registered_name": None}
+    return {
+        "module": "keras.mixed_precision",
+        "class_name": "Policy",
+        "config": {"name": known.name},
+        "registered_name": None,
+    }
 
 
 GENERATION: Final = Generation(
@@ -34,7 +45,10 @@ GENERATION: Final = Generation(
         Release(id="tf2.13", keras_versions=("2.13.",), composites=_attention.WITH_GLOBAL_POLICY),
         Release(id="tf2.14", keras_versions=("2.14.",)),
         Release(id="tf2.15", keras_versions=("2.15.",)),
-        *(Release(id=f"tf_keras2.{minor}", keras_versions=(f"2.{minor}.",)) for minor in range(16, 22)),
+        *(
+            Release(id=f"tf_keras2.{minor}", keras_versions=(f"2.{minor}.",))
+            for minor in range(16, 22)
+        ),
     ),
     parse=parse,
     render=render,

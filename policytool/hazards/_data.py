@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 @cache
 def data(name: str) -> Mapping[str, Any]:
     """Return a file of ``policytool/data``."""
-    text = Path(__file__).parent.parent.joinpath("data", f"{name}.json").read_text(encoding="utf-8")  # importlib.resources takes 8 ms to import
+    text = (
+        Path(__file__).parent.parent.joinpath("data", f"{name}.json").read_text(encoding="utf-8")
+    )  # importlib.resources takes 8 ms to import
     found: Mapping[str, Any] = json.loads(text)
     return found

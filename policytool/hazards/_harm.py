@@ -20,7 +20,10 @@ class Harm(StrEnum):
     """It names code that reaches files, the network or Python itself, which a loader looks up."""
 
     UNKNOWN = "unknown"
-    """It names something of a library's that is on no list of what only computes, or is written in a way that no release writes."""
+    """
+    It names something of a library's that is on no list of what only computes, or is written in a
+    way that no release writes.
+    """
 
     CUSTOM = "custom"
     """It names code of someone's own, which has to be at hand."""
@@ -48,7 +51,9 @@ class Hazard:
     """The layer that it stands in; None where it is in none, as in a training configuration."""
 
     module: str | None = None
-    """The module that the file names for it, which a loader may import; None where it names none."""
+    """
+    The module that the file names for it, which a loader may import; None where it names none.
+    """
 
 
 Found = tuple[Harm, str, str]

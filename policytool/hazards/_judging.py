@@ -1,4 +1,7 @@
-"""What one object of a config does to whoever loads it: an object that says a class by its name, or one of Keras' own words for values."""
+"""
+What one object of a config does to whoever loads it: an object that says a class by its name, or
+one of Keras' own words for values.
+"""
 
 from __future__ import annotations
 
@@ -36,13 +39,32 @@ _OPENING: Final = {
 """Class to the config key that names what is loaded, and what it does."""
 
 _NAMING: Final = ("activation", "initializer", "regularizer", "constraint", "init")
-"""Ends of the arguments whose text Keras looks up as the name of a function or class; Keras 1 has ``init``."""
+"""
+Ends of the arguments whose text Keras looks up as the name of a function or class; Keras 1 has
+``init``.
+"""
 
-_KERAS1: Final = ("init", "_regularizer", "_constraint", "inner_activation", "border_mode", "dim_ordering", "consume_less", "mode", "input_dtype")
-"""Ends of the arguments of Keras 1 that have text, which no measured release writes (keras/layers of Keras 1.2.2)."""
+_KERAS1: Final = (
+    "init",
+    "_regularizer",
+    "_constraint",
+    "inner_activation",
+    "border_mode",
+    "dim_ordering",
+    "consume_less",
+    "mode",
+    "input_dtype",
+)
+"""
+Ends of the arguments of Keras 1 that have text, which no measured release writes (keras/layers of
+Keras 1.2.2).
+"""
 
 _CALLING: Final = ("fn", "partitioner")
-"""Ends of the arguments that hold a function: of metrics (``fn``), wrappers of RNN cells (``residual_fn``) and feature columns (``normalizer_fn``)."""
+"""
+Ends of the arguments that hold a function: of metrics (``fn``), wrappers of RNN cells
+(``residual_fn``) and feature columns (``normalizer_fn``).
+"""
 
 _LAYERS: Final = "layers"
 _PUBLIC: Final = {"GroupQueryAttention": "GroupedQueryAttention"}
@@ -53,11 +75,23 @@ def found(value: dict[str, Json]) -> Iterator[Found]:
     """Yield what one object of a config does, whatever object it stands in."""
     for key, kind in value.items():
         if kind == "lambda" and key.endswith(_TYPE) and value.get(key.removesuffix(_TYPE)):
-            yield Harm.CODE, _BYTE_CODE, f"holds Python's byte code ({key.removesuffix(_TYPE)}), which the loader runs"
+            yield (
+                Harm.CODE,
+                _BYTE_CODE,
+                f"holds Python's byte code ({key.removesuffix(_TYPE)}), which the loader runs",
+            )
     class_name, config = value.get("class_name"), value.get("config")
     if not isinstance(class_name, str):
         if isinstance(class_name, dict):
-            yield Harm.UNKNOWN, "class_name", "says its class by an object, such as bytes, which loaders take for its text, and no release writes it so"
+            yield (
+                Harm.UNKNOWN,
+                "class_name",
+                (
+                    "says its class by an object, such as bytes, which loaders take for its text, "
+                    "and "
+                    "no release writes it so"
+                ),
+            )
         return
     if class_name == _PAYLOAD:
         yield Harm.CODE, _BYTE_CODE, f"holds Python's byte code ({_PAYLOAD}), which the loader runs"
@@ -91,14 +125,28 @@ def _of_object(value: dict[str, Json], class_name: str, config: dict[str, Json])
 
 
 def _of_lambda(config: dict[str, Json]) -> Iterator[Found]:
-    """Yield what a Lambda runs: byte code, unless it names functions, which Keras 2 takes from any module that is loaded."""
+    """
+    Yield what a Lambda runs: byte code, unless it names functions, which Keras 2 takes from any
+    module that is loaded.
+    """
     function = config.get("function")
     for key in ("function", "output_shape", "mask"):
-        module, name = config.get("module" if key == "function" else f"{key}_module"), config.get(key)
+        module, name = (
+            config.get("module" if key == "function" else f"{key}_module"),
+            config.get(key),
+        )
         if isinstance(module, str) and isinstance(name, str) and is_harmful(module, name):
-            yield Harm.NAMED, f"{module}.{name}", f"calls {short(f'{module}.{name}')}, which is no part of a model"
+            yield (
+                Harm.NAMED,
+                f"{module}.{name}",
+                f"calls {short(f'{module}.{name}')}, which is no part of a model",
+            )
     if isinstance(function, str) and config.get("function_type") != "lambda":
-        yield Harm.CUSTOM, f"{function} of a {LAMBDA}", f"is a Lambda of the Python function {short(function)}"
+        yield (
+            Harm.CUSTOM,
+            f"{function} of a {LAMBDA}",
+            f"is a Lambda of the Python function {short(function)}",
+        )
     elif isinstance(function, list) or not isinstance(function, dict):
         yield Harm.CODE, _BYTE_CODE, "is a Lambda, whose byte code the loader runs"
 
@@ -109,36 +157,101 @@ def _opened(class_name: str, config: dict[str, Json]) -> Iterator[Found]:
         key, what = _OPENING[class_name]
         told = config.get(key)
         if told:
-            yield Harm.FILE, key, what.format(short(told) if isinstance(told, str) else "another file")
-    elif class_name.endswith(_LOOKUPS) and isinstance(config.get("vocabulary"), str) and config["vocabulary"]:
-        yield Harm.FILE, "vocabulary", f"reads its vocabulary from {short(str(config['vocabulary']))}, wherever the model is loaded"
+            yield (
+                Harm.FILE,
+                key,
+                what.format(short(told) if isinstance(told, str) else "another file"),
+            )
+    elif (
+        class_name.endswith(_LOOKUPS)
+        and isinstance(config.get("vocabulary"), str)
+        and config["vocabulary"]
+    ):
+        yield (
+            Harm.FILE,
+            "vocabulary",
+            (
+                f"reads its vocabulary from {short(str(config['vocabulary']))}, wherever the model "
+                "is "
+                "loaded"
+            ),
+        )
     elif config.get(_CHECKPOINT):
-        yield Harm.FILE, _CHECKPOINT, f"reads its weights from {short(str(config[_CHECKPOINT]))}, wherever the model is loaded"
+        yield (
+            Harm.FILE,
+            _CHECKPOINT,
+            (
+                f"reads its weights from {short(str(config[_CHECKPOINT]))}, wherever the model is "
+                "loaded"
+            ),
+        )
 
 
 def _of_spec(value: dict[str, Json]) -> Iterator[Found]:
-    """Yield a type of tensors that is looked up: by its module in Keras' own format, by a registered name in metadata."""
-    names, module = [value[key] for key in ("type_spec", "spec_name") if value.get(key)], value.get("module")  # each is looked up by another loader
-    name = next((one for one in names if not (isinstance(one, str) and _names.is_pure_spec(one))), names[0] if names else None)
-    outside = module is not None and not str(module).startswith("tensorflow.python.framework.") and not str(module).startswith("tensorflow.python.ops.")
-    if not isinstance(name, str) or not _names.is_pure_spec(name) or outside or value.get("registered_name"):
-        yield Harm.UNKNOWN, str(name), f"names the type {short(f'{module}.{name}' if module else str(name))}, which is no type of tensors that a model takes"
+    """
+    Yield a type of tensors that is looked up: by its module in Keras' own format, by a registered
+    name in metadata.
+    """
+    names, module = (
+        [value[key] for key in ("type_spec", "spec_name") if value.get(key)],
+        value.get("module"),
+    )  # each is looked up by another loader
+    name = next(
+        (one for one in names if not (isinstance(one, str) and _names.is_pure_spec(one))),
+        names[0] if names else None,
+    )
+    outside = (
+        module is not None
+        and not str(module).startswith("tensorflow.python.framework.")
+        and not str(module).startswith("tensorflow.python.ops.")
+    )
+    if (
+        not isinstance(name, str)
+        or not _names.is_pure_spec(name)
+        or outside
+        or value.get("registered_name")
+    ):
+        yield (
+            Harm.UNKNOWN,
+            str(name),
+            (
+                f"names the type {short(f'{module}.{name}' if module else str(name))}, which is no "
+                "type of tensors that a model takes"
+            ),
+        )
 
 
 def _of_function(value: dict[str, Json], name: str) -> Iterator[Found]:
-    """Yield a function that is looked up by its module, or by the name that it was registered under, which older releases take for it."""
+    """
+    Yield a function that is looked up by its module, or by the name that it was registered under,
+    which older releases take for it.
+    """
     module, registered = value.get("module"), value.get("registered_name")
     where = module if isinstance(module, str) and module else None
     full = f"{where}.{name}" if where else name
     if where and is_harmful(where, name):
         yield Harm.NAMED, full, f"names {short(full)}, which is no part of a model"
-    elif isinstance(registered, str) and registered not in {name, _FUNCTION} and (where is None or not is_foreign(where)):
+    elif (
+        isinstance(registered, str)
+        and registered not in {name, _FUNCTION}
+        and (where is None or not is_foreign(where))
+    ):
         yield Harm.CUSTOM, registered, f"needs {registered}, which someone registered"
     elif not _names.is_pure_function_of(where, name):
         if where and not is_foreign(where):
-            yield Harm.UNKNOWN, full, f"names {short(full)}, which is not on the list of functions that only compute"
+            yield (
+                Harm.UNKNOWN,
+                full,
+                f"names {short(full)}, which is not on the list of functions that only compute",
+            )
         else:
-            yield Harm.CUSTOM, name, f"needs {name} of {where}" if where else f"needs {name}, which is no function of Keras'"
+            yield (
+                Harm.CUSTOM,
+                name,
+                f"needs {name} of {where}"
+                if where
+                else f"needs {name}, which is no function of Keras'",
+            )
 
 
 def _of_class(value: dict[str, Json], class_name: str) -> Iterator[Found]:
@@ -147,50 +260,107 @@ def _of_class(value: dict[str, Json], class_name: str) -> Iterator[Found]:
     name = class_name.rpartition(">")[2] if is_own(class_name) else class_name
     own = registered if isinstance(registered, str) else class_name
     judged = name == LAMBDA or name in _wrapped.WRAPPERS  # by what they call
-    if isinstance(module, str) and (is_harmful(module, name) or is_foreign(module) or class_name.startswith("__")):
+    if isinstance(module, str) and (
+        is_harmful(module, name) or is_foreign(module) or class_name.startswith("__")
+    ):
         yield from _of_other_module(value, module, name, own)
-    elif ">" in name or (_PUBLIC.get(own, own) != _PUBLIC.get(class_name, class_name) and not is_own(own)):
+    elif ">" in name or (
+        _PUBLIC.get(own, own) != _PUBLIC.get(class_name, class_name) and not is_own(own)
+    ):
         yield Harm.CUSTOM, own, f"needs {own}, which someone registered"
     elif not judged and (reason := _names.left_out(name)):
         yield Harm.UNKNOWN, name, f"is of the class {name}, which {reason}"
     elif not (judged or _names.is_pure_class(name)):
         yield Harm.CUSTOM, own, f"needs {own}, which is no class of Keras'"
     elif isinstance(module, str) and not _names.is_modelling(module):
-        yield Harm.UNKNOWN, f"{module}.{name}", f"names {short(f'{module}.{name}')}, and that module holds no layers"
+        yield (
+            Harm.UNKNOWN,
+            f"{module}.{name}",
+            f"names {short(f'{module}.{name}')}, and that module holds no layers",
+        )
 
 
 def _of_other_module(value: dict[str, Json], module: str, name: str, own: str) -> Iterator[Found]:
-    """Yield a class of a module outside Keras, which a loader imports unless it knows the class by the name that it is registered by."""
+    """
+    Yield a class of a module outside Keras, which a loader imports unless it knows the class by the
+    name that it is registered by.
+    """
     full = short(f"{module}.{name}")
     if is_harmful(module, name):
         yield Harm.NAMED, f"{module}.{name}", f"names {full}, which is no part of a model"
     elif name.startswith("__"):
-        yield Harm.UNKNOWN, f"{module}.{name}", f"names {full}, a word for values with a module, as no release writes it"
+        yield (
+            Harm.UNKNOWN,
+            f"{module}.{name}",
+            f"names {full}, a word for values with a module, as no release writes it",
+        )
     elif not _names.is_pure_class_of(module, name):
         if isinstance(value.get("registered_name", ""), str):
             yield Harm.CUSTOM, own, f"needs {name} of {module}"
         else:
-            yield Harm.UNKNOWN, f"{module}.{name}", f"names {full} without a name that it is registered by, so that loaders import the module"
+            yield (
+                Harm.UNKNOWN,
+                f"{module}.{name}",
+                (
+                    f"names {full} without a name that it is registered by, so that loaders import "
+                    "the "
+                    "module"
+                ),
+            )
 
 
 def _arguments(class_name: str, config: dict[str, Json]) -> Iterator[Found]:
-    """Yield text that Keras looks up as the name of somebody's function, and text in an argument that no release writes."""
+    """
+    Yield text that Keras looks up as the name of somebody's function, and text in an argument that
+    no release writes.
+    """
     for key, text in config.items():
-        if isinstance(text, str) and text and key.endswith(_NAMING + _CALLING) and not _names.is_pure_name(text):
-            yield Harm.CUSTOM, text, f"needs {short(text)}, which is no {'function' if key.endswith(_CALLING) else key.rpartition('_')[2]} of Keras'"
+        if (
+            isinstance(text, str)
+            and text
+            and key.endswith(_NAMING + _CALLING)
+            and not _names.is_pure_name(text)
+        ):
+            yield (
+                Harm.CUSTOM,
+                text,
+                (
+                    f"needs {short(text)}, which is no "
+                    f"{'function' if key.endswith(_CALLING) else key.rpartition('_')[2]} of Keras'"
+                ),
+            )
         elif isinstance(text, list) and text and key.endswith(_CALLING):
-            yield Harm.CODE, _BYTE_CODE, f"holds Python's byte code ({short(key)}), which the loader runs"
+            yield (
+                Harm.CODE,
+                _BYTE_CODE,
+                f"holds Python's byte code ({short(key)}), which the loader runs",
+            )
     if accepted.is_known(_LAYERS, class_name):
-        for key in accepted.unknown_keys(_LAYERS, class_name, tuple(key for key, item in config.items() if not key.endswith(_KERAS1) and _has_text(item))):
-            yield Harm.UNKNOWN, key, f"has the argument {short(key)}, which no release writes for {class_name}"
+        for key in accepted.unknown_keys(
+            _LAYERS,
+            class_name,
+            tuple(
+                key for key, item in config.items() if not key.endswith(_KERAS1) and _has_text(item)
+            ),
+        ):
+            yield (
+                Harm.UNKNOWN,
+                key,
+                f"has the argument {short(key)}, which no release writes for {class_name}",
+            )
 
 
 def _has_text(value: Json) -> bool:
-    """Return whether there is text in a value, at any depth: numbers do nothing, whatever argument they are given for."""
+    """
+    Return whether there is text in a value, at any depth: numbers do nothing, whatever argument
+    they are given for.
+    """
     pending = [value]
     while pending:
         item = pending.pop()
         if isinstance(item, str):
             return True
-        pending += item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
+        pending += (
+            item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
+        )
     return False

@@ -1,8 +1,9 @@
 """
 Which classes, functions and modules of Keras a config may name to be loaded without ``--trust``.
 
-``data/pure_classes.json`` is the reviewed list, with what libraries resolve and what was left out of it (``left_out``). A test holds it against every class
-that the releases have, so that a new one is reviewed before it is on the list.
+``data/pure_classes.json`` is the reviewed list, with what libraries resolve and what was left out
+of it (``left_out``). A test holds it against every class that the releases have, so that a new one
+is reviewed before it is on the list.
 """
 
 from __future__ import annotations
@@ -16,8 +17,26 @@ _ROOTS: Final = frozenset({"keras", "tf_keras"})
 _BETWEEN: Final = frozenset({"api", "src", "_tf_keras", "keras", "v2", "_v2", "legacy"})
 _MODELLING: Final = frozenset(
     {
-        *("layers", "models", "engine", "ops", "applications", "premade", "premade_models", "feature_column", "feature_space"),
-        *("initializers", "regularizers", "constraints", "activations", "optimizers", "losses", "metrics"),
+        *(
+            "layers",
+            "models",
+            "engine",
+            "ops",
+            "applications",
+            "premade",
+            "premade_models",
+            "feature_column",
+            "feature_space",
+        ),
+        *(
+            "initializers",
+            "regularizers",
+            "constraints",
+            "activations",
+            "optimizers",
+            "losses",
+            "metrics",
+        ),
         *("quantizers", "dtype_policies", "mixed_precision", "random", "backend"),
     }
 )
@@ -34,7 +53,10 @@ def is_pure_class(name: str) -> bool:
 
 
 def is_pure_class_of(module: str, name: str) -> bool:
-    """Return whether a class of a module outside Keras is on the list: TensorFlow's initializers, which models of keras.applications have."""
+    """
+    Return whether a class of a module outside Keras is on the list: TensorFlow's initializers,
+    which models of keras.applications have.
+    """
     return name in data("pure_classes")["classes_by_module"].get(module, ())
 
 
@@ -45,8 +67,15 @@ def left_out(name: str) -> str | None:
 
 
 def is_pure_name(name: str) -> bool:
-    """Return whether a bare name, as Keras 2 has it for activations, initializers and the like, is on the list: ``relu``, ``glorot_uniform``, ``Zeros``."""
-    return name in _plain_functions() or name in _classes() or name.replace("_", "").lower() in _lowered()
+    """
+    Return whether a bare name, as Keras 2 has it for activations, initializers and the like, is on
+    the list: ``relu``, ``glorot_uniform``, ``Zeros``.
+    """
+    return (
+        name in _plain_functions()
+        or name in _classes()
+        or name.replace("_", "").lower() in _lowered()
+    )
 
 
 def is_pure_function_of(module: str | None, name: str) -> bool:
@@ -83,7 +112,12 @@ def _plain_functions() -> frozenset[str]:
 
 @cache
 def _lowered() -> frozenset[str]:
-    """Return the classes as bare names spell them without underscores, and the short names that no class has, those of RandomFourierFeatures among them."""
+    """
+    Return the classes as bare names spell them without underscores, and the short names that no
+    class has, those of RandomFourierFeatures among them.
+    """
     groups = data("pure_classes")["classes"]
-    named = (name for group in ("initializers", "regularizers", "constraints") for name in groups[group])
+    named = (
+        name for group in ("initializers", "regularizers", "constraints") for name in groups[group]
+    )
     return frozenset({*(name.lower() for name in named), *data("pure_classes")["short_names"]})

@@ -1,7 +1,9 @@
 """
-Layers of Keras 2 around TensorFlow's own functions, methods and ops, which are looked up by their names and called with what the config holds.
+Layers of Keras 2 around TensorFlow's own functions, methods and ops, which are looked up by their
+names and called with what the config holds.
 
-Sources: tf_keras/src/layers/core/tf_op_layer.py of 2.21.0; ``TensorFlowOpLayer`` of tensorflow/python/keras/engine/base_layer.py, TF 1.15 to 2.3.
+Sources: tf_keras/src/layers/core/tf_op_layer.py of 2.21.0; ``TensorFlowOpLayer`` of
+tensorflow/python/keras/engine/base_layer.py, TF 1.15 to 2.3.
 """
 
 from __future__ import annotations
@@ -59,37 +61,71 @@ def _calls(entry: dict[str, Json]) -> list[Json]:
 def _of_function(name: Json) -> Iterator[Found]:
     if not isinstance(name, str):
         yield Harm.UNKNOWN, "function", "names no function of TensorFlow"
-    elif not (_functions.is_pure_function(name) or (name.startswith(_RAW_OPS) and _ops.is_pure_op(name.removeprefix(_RAW_OPS)))):
+    elif not (
+        _functions.is_pure_function(name)
+        or (name.startswith(_RAW_OPS) and _ops.is_pure_op(name.removeprefix(_RAW_OPS)))
+    ):
         yield from _called(f"tensorflow.{name}", harmful=in_tensorflow(name))
 
 
 def _of_class_method(config: dict[str, Json]) -> Iterator[Found]:
-    """Yield a method of a class: of a class that no release wraps, whatever it is, it is looked up in all of TensorFlow's names."""
+    """
+    Yield a method of a class: of a class that no release wraps, whatever it is, it is looked up in
+    all of TensorFlow's names.
+    """
     owner, method = config.get("cls_symbol"), config.get("method_name")
-    if not (isinstance(owner, str) and isinstance(method, str) and _functions.is_class_method(owner, method)):
+    if not (
+        isinstance(owner, str)
+        and isinstance(method, str)
+        and _functions.is_class_method(owner, method)
+    ):
         yield from _called(f"tensorflow.{owner}.{method}", harmful=True)
 
 
 def _of_attribute(class_name: str, name: Json) -> Iterator[Found]:
     if not (isinstance(name, str) and _functions.is_tensor_attribute(class_name, name)):
-        yield Harm.UNKNOWN, str(name), f"takes the attribute {short(str(name))} of a tensor, which is not on the list of those that Keras wraps"
+        yield (
+            Harm.UNKNOWN,
+            str(name),
+            (
+                f"takes the attribute {short(str(name))} of a tensor, which is not on the list of "
+                "those that Keras wraps"
+            ),
+        )
 
 
 def _of_node_def(node: Json) -> Iterator[Found]:
-    """Yield the op of a layer that holds one: its definition is JSON in every release, and text would be taken for protobuf."""
+    """
+    Yield the op of a layer that holds one: its definition is JSON in every release, and text would
+    be taken for protobuf.
+    """
     name = node.get("op") if isinstance(node, dict) else None
     if not isinstance(node, dict) or not isinstance(name, str):
-        yield Harm.UNKNOWN, "node_def", "holds an op that is not written as JSON, as every release writes it"
+        yield (
+            Harm.UNKNOWN,
+            "node_def",
+            "holds an op that is not written as JSON, as every release writes it",
+        )
     elif harmful := op(name):
         yield Harm.NAMED, name, f"runs the op {name}, which {harmful.what}"
     elif not _ops.is_pure_op(name) or _has_function(node.get("attr")):
-        yield Harm.UNKNOWN, name, f"runs the op {short(name)}, which is not on the list of ops that only compute"
+        yield (
+            Harm.UNKNOWN,
+            name,
+            f"runs the op {short(name)}, which is not on the list of ops that only compute",
+        )
 
 
 def _has_function(attributes: Json) -> bool:
     """Return whether an attribute names a function, which no config holds."""
     values = attributes.values() if isinstance(attributes, dict) else ()
-    return any(isinstance(value, dict) and ("func" in value or (isinstance(listed := value.get("list"), dict) and "func" in listed)) for value in values)
+    return any(
+        isinstance(value, dict)
+        and (
+            "func" in value or (isinstance(listed := value.get("list"), dict) and "func" in listed)
+        )
+        for value in values
+    )
 
 
 def _called(name: str, *, harmful: bool) -> Iterator[Found]:

@@ -1,8 +1,10 @@
 """
-What loaders make of the config of a built-in class: whether they find the class, which of its keys they refuse, and which they miss.
+What loaders make of the config of a built-in class: whether they find the class, which of its keys
+they refuse, and which they miss.
 
-``data/layer_arguments.json`` is what they said themselves (``fixtures/layer_arguments.py`` asks them, and explains it). A loader is asked about a
-class that is named alone, and about one whose module stands beside it: what Keras looks up differs.
+``data/layer_arguments.json`` is what they said themselves (``fixtures/layer_arguments.py`` asks
+them, and explains it). A loader is asked about a class that is named alone, and about one whose
+module stands beside it: what Keras looks up differs.
 """
 
 from __future__ import annotations
@@ -22,7 +24,19 @@ _MODULE: Final = "+module"
 _PUBLIC: Final = {"GroupedQueryAttention": "GroupQueryAttention"}
 """The layer whose public name is not the one that files hold."""
 
-_LEFT_OUT: Final = frozenset({"name", "trainable", "dtype", "layers", "input_layers", "output_layers", "layer", "cell", "cells"})
+_LEFT_OUT: Final = frozenset(
+    {
+        "name",
+        "trainable",
+        "dtype",
+        "layers",
+        "input_layers",
+        "output_layers",
+        "layer",
+        "cell",
+        "cells",
+    }
+)
 """Keys that the data leaves out, because they stand for themselves."""
 
 
@@ -52,7 +66,10 @@ def is_known(kind: str, class_name: str) -> bool:
 
 
 def unknown_keys(kind: str, class_name: str, keys: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the keys that no release was seen to write for the class: what loaders make of them is not known."""
+    """
+    Return the keys that no release was seen to write for the class: what loaders make of them is
+    not known.
+    """
     written = _written(kind, _name(class_name))
     return tuple(key for key in keys if key not in written)
 
@@ -62,8 +79,13 @@ def valued_keys(kind: str, class_name: str) -> tuple[str, ...]:
     return _valued(kind, _name(class_name))
 
 
-def objection(loader: str, kind: str, class_name: str, config: Mapping[str, object], *, module: bool) -> Objection | None:
-    """Return why a loader does not take the config of a class that some release has; None where it does."""
+def objection(
+    loader: str, kind: str, class_name: str, config: Mapping[str, object], *, module: bool
+) -> Objection | None:
+    """
+    Return why a loader does not take the config of a class that some release has; None where it
+    does.
+    """
     facts: Facts = measured()[kind][_name(class_name)]
     column = loader + _MODULE if module and loader + _MODULE in _position() else loader
     if column in _columns(facts.get("missing", "")):
@@ -78,7 +100,11 @@ def objection(loader: str, kind: str, class_name: str, config: Mapping[str, obje
                 refused.append(key)
             elif column in _columns(refuses[key].get(found := text(config[key]), "")):
                 values.append((key, found))
-    lacking = tuple(key for key, loaders in facts.get("requires", {}).items() if key not in config and column in _columns(loaders))
+    lacking = tuple(
+        key
+        for key, loaders in facts.get("requires", {}).items()
+        if key not in config and column in _columns(loaders)
+    )
     if not (refused or values or lacking):
         return None
     return Objection(refused=tuple(sorted(refused)), values=tuple(sorted(values)), lacking=lacking)
@@ -88,12 +114,17 @@ def may_fail(kind: str, class_name: str, *, module: bool) -> frozenset[str]:
     """Return the loaders that refused the one config that they write for the class."""
     facts: Facts = measured()[kind][_name(class_name)]
     found = _columns(facts.get("may_fail", ""))
-    return frozenset(loader for loader in _position() if (loader + _MODULE if module and loader + _MODULE in _position() else loader) in found)
+    return frozenset(
+        loader
+        for loader in _position()
+        if (loader + _MODULE if module and loader + _MODULE in _position() else loader) in found
+    )
 
 
 def computes(activation: str, release: str) -> tuple[float, ...] | None:
     """
-    Return what a release's activation makes of -2.5, -1, 1 and 2.5, where releases differ; None where all agree, and where it is not known.
+    Return what a release's activation makes of -2.5, -1, 1 and 2.5, where releases differ; None
+    where all agree, and where it is not known.
 
     A release that was not asked computes what all of its Keras, 2 or 3, do.
     """
@@ -111,7 +142,10 @@ def computes(activation: str, release: str) -> tuple[float, ...] | None:
 
 
 def written_values(kind: str, class_name: str, key: str) -> Mapping[str, frozenset[str]]:
-    """Return what default instances of a class have for a key, as JSON, and the releases that write it."""
+    """
+    Return what default instances of a class have for a key, as JSON, and the releases that write
+    it.
+    """
     writes: Facts = measured().get(kind, {}).get(_name(class_name), {}).get("writes", {})
     return {value: _columns(releases) for value, releases in writes.get(key, {}).items()}
 
@@ -126,7 +160,12 @@ def text(value: object) -> str:
 @cache
 def measured() -> Facts:
     """Return the data."""
-    data: Facts = json.loads(Path(__file__).parents[1].joinpath("data", "layer_arguments.json").read_text(encoding="utf-8"))
+    data: Facts = json.loads(
+        Path(__file__)
+        .parents[1]
+        .joinpath("data", "layer_arguments.json")
+        .read_text(encoding="utf-8")
+    )
     return data
 
 
@@ -149,7 +188,9 @@ def _columns(ranges: str) -> frozenset[str]:
 @cache
 def _written(kind: str, name: str) -> frozenset[str]:
     facts: Facts = measured()[kind][name]
-    return frozenset({*_LEFT_OUT, "batch_input_shape", *facts.get("writes", {}), *facts.get("also", {})})
+    return frozenset(
+        {*_LEFT_OUT, "batch_input_shape", *facts.get("writes", {}), *facts.get("also", {})}
+    )
 
 
 @cache

@@ -1,8 +1,9 @@
 """
 What loaders make of operations in a graph.
 
-Which classes each release of Keras 3 has and what their constructors take, and which functions the op layers of Keras 2 find by name:
-``data/operations.json`` is what they said themselves (``fixtures/operations.py`` asks them, and explains it).
+Which classes each release of Keras 3 has and what their constructors take, and which functions the
+op layers of Keras 2 find by name: ``data/operations.json`` is what they said themselves
+(``fixtures/operations.py`` asks them, and explains it).
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ class Signature:
     """What a class of operations takes."""
 
     config: Mapping[str, Any]
-    """The constructor's parameters that have a default, with it; ``name`` too, where it takes one."""
+    """
+    The constructor's parameters that have a default, with it; ``name`` too, where it takes one.
+    """
 
     required: tuple[str, ...]
     """The constructor's parameters without."""
@@ -40,10 +43,15 @@ class Signature:
 
 
 def signature(loader: str, module: str, class_name: str) -> Signature | None:
-    """Return what a release of Keras 3 says of a class of ``keras.src.ops.MODULE``; None where it has none."""
+    """
+    Return what a release of Keras 3 says of a class of ``keras.src.ops.MODULE``; None where it has
+    none.
+    """
     for found in _measured()["operations"].get(f"{module}.{class_name}", ()):
         if loader in found["loaders"]:
-            return Signature(config=found["config"], required=tuple(found["required"]), call=tuple(found["call"]))
+            return Signature(
+                config=found["config"], required=tuple(found["required"]), call=tuple(found["call"])
+            )
     return None
 
 
@@ -54,7 +62,11 @@ def is_known(module: str, class_name: str) -> bool:
 
 def module_of(class_name: str) -> str | None:
     """Return the module of the operation of a name; None where none has it, or several do."""
-    found = [name.partition(".")[0] for name in _measured()["operations"] if name.partition(".")[2] == class_name]
+    found = [
+        name.partition(".")[0]
+        for name in _measured()["operations"]
+        if name.partition(".")[2] == class_name
+    ]
     return found[0] if len(found) == 1 else None
 
 

@@ -1,8 +1,9 @@
 """
 Why loaders refuse files: the rows that were measured.
 
-Each row of :data:`REFUSALS` stands for what the real loaders said of the fixtures (``fixtures/loads.py``); ``tests/test_loaders.py`` holds the
-rows against it. A row tells its files by their container, their policies, their classes and their keys.
+Each row of :data:`REFUSALS` stands for what the real loaders said of the fixtures
+(``fixtures/loads.py``); ``tests/test_loaders.py`` holds the rows against it. A row tells its files
+by their container, their policies, their classes and their keys.
 """
 
 from __future__ import annotations
@@ -20,7 +21,19 @@ if TYPE_CHECKING:
     from policytool.features import Features
 
 LOADERS: Final = (
-    *("tf1.15", "tf2.0", "tf2.1", "tf2.2", "tf2.3", "tf2.4", "tf2.5", "tf2.9", "tf2.12", "tf2.15", "tf_keras2.21"),
+    *(
+        "tf1.15",
+        "tf2.0",
+        "tf2.1",
+        "tf2.2",
+        "tf2.3",
+        "tf2.4",
+        "tf2.5",
+        "tf2.9",
+        "tf2.12",
+        "tf2.15",
+        "tf_keras2.21",
+    ),
     *("keras3.0", "keras3.3", "keras3.6", "keras3.15"),
 )
 """The loaders that were asked, oldest first within a family."""
@@ -37,12 +50,19 @@ class Evidence:
 
     def written_by(self, first: str, last: str) -> bool:
         """Return whether every release that can have written the file lies between two loaders."""
-        known = [LOADERS.index(release) if release in LOADERS else None for release in self.releases]
-        return all(index is not None and LOADERS.index(first) <= index <= LOADERS.index(last) for index in known)
+        known = [
+            LOADERS.index(release) if release in LOADERS else None for release in self.releases
+        ]
+        return all(
+            index is not None and LOADERS.index(first) <= index <= LOADERS.index(last)
+            for index in known
+        )
 
     def has_key(self, class_names: str, *keys: str) -> bool:
         """Return whether an object of one of the classes has one of the config keys."""
-        return any(key in self.features.keys.get(name, ()) for name in class_names.split() for key in keys)
+        return any(
+            key in self.features.keys.get(name, ()) for name in class_names.split() for key in keys
+        )
 
     @property
     def opaque_storage(self) -> bool:
@@ -66,9 +86,18 @@ class Refusal:
     shows: Callable[[Evidence], bool]
 
 
-def _row(kind: Obstacle, formats: str, loaders: str, reason: str, shows: Callable[[Evidence], bool]) -> Refusal:
+def _row(
+    kind: Obstacle, formats: str, loaders: str, reason: str, shows: Callable[[Evidence], bool]
+) -> Refusal:
     first, _, last = loaders.partition(" to ")
-    return Refusal(kind=kind, formats=frozenset(formats.split()), first=first, last=last, reason=reason, shows=shows)
+    return Refusal(
+        kind=kind,
+        formats=frozenset(formats.split()),
+        first=first,
+        last=last,
+        reason=reason,
+        shows=shows,
+    )
 
 
 def _policy_dict(*classes: str) -> Callable[[Evidence], bool]:
@@ -84,17 +113,23 @@ def _key(class_names: str, *keys: str) -> Callable[[Evidence], bool]:
 
 
 def _observed(code: str) -> Callable[[Evidence], bool]:
-    return lambda found: any(observation.code == code for observation in found.document.observations)
+    return lambda found: any(
+        observation.code == code for observation in found.document.observations
+    )
 
 
 def _is_functional(found: Evidence) -> bool:
     """Whether a SavedModel is a functional model or holds one."""
-    return (found.features.graph_network and found.features.root_class != "Sequential") or found.features.nested_models
+    return (
+        found.features.graph_network and found.features.root_class != "Sequential"
+    ) or found.features.nested_models
 
 
 def _untraced(found: Evidence) -> bool:
     """Whether a SavedModel has no traces: these hang on an attribute of the model."""
-    return bool(found.document.nodes) and not any(name == "keras_api" for name, _ in found.document.nodes[0].children)
+    return bool(found.document.nodes) and not any(
+        name == "keras_api" for name, _ in found.document.nodes[0].children
+    )
 
 
 def _foreign_module(*own: str) -> Callable[[Evidence], bool]:
@@ -126,8 +161,20 @@ _DTYPED: Final = frozenset({"Constant"})
 
 REFUSALS: Final[tuple[Refusal, ...]] = (
     # containers
-    _row(Obstacle.CONTAINER, "savedmodel", "keras3.0 to keras3.15", "Keras 3 loads no SavedModels", lambda _: True),
-    _row(Obstacle.CONTAINER, "keras", "tf1.15 to tf2.9", "the .keras archive came with TF 2.12", lambda _: True),
+    _row(
+        Obstacle.CONTAINER,
+        "savedmodel",
+        "keras3.0 to keras3.15",
+        "Keras 3 loads no SavedModels",
+        lambda _: True,
+    ),
+    _row(
+        Obstacle.CONTAINER,
+        "keras",
+        "tf1.15 to tf2.9",
+        "the .keras archive came with TF 2.12",
+        lambda _: True,
+    ),
     _row(
         Obstacle.CONTAINER,
         "h5",
@@ -135,15 +182,40 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "Keras 3 takes HDF5 under the suffix .h5 or .hdf5 alone",
         lambda found: found.document.path.endswith(".keras"),
     ),
-    _row(Obstacle.CONTAINER, "yaml", "tf2.3 to tf_keras2.21", "TF 2.3.4 and later read no YAML, which could run code", lambda _: True),
-    _row(Obstacle.CONTAINER, "yaml", "keras3.0 to keras3.15", "Keras 3 reads no YAML", lambda _: True),
     _row(
-        Obstacle.CONTAINER, "yaml", "tf2.0 to tf2.2", "it has values as calls of Python classes, which PyYAML 5.2 and later refuse", _observed("python-objects")
+        Obstacle.CONTAINER,
+        "yaml",
+        "tf2.3 to tf_keras2.21",
+        "TF 2.3.4 and later read no YAML, which could run code",
+        lambda _: True,
     ),
-    # what no order of building exists for: releases have no end, or refuse it (fixtures/attacks.json)
-    _row(Obstacle.GRAPH, _ALL_CONFIGS, "tf1.15 to keras3.15", "its layers wait for each other, so that none can be built", lambda found: found.features.stuck),
+    _row(
+        Obstacle.CONTAINER, "yaml", "keras3.0 to keras3.15", "Keras 3 reads no YAML", lambda _: True
+    ),
+    _row(
+        Obstacle.CONTAINER,
+        "yaml",
+        "tf2.0 to tf2.2",
+        "it has values as calls of Python classes, which PyYAML 5.2 and later refuse",
+        _observed("python-objects"),
+    ),
+    # What no order of building exists for: releases do not end, or refuse it; see
+    # fixtures/attacks.json.
+    _row(
+        Obstacle.GRAPH,
+        _ALL_CONFIGS,
+        "tf1.15 to keras3.15",
+        "its layers wait for each other, so that none can be built",
+        lambda found: found.features.stuck,
+    ),
     # SavedModels
-    _row(Obstacle.POLICY, "savedmodel", "tf1.15 to tf2.0", "a policy dict is no dtype before TF 2.1", _policy_dict("Policy", "PolicyV1")),
+    _row(
+        Obstacle.POLICY,
+        "savedmodel",
+        "tf1.15 to tf2.0",
+        "a policy dict is no dtype before TF 2.1",
+        _policy_dict("Policy", "PolicyV1"),
+    ),
     _row(
         Obstacle.CONTAINER,
         "savedmodel",
@@ -165,9 +237,27 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "TF 2.1 cannot read the input shapes of functional models that later releases write",
         lambda found: found.written_by("tf2.2", "tf2.9") and _is_functional(found),
     ),
-    _row(Obstacle.CONTAINER, "savedmodel", "tf2.2 to tf2.3", "saved without traces, which TF 2.4 is the first to load", _untraced),
-    _row(Obstacle.POLICY, "savedmodel", "tf2.1 to tf2.3", "PolicyV1 came with TF 2.4", _policy_dict("PolicyV1")),
-    _row(Obstacle.POLICY, "savedmodel", "tf1.15 to tf2.4", "a mixed policy is a bare name, which TF 2.5 is the first to read", _policy_dict("mixed-name")),
+    _row(
+        Obstacle.CONTAINER,
+        "savedmodel",
+        "tf2.2 to tf2.3",
+        "saved without traces, which TF 2.4 is the first to load",
+        _untraced,
+    ),
+    _row(
+        Obstacle.POLICY,
+        "savedmodel",
+        "tf2.1 to tf2.3",
+        "PolicyV1 came with TF 2.4",
+        _policy_dict("PolicyV1"),
+    ),
+    _row(
+        Obstacle.POLICY,
+        "savedmodel",
+        "tf1.15 to tf2.4",
+        "a mixed policy is a bare name, which TF 2.5 is the first to read",
+        _policy_dict("mixed-name"),
+    ),
     _row(
         Obstacle.KEY,
         "savedmodel",
@@ -180,7 +270,9 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "savedmodel",
         "tf2.2 to tf2.5",
         "a subclassed model, whose config these loaders take for a functional one's",
-        lambda found: found.features.root_class not in MODEL_CLASSES and not found.features.graph_network,
+        lambda found: (
+            found.features.root_class not in MODEL_CLASSES and not found.features.graph_network
+        ),
     ),
     _row(
         Obstacle.MODEL,
@@ -191,7 +283,11 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
     ),
     # .keras archives between families
     _row(
-        Obstacle.CONTAINER, "keras", "tf2.12 to tf2.12", "its model class lies in another module than keras.engine", _foreign_module("keras.engine.functional")
+        Obstacle.CONTAINER,
+        "keras",
+        "tf2.12 to tf2.12",
+        "its model class lies in another module than keras.engine",
+        _foreign_module("keras.engine.functional"),
     ),
     _row(
         Obstacle.CONTAINER,
@@ -230,8 +326,20 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         lambda found: _is_keras2(found) and found.features.root_class in MODEL_CLASSES,
     ),
     # policies
-    _row(Obstacle.POLICY, _ALL_CONFIGS, "tf1.15 to tf2.0", "a policy dict is no dtype before TF 2.1", _policy_dict("Policy", "PolicyV1", *_KERAS3_POLICIES)),
-    _row(Obstacle.POLICY, _ALL_CONFIGS, "tf2.1 to tf2.3", "PolicyV1 came with TF 2.4", _policy_dict("PolicyV1")),
+    _row(
+        Obstacle.POLICY,
+        _ALL_CONFIGS,
+        "tf1.15 to tf2.0",
+        "a policy dict is no dtype before TF 2.1",
+        _policy_dict("Policy", "PolicyV1", *_KERAS3_POLICIES),
+    ),
+    _row(
+        Obstacle.POLICY,
+        _ALL_CONFIGS,
+        "tf2.1 to tf2.3",
+        "PolicyV1 came with TF 2.4",
+        _policy_dict("PolicyV1"),
+    ),
     _row(
         Obstacle.POLICY,
         _ALL_CONFIGS,
@@ -239,15 +347,30 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "a mixed policy is a bare name, which TF 2.5 is the first to read",
         _policy_dict("mixed-name", "quantized-name"),
     ),
-    _row(Obstacle.POLICY, _ALL_CONFIGS, "tf2.1 to tf_keras2.21", "policies are Keras 3's dicts", _policy_dict(*_KERAS3_POLICIES)),
+    _row(
+        Obstacle.POLICY,
+        _ALL_CONFIGS,
+        "tf2.1 to tf_keras2.21",
+        "policies are Keras 3's dicts",
+        _policy_dict(*_KERAS3_POLICIES),
+    ),
     _row(
         Obstacle.POLICY,
         _ALL_CONFIGS,
         "keras3.0 to keras3.0",
         "policies are dicts of Keras 2 without a module",
-        lambda found: _policy_dict("Policy", "PolicyV1")(found) and "Policy.module" not in found.features.policy_keys,
+        lambda found: (
+            _policy_dict("Policy", "PolicyV1")(found)
+            and "Policy.module" not in found.features.policy_keys
+        ),
     ),
-    _row(Obstacle.POLICY, _ALL_CONFIGS, "keras3.3 to keras3.15", "policies are dicts of Keras 2 (Policy, PolicyV1)", _policy_dict("Policy", "PolicyV1")),
+    _row(
+        Obstacle.POLICY,
+        _ALL_CONFIGS,
+        "keras3.3 to keras3.15",
+        "policies are dicts of Keras 2 (Policy, PolicyV1)",
+        _policy_dict("Policy", "PolicyV1"),
+    ),
     _row(
         Obstacle.POLICY,
         _ALL_CONFIGS,
@@ -274,17 +397,29 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "h5",
         "keras3.3 to keras3.3",
         "quantised layers, whose variables it reads in another order from HDF5",
-        lambda found: _policy_dict("quantized-name", *_KERAS3_POLICIES[2:])(found) and not found.written_by("keras3.0", "keras3.3"),
+        lambda found: (
+            _policy_dict("quantized-name", *_KERAS3_POLICIES[2:])(found)
+            and not found.written_by("keras3.0", "keras3.3")
+        ),
     ),
     _row(
         Obstacle.DTYPE,
         _ALL_CONFIGS,
         "tf2.1 to tf2.1",
         "a ConvLSTM2D under a mixed policy, whose kernel TF 2.1 does not cast",
-        lambda found: any(name == "ConvLSTM2D" and policy.startswith("mixed_") for name, policy in found.features.layer_policies),
+        lambda found: any(
+            name == "ConvLSTM2D" and policy.startswith("mixed_")
+            for name, policy in found.features.layer_policies
+        ),
     ),
     # graph ops
-    _row(Obstacle.GRAPH, _ALL_CONFIGS, "tf1.15 to tf2.3", "op layers of TF 2.4 (TFOpLambda)", _class("TFOpLambda", "SlicingOpLambda")),
+    _row(
+        Obstacle.GRAPH,
+        _ALL_CONFIGS,
+        "tf1.15 to tf2.3",
+        "op layers of TF 2.4 (TFOpLambda)",
+        _class("TFOpLambda", "SlicingOpLambda"),
+    ),
     _row(
         Obstacle.GRAPH,
         _ALL_CONFIGS,
@@ -292,7 +427,13 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "op layers of Keras 2, which Keras 3 has not",
         _class("TensorFlowOpLayer", "TFOpLambda", "SlicingOpLambda", "ClassMethod"),
     ),
-    _row(Obstacle.GRAPH, "h5", "keras3.0 to keras3.15", "operations in its graph, which HDF5 cannot name", lambda found: bool(found.features.operations)),
+    _row(
+        Obstacle.GRAPH,
+        "h5",
+        "keras3.0 to keras3.15",
+        "operations in its graph, which HDF5 cannot name",
+        lambda found: bool(found.features.operations),
+    ),
     # layers of Keras 2 in older Keras 2
     _row(
         Obstacle.KEY,
@@ -305,7 +446,8 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         Obstacle.GRAPH,
         _ALL_CONFIGS,
         "tf1.15 to tf_keras2.21",
-        "op layers take float16, and the mixed policy that gave it was lost when TF 2.0 or older saved",
+        "op layers take float16, and the mixed policy that gave it was lost when TF 2.0 or older "
+        "saved",
         lambda found: found.features.half_ops and not found.features.half_policies,
     ),
     # models that a file cannot rebuild
@@ -321,14 +463,21 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "keras",
         "tf2.12 to tf2.12",
         "a subclassed model, whose layers TF 2.15 and tf_keras have elsewhere in an archive",
-        lambda found: found.features.root_class not in MODEL_CLASSES and found.written_by("tf2.15", "tf_keras2.21"),
+        lambda found: (
+            found.features.root_class not in MODEL_CLASSES
+            and found.written_by("tf2.15", "tf_keras2.21")
+        ),
     ),
     _row(
         Obstacle.MODEL,
         "h5",
         "tf1.15 to keras3.15",
         "a Sequential without an input shape, which has no variables to load into",
-        lambda found: found.features.shapeless and found.features.root_class == "Sequential" and bool(found.document.tensors),
+        lambda found: (
+            found.features.shapeless
+            and found.features.root_class == "Sequential"
+            and bool(found.document.tensors)
+        ),
     ),
     # Keras 3 in older Keras 3
     _row(
@@ -338,7 +487,13 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "slices in its graph (GetItem), which Keras 3.0 does not read",
         lambda found: "GetItem" in found.features.operations,
     ),
-    _row(Obstacle.STORAGE, "keras", "keras3.0 to keras3.0", "a Bidirectional, whose variables Keras 3.0 does not find in an archive", _class("Bidirectional")),
+    _row(
+        Obstacle.STORAGE,
+        "keras",
+        "keras3.0 to keras3.0",
+        "a Bidirectional, whose variables Keras 3.0 does not find in an archive",
+        _class("Bidirectional"),
+    ),
     _row(
         Obstacle.CLASS,
         "json keras",
@@ -376,20 +531,30 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "h5",
         "keras3.3 to keras3.3",
         "a nested model of the class Model, whose variables it counts otherwise",
-        lambda found: found.features.nested_graphs and "Model" in found.features.class_names and not _is_keras3(found),
+        lambda found: (
+            found.features.nested_graphs
+            and "Model" in found.features.class_names
+            and not _is_keras3(found)
+        ),
     ),
     _row(
         Obstacle.GRAPH,
         "h5",
         "keras3.0 to keras3.15",
-        "MultiHeadAttention gets its value by name, which Keras 3 reads as no tensor from the HDF5 of Keras 2",
-        lambda found: _class("MultiHeadAttention")(found) and not _is_keras3(found) and not found.has_key("MultiHeadAttention", "query_shape"),
+        "MultiHeadAttention gets its value by name, which Keras 3 reads as no tensor from the HDF5 "
+        "of Keras 2",
+        lambda found: (
+            _class("MultiHeadAttention")(found)
+            and not _is_keras3(found)
+            and not found.has_key("MultiHeadAttention", "query_shape")
+        ),
     ),
     _row(
         Obstacle.KEY,
         "keras",
         "keras3.0 to keras3.15",
-        "the axis of a BatchNormalization is a list, as Keras 2 writes it, and Keras 3 takes a number alone",
+        "the axis of a BatchNormalization is a list, as Keras 2 writes it, and Keras 3 takes a "
+        "number alone",
         lambda found: "BatchNormalization" in found.features.listed_axes,
     ),
     _row(
@@ -456,10 +621,26 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "a layer keeps its variables in bfloat16, which these read from no HDF5",
         lambda found: found.features.bfloat16_policies,
     ),
-    _row(Obstacle.STORAGE, "savedmodel", "tf1.15 to tf_keras2.21", "a part of its checkpoint is missing", _observed("missing-shard")),
-    _row(Obstacle.STORAGE, "h5", "tf1.15 to keras3.15", "bfloat16 variables, which no Keras reads from HDF5", lambda found: found.opaque_storage),
     _row(
-        Obstacle.STORAGE, "keras", "tf_keras2.21 to tf_keras2.21", "its weights are in model.weights.npz, which it does not unpickle", _observed("npz-weights")
+        Obstacle.STORAGE,
+        "savedmodel",
+        "tf1.15 to tf_keras2.21",
+        "a part of its checkpoint is missing",
+        _observed("missing-shard"),
+    ),
+    _row(
+        Obstacle.STORAGE,
+        "h5",
+        "tf1.15 to keras3.15",
+        "bfloat16 variables, which no Keras reads from HDF5",
+        lambda found: found.opaque_storage,
+    ),
+    _row(
+        Obstacle.STORAGE,
+        "keras",
+        "tf_keras2.21 to tf_keras2.21",
+        "its weights are in model.weights.npz, which it does not unpickle",
+        _observed("npz-weights"),
     ),
     _row(
         Obstacle.STORAGE,
@@ -475,6 +656,12 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "its model.weights.npz holds arrays in place of what Keras writes for a layer",
         lambda found: _observed("npz-weights")(found) and bool(found.document.tensors),
     ),
-    _row(Obstacle.STORAGE, "keras", "tf2.12 to tf_keras2.21", "bfloat16 variables, which Keras 2 does not read", lambda found: found.opaque_storage),
+    _row(
+        Obstacle.STORAGE,
+        "keras",
+        "tf2.12 to tf_keras2.21",
+        "bfloat16 variables, which Keras 2 does not read",
+        lambda found: found.opaque_storage,
+    ),
 )
 """The first row that applies gives the reason."""

@@ -1,4 +1,7 @@
-"""The serialised objects in a model's config, those that are alike together: what a loader thinks of one it thinks of all."""
+"""
+The serialised objects in a model's config, those that are alike together: what a loader thinks of
+one it thinks of all.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,11 @@ if TYPE_CHECKING:
 
 LAYERS: Final = "layers"
 ACTIVATIONS: Final = "activations"
-_KINDS: Final = {"_initializer": "initializers", "_regularizer": "regularizers", "_constraint": "constraints"}
+_KINDS: Final = {
+    "_initializer": "initializers",
+    "_regularizer": "regularizers",
+    "_constraint": "constraints",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +55,22 @@ def objects(sites: Sequence[Site]) -> tuple[Alike, ...]:
         if site.config is None:
             continue
         custom = site.class_name not in opaque.OPAQUE_CLASSES and opaque.is_opaque(site)
-        for kind, name, module, config in ((LAYERS, site.class_name, site.module is not None, site.config), *_held(site.config)):
+        for kind, name, module, config in (
+            (LAYERS, site.class_name, site.module is not None, site.config),
+            *_held(site.config),
+        ):
             known = kind != LAYERS or not custom
-            values = tuple(str(config.get(key)) for key in accepted.valued_keys(kind, name)) if known else ()
+            values = (
+                tuple(str(config.get(key)) for key in accepted.valued_keys(kind, name))
+                if known
+                else ()
+            )
             signature = (kind, name, module, custom and kind == LAYERS, tuple(config), values)
             alike = found.get(signature)
             if alike is None:
-                found[signature] = alike = Alike(kind, name, module, custom and kind == LAYERS, config)
+                found[signature] = alike = Alike(
+                    kind, name, module, custom and kind == LAYERS, config
+                )
             alike.layers.append(path_of(site.names))
     return tuple(found.values())
 
@@ -65,7 +81,11 @@ def _held(config: Mapping[str, Json]) -> Iterator[tuple[str, str, bool, Mapping[
         if type(value) is str:
             if key.endswith("activation"):
                 yield ACTIVATIONS, value, False, {}
-        elif type(value) is dict and key.endswith("activation") and value.get("class_name") == "function":
+        elif (
+            type(value) is dict
+            and key.endswith("activation")
+            and value.get("class_name") == "function"
+        ):
             yield ACTIVATIONS, str(value.get("config")), False, {}
         elif type(value) is dict and (kind := _KINDS.get(key[key.rfind("_") :])) is not None:
             name, inner = value.get("class_name"), value.get("config")

@@ -24,7 +24,9 @@ class Side:
     """The file, as reports show it."""
 
     policy: str | None
-    """The policy that its layers were given for this check; None where they have those of the file."""
+    """
+    The policy that its layers were given for this check; None where they have those of the file.
+    """
 
     policies: Mapping[str, int]
     """How many layers compute under each policy."""
@@ -49,18 +51,26 @@ class Run:
 
     inputs: Inputs
     calls: tuple[Call, ...]
-    """Every call of a layer, in the order in which they were made, the innermost first where one holds another; the model itself last."""
+    """
+    Every call of a layer, in the order in which they were made, the innermost first where one holds
+    another; the model itself last.
+    """
 
     outputs: tuple[Output, ...]
     verdict: Verdict
     rewrite: Rewrite | None = None
-    """What TensorFlow's own automatic mixed precision changed, where the model could only be run as a graph."""
+    """
+    What TensorFlow's own automatic mixed precision changed, where the model could only be run as a
+    graph.
+    """
 
     fallbacks: tuple[Missing, ...] = ()
     """Ops that run on the CPU instead, for want of a kernel on the device."""
 
     missing: tuple[Missing, ...] = ()
-    """Ops of the candidate that have no kernel in their dtype; where there are any nothing was run."""
+    """
+    Ops of the candidate that have no kernel in their dtype; where there are any nothing was run.
+    """
 
     gradients: Gradients | None = None
     timings: Mapping[str, Timing] = field(default_factory=dict)
@@ -70,7 +80,9 @@ class Run:
     """Layers that one of the two models calls and the other does not."""
 
     random: tuple[str, ...] = ()
-    """Layers that draw random numbers: those of the candidate need not be those of the reference."""
+    """
+    Layers that draw random numbers: those of the candidate need not be those of the reference.
+    """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,7 +105,10 @@ class Check:
     runs: tuple[Run, ...]
     notes: tuple[Note, ...] = ()
     is_alike: bool = False
-    """Whether both are one file with the same policies in every layer, so that nothing was put to the test."""
+    """
+    Whether both are one file with the same policies in every layer, so that nothing was put to the
+    test.
+    """
 
     @property
     def passed(self) -> bool:

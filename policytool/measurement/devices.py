@@ -1,4 +1,7 @@
-"""What a check tells of the devices that it ran on: which they are, the kernels that they lack, and what a call took there."""
+"""
+What a check tells of the devices that it ran on: which they are, the kernels that they lack, and
+what a call took there.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +78,8 @@ class Timing:
 
     peak_memory: int | None
     """
-    Bytes that tensors took at most during a call, beyond those there before it; None where the device's allocator does not count.
+    Bytes that tensors took at most during a call, beyond those there before it; None where the
+    device's allocator does not count.
 
     That of a CPU leaves out tensors of less than 256 KiB.
     """
@@ -92,10 +96,21 @@ def device(found: Mapping[str, Any]) -> Device:
 
 def missing(found: Mapping[str, Any]) -> Missing:
     """Return an op that the child found no kernel for as a value."""
-    return Missing(**{name: found[name] for name in ("op", "type", "dtype", "layer", "elsewhere", "in_float32")})
+    return Missing(
+        **{
+            name: found[name]
+            for name in ("op", "type", "dtype", "layer", "elsewhere", "in_float32")
+        }
+    )
 
 
 def timing(found: Mapping[str, Any]) -> Timing:
     """Return what the child timed as a value."""
     shortest, longest = found["spread"]
-    return Timing(latency=found["latency"], spread=(shortest, longest), throughput=found["throughput"], peak_memory=found["peak_memory"], how=found["how"])
+    return Timing(
+        latency=found["latency"],
+        spread=(shortest, longest),
+        throughput=found["throughput"],
+        peak_memory=found["peak_memory"],
+        how=found["how"],
+    )

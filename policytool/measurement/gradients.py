@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reductions:
-    """The elements of one gradient, or of several, of a candidate against those of the reference; an element counts once for each batch."""
+    """
+    The elements of one gradient, or of several, of a candidate against those of the reference; an
+    element counts once for each batch.
+    """
 
     elements: int = 0
     undefined: int = 0
@@ -30,7 +33,10 @@ class Reductions:
     """Elements that are not finite before they are unscaled."""
 
     subnormal: int = 0
-    """Elements that are too small for a normal number of the dtype in which they flowed, before they are unscaled."""
+    """
+    Elements that are too small for a normal number of the dtype in which they flowed, before they
+    are unscaled.
+    """
 
     squared_error: float = 0.0
     """The sum of the squared differences, after unscaling, over what is finite."""
@@ -61,7 +67,10 @@ class Reductions:
 
     @property
     def relative_error(self) -> float:
-        """The length of the difference over the length of the reference, of what is finite; infinite where a zero reference is missed."""
+        """
+        The length of the difference over the length of the reference, of what is finite; infinite
+        where a zero reference is missed.
+        """
         if self.overflow and self.overflow + self.undefined >= self.elements:
             return math.inf  # nothing is left that could be compared
         if self.squared_reference:
@@ -70,8 +79,16 @@ class Reductions:
 
     def __add__(self, other: Reductions) -> Reductions:
         """Return the reductions over the elements of both."""
-        both = {field.name: (getattr(self, field.name), getattr(other, field.name)) for field in fields(self)}
-        return Reductions(**{name: max(pair) if name.startswith("largest") else sum(pair) for name, pair in both.items()})
+        both = {
+            field.name: (getattr(self, field.name), getattr(other, field.name))
+            for field in fields(self)
+        }
+        return Reductions(
+            **{
+                name: max(pair) if name.startswith("largest") else sum(pair)
+                for name, pair in both.items()
+            }
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,7 +103,10 @@ class OutputLoss:
     """``recorded`` for the file's own, ``substitute`` for one that stands in for it, ``none``."""
 
     targets: str | None
-    """What the synthetic targets look like: classes, one-hot, distribution, binary, counts, positive, normal."""
+    """
+    What the synthetic targets look like: classes, one-hot, distribution, binary, counts, positive,
+    normal.
+    """
 
     weight: float | None
     why: str | None
@@ -165,15 +185,19 @@ class Gradients:
     dynamic: DynamicScale
     workable: tuple[float, float] | None
     """
-    The lowest and the highest power of two that do: nothing overflows, and underflow is within 1 % of the elements of the least there is. Nothing above 2**24
-    is tried. None where gradients are not finite under any.
+    The lowest and the highest power of two that do: nothing overflows, and underflow is within 1 %
+    of the elements of the least there is. Nothing above 2**24 is tried. None where gradients are
+    not finite under any.
     """
 
     quiet: tuple[str, ...]
     """Paths of layers that ran as in inference, because they draw numbers."""
 
     own: tuple[str, ...]
-    """Methods by which the model's class trains in its own way, such as ``train_step``; the measured step is Keras' own."""
+    """
+    Methods by which the model's class trains in its own way, such as ``train_step``; the measured
+    step is Keras' own.
+    """
 
     random: tuple[str, ...]
     """Ops that drew numbers all the same, so that the two models may have had different ones."""
@@ -187,8 +211,17 @@ class Gradients:
 
     @property
     def recorded_scale(self) -> float | None:
-        """The number that the recorded loss scale comes to on these batches; None without one, and where a dynamic one finds none."""
-        return self.recorded.value if isinstance(self.recorded, Fixed) else self.dynamic.scale if self.recorded is not None else None
+        """
+        The number that the recorded loss scale comes to on these batches; None without one, and
+        where a dynamic one finds none.
+        """
+        return (
+            self.recorded.value
+            if isinstance(self.recorded, Fixed)
+            else self.dynamic.scale
+            if self.recorded is not None
+            else None
+        )
 
 
 def decoded(found: Mapping[str, Any]) -> Gradients:
@@ -200,10 +233,17 @@ def decoded(found: Mapping[str, Any]) -> Gradients:
         reference_loss=found["reference_loss"],
         variables=tuple(_variable(variable) for variable in found["variables"]),
         trials=tuple(
-            Trial(scale=trial["scale"], loss=trial["loss"], variables=tuple(_reductions(names, row) for row in trial["values"])) for trial in found["trials"]
+            Trial(
+                scale=trial["scale"],
+                loss=trial["loss"],
+                variables=tuple(_reductions(names, row) for row in trial["values"]),
+            )
+            for trial in found["trials"]
         ),
         dynamic=DynamicScale(**found["dynamic"]),
-        workable=None if found["search"]["highest"] is None else (found["search"]["lowest"], found["search"]["highest"]),
+        workable=None
+        if found["search"]["highest"] is None
+        else (found["search"]["lowest"], found["search"]["highest"]),
         quiet=tuple(found["quiet"]),
         own=tuple(found["own"]),
         random=tuple(found["random"]),
@@ -215,17 +255,30 @@ def _recorded(found: Mapping[str, Any] | None) -> Fixed | Dynamic | None:
     match found:
         case {"kind": "fixed", "value": float() | int() as value}:
             return Fixed(value=float(value))
-        case {"kind": "dynamic", "initial": initial, "growth_steps": steps, "multiplier": multiplier}:
+        case {
+            "kind": "dynamic",
+            "initial": initial,
+            "growth_steps": steps,
+            "multiplier": multiplier,
+        }:
             return Dynamic(initial=initial, growth_steps=steps, multiplier=multiplier)
     return None
 
 
 def _variable(found: Mapping[str, Any]) -> TrainedVariable:
-    return TrainedVariable(layer=found["layer"], name=found["variable"], shape=tuple(found["shape"]), dtype=found["dtype"], flow=found["flow"])
+    return TrainedVariable(
+        layer=found["layer"],
+        name=found["variable"],
+        shape=tuple(found["shape"]),
+        dtype=found["dtype"],
+        flow=found["flow"],
+    )
 
 
 def _reductions(names: Sequence[str], row: Sequence[float]) -> Reductions:
     """Return a row of numbers by their names; what is counted is whole."""
     whole = {field.name for field in fields(Reductions) if isinstance(field.default, int)}
-    values: dict[str, Any] = {name: int(value) if name in whole else value for name, value in zip(names, row, strict=True)}
+    values: dict[str, Any] = {
+        name: int(value) if name in whole else value for name, value in zip(names, row, strict=True)
+    }
     return Reductions(**values)

@@ -14,7 +14,10 @@ class Rewrite:
     """What one pass changed in the graph of one signature."""
 
     option: str
-    """The pass, as TensorFlow's RewriterConfig calls it, such as ``auto_mixed_precision_onednn_bfloat16``."""
+    """
+    The pass, as TensorFlow's RewriterConfig calls it, such as
+    ``auto_mixed_precision_onednn_bfloat16``.
+    """
 
     said: str
     """The same in words, with what it stands for where it only emulates."""
@@ -35,7 +38,10 @@ class Rewrite:
     """The ops that it changed, by their type."""
 
     unchanged: str | None
-    """Why nothing differs, as a sentence, where it changed nothing; such a run shows nothing of the policy."""
+    """
+    Why nothing differs, as a sentence, where it changed nothing; such a run shows nothing of the
+    policy.
+    """
 
 
 def decoded(found: Mapping[str, Any]) -> Rewrite:

@@ -26,11 +26,17 @@ class Input:
 
     name: str
     shape: tuple[int | None, ...] | None
-    """With the batch first; None for a dimension that differs from batch to batch, and in place of all where nothing is known of it."""
+    """
+    With the batch first; None for a dimension that differs from batch to batch, and in place of all
+    where nothing is known of it.
+    """
 
     dtype: str
     how: str
-    """Where its values are from, in a few words: how they were drawn, or what they are called in the user's file."""
+    """
+    Where its values are from, in a few words: how they were drawn, or what they are called in the
+    user's file.
+    """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,7 +51,10 @@ class Inputs:
     batch_size: int
     inputs: tuple[Input, ...]
     notes: tuple[str, ...] = ()
-    """What is to be said of them: arrays of the file that were passed over, a batch size that the model does not take."""
+    """
+    What is to be said of them: arrays of the file that were passed over, a batch size that the
+    model does not take.
+    """
 
 
 def decoded(told: Mapping[str, Any]) -> Inputs:
@@ -61,4 +70,9 @@ def decoded(told: Mapping[str, Any]) -> Inputs:
 
 
 def _input(told: Mapping[str, Any]) -> Input:
-    return Input(name=told["name"], shape=None if told["shape"] is None else tuple(told["shape"]), dtype=told["dtype"], how=told["how"])
+    return Input(
+        name=told["name"],
+        shape=None if told["shape"] is None else tuple(told["shape"]),
+        dtype=told["dtype"],
+        how=told["how"],
+    )

@@ -17,19 +17,31 @@ class Output:
     dtype_reference: str
     dtype_candidate: str
     accumulated: Metrics | None
-    """How far it is from the reference's where both models run from end to end; None where it cannot be compared."""
+    """
+    How far it is from the reference's where both models run from end to end; None where it cannot
+    be compared.
+    """
 
     isolated: Metrics | None = None
-    """The same where the candidate's layer gets the reference's inputs; None where that was not measured."""
+    """
+    The same where the candidate's layer gets the reference's inputs; None where that was not
+    measured.
+    """
 
     name: str | None = None
     """The output's name, of the model's own outputs."""
 
     top_1: float | None = None
-    """The share of rows whose largest value stands at the same place; None where the output is not one value for each class."""
+    """
+    The share of rows whose largest value stands at the same place; None where the output is not one
+    value for each class.
+    """
 
     tf32: Metrics | None = None
-    """The reference with TF32 against the reference without, from end to end; None where that was not measured."""
+    """
+    The reference with TF32 against the reference without, from end to end; None where that was not
+    measured.
+    """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,7 +65,10 @@ class Call:
     """How many calls of other layers were made within it."""
 
     within: tuple[str, ...] = ()
-    """What it and the layers in it compute in, on either side: dtypes, and modes of quantisation such as ``int8``."""
+    """
+    What it and the layers in it compute in, on either side: dtypes, and modes of quantisation such
+    as ``int8``.
+    """
 
     is_model: bool
     outputs: tuple[Output, ...]

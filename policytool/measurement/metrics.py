@@ -1,7 +1,9 @@
 """
-How far a candidate's tensor is from the reference's: what was counted and summed, and what that means.
+How far a candidate's tensor is from the reference's: what was counted and summed, and what that
+means.
 
-Sums and distances are over the pairs of elements in which both are finite; counts tell of the others.
+Sums and distances are over the pairs of elements in which both are finite; counts tell of the
+others.
 """
 
 from __future__ import annotations
@@ -29,11 +31,18 @@ LARGEST_FINITE: Final[Mapping[str, float]] = MappingProxyType(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reductions:
-    """What the device counted and summed of one tensor, over all batches; None for what was not measured."""
+    """
+    What the device counted and summed of one tensor, over all batches; None for what was not
+    measured.
+    """
 
     elements: int
     squared_error: float | None
-    """The sum of squared differences. A sum is infinite where a square is, which takes float64 values beyond 1e154."""
+    """
+    The sum of squared differences.
+
+    A sum is infinite where a square is, which takes float64 values beyond 1e154.
+    """
 
     squared_reference: float | None
     squared_candidate: float | None
@@ -45,10 +54,15 @@ class Reductions:
     infinite_reference: int | None
     infinite_candidate: int | None
     subnormal: int | None
-    """How many values of the candidate are not 0 and below the smallest normal number of its dtype."""
+    """
+    How many values of the candidate are not 0 and below the smallest normal number of its dtype.
+    """
 
     flushed: int | None
-    """How many are 0 where the reference is finite and not 0; a reference that is subnormal in float32 counts as 0, as it does in TensorFlow's CPU kernels."""
+    """
+    How many are 0 where the reference is finite and not 0; a reference that is subnormal in float32
+    counts as 0, as it does in TensorFlow's CPU kernels.
+    """
 
     largest_reference: float | None
     """The largest absolute value that is finite; 0 where none is."""
@@ -58,19 +72,27 @@ class Reductions:
     """The largest absolute difference; 0 where there is no pair."""
 
     reference_at_largest: float | None
-    """The reference where the difference is largest: the first such place in one batch, and the first such batch."""
+    """
+    The reference where the difference is largest: the first such place in one batch, and the first
+    such batch.
+    """
 
     candidate_at_largest: float | None
     differing: int | None
-    """How many elements are not equal; for tensors that are no floats, of which nothing else is measured."""
+    """
+    How many elements are not equal; for tensors that are no floats, of which nothing else is
+    measured.
+    """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Metrics:
     """
-    How far apart two tensors are; None for what was not measured or has no meaning: there is no pair of finite values, or a sum left float64.
+    How far apart two tensors are; None for what was not measured or has no meaning: there is no
+    pair of finite values, or a sum left float64.
 
-    A number can be infinite, for which JSON has no word: a relative error from a reference of zeros, the ratio of a signal to no noise, the headroom of zeros.
+    A number can be infinite, for which JSON has no word: a relative error from a reference of
+    zeros, the ratio of a signal to no noise, the headroom of zeros.
     """
 
     elements: int
@@ -78,16 +100,27 @@ class Metrics:
     """The largest absolute difference."""
 
     relative: float | None
-    """The L2 norm of the difference, over that of the reference: 0 for equal tensors, infinite for a reference of zeros that the candidate does not match."""
+    """
+    The L2 norm of the difference, over that of the reference: 0 for equal tensors, infinite for a
+    reference of zeros that the candidate does not match.
+    """
 
     snr_db: float | None
-    """The energy of the reference over that of the difference, in decibels: infinite for equal tensors, minus infinity where ``relative`` is infinite."""
+    """
+    The energy of the reference over that of the difference, in decibels: infinite for equal
+    tensors, minus infinity where ``relative`` is infinite.
+    """
 
     cosine: float | None
-    """The cosine of the angle between the tensors, right to 1e-6: 1 for equal ones, None where one of two unequal tensors is zero."""
+    """
+    The cosine of the angle between the tensors, right to 1e-6: 1 for equal ones, None where one of
+    two unequal tensors is zero.
+    """
 
     overflow: float | None
-    """The share of elements that are NaN or infinite in the candidate and finite in the reference."""
+    """
+    The share of elements that are NaN or infinite in the candidate and finite in the reference.
+    """
 
     nan: tuple[int, int] | None
     """How many elements are NaN in the reference, and in the candidate."""
@@ -96,7 +129,10 @@ class Metrics:
     """How many are infinite, likewise."""
 
     subnormal: float | None
-    """The share of elements that are subnormal in the candidate's dtype: so small that precision is lost."""
+    """
+    The share of elements that are subnormal in the candidate's dtype: so small that precision is
+    lost.
+    """
 
     flushed: float | None
     """The share of elements that are 0 in the candidate and not in the reference."""
@@ -111,7 +147,10 @@ class Metrics:
     """How many times as large the candidate's largest finite value could be before it overflows."""
 
     pair: tuple[float, float] | None
-    """The values of the reference and of the candidate where the difference is largest; None where there is no difference."""
+    """
+    The values of the reference and of the candidate where the difference is largest; None where
+    there is no difference.
+    """
 
     differing: int | None
     """How many elements are not equal, of tensors that are no floats."""
@@ -139,25 +178,45 @@ def metrics(found: Reductions, dtype: str) -> Metrics:
         flushed=_share(found.flushed, found),
         largest_reference=found.largest_reference,
         largest=largest,
-        headroom=None if largest is None or limit is None else limit / largest if largest else math.inf,
-        pair=_both(found.reference_at_largest, found.candidate_at_largest) if found.largest_error else None,
+        headroom=None
+        if largest is None or limit is None
+        else limit / largest
+        if largest
+        else math.inf,
+        pair=_both(found.reference_at_largest, found.candidate_at_largest)
+        if found.largest_error
+        else None,
         differing=found.differing,
     )
 
 
 def _pairs(found: Reductions) -> bool:
-    """Return whether there are pairs in which both are finite, or no elements at all: of a pair that is not, the reference is not, or the candidate alone."""
+    """
+    Return whether there are pairs in which both are finite, or no elements at all: of a pair that
+    is not, the reference is not, or the candidate alone.
+    """
     apart = (found.nan_reference or 0) + (found.infinite_reference or 0) + (found.overflowed or 0)
     return found.elements > apart or not found.elements
 
 
 def _sums(found: Reductions) -> tuple[float, float, float] | tuple[None, None, None]:
-    """Return the sums of squares; none where they say nothing, because they left the range of float64 or are over no pairs."""
-    error, reference, candidate = found.squared_error, found.squared_reference, found.squared_candidate
+    """
+    Return the sums of squares; none where they say nothing, because they left the range of float64
+    or are over no pairs.
+    """
+    error, reference, candidate = (
+        found.squared_error,
+        found.squared_reference,
+        found.squared_candidate,
+    )
     if error is None or reference is None or candidate is None or not _pairs(found):
         return None, None, None
     lost = error == 0 and bool(found.largest_error)
-    return (None, None, None) if lost or not all(map(math.isfinite, (error, reference, candidate))) else (error, reference, candidate)
+    return (
+        (None, None, None)
+        if lost or not all(map(math.isfinite, (error, reference, candidate)))
+        else (error, reference, candidate)
+    )
 
 
 def _relative(error: float | None, reference: float | None) -> float | None:
@@ -175,7 +234,10 @@ def _snr(error: float | None, reference: float | None) -> float | None:
 
 
 def _cosine(error: float | None, reference: float | None, candidate: float | None) -> float | None:
-    """Return the cosine by the law of cosines: where the two norms are about the same, their own errors cancel out of it."""
+    """
+    Return the cosine by the law of cosines: where the two norms are about the same, their own
+    errors cancel out of it.
+    """
     if error is None or reference is None or candidate is None:
         return None
     if not error:

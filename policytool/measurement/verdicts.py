@@ -27,15 +27,25 @@ class Ruling(StrEnum):
     """The candidate makes NaN or infinity where the reference does not."""
 
     NOTHING = "nothing-compared"
-    """Every value of an output is NaN or infinite in the reference, so that nothing is known of the candidate."""
+    """
+    Every value of an output is NaN or infinite in the reference, so that nothing is known of the
+    candidate.
+    """
 
     DIFFERING = "differing"
-    """A layer that takes no floats makes other integers, words or truth values of the same ones: ids, for one, that a 16-bit dtype does not hold."""
+    """
+    A layer that takes no floats makes other integers, words or truth values of the same ones: ids,
+    for one, that a 16-bit dtype does not hold.
+    """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judgement:
-    """One error held against its tolerance. Errors are relative L2 norms; of tensors that are no floats, the share of values that differ."""
+    """
+    One error held against its tolerance.
+
+    Errors are relative L2 norms; of tensors that are no floats, the share of values that differ.
+    """
 
     about: About
     path: str
@@ -43,7 +53,10 @@ class Judgement:
 
     ruling: Ruling
     error: float | None
-    """None where nothing finite could be compared, and of tensors that are no floats where no tolerance was given."""
+    """
+    None where nothing finite could be compared, and of tensors that are no floats where no
+    tolerance was given.
+    """
 
     tolerance: float
     given: bool
@@ -61,11 +74,17 @@ class Verdict:
 
     judgements: tuple[Judgement, ...]
     first_not_finite: str | None = None
-    """The first call, in the order of the model, in which the candidate makes NaN or infinity where the reference does not."""
+    """
+    The first call, in the order of the model, in which the candidate makes NaN or infinity where
+    the reference does not.
+    """
 
     @property
     def missed(self) -> tuple[Judgement, ...]:
-        """What fails the check: outputs first, then layers, each from the farthest above its tolerance down."""
+        """
+        What fails the check: outputs first, then layers, each from the farthest above its tolerance
+        down.
+        """
         found = [one for one in self.judgements if one.is_missed]
         return tuple(sorted(found, key=lambda one: (one.about is About.LAYER, -excess(one))))
 
@@ -76,7 +95,10 @@ class Verdict:
 
     @property
     def would_pass(self) -> float | None:
-        """The smallest tolerance for all outputs with which they would pass; None where one is not finite."""
+        """
+        The smallest tolerance for all outputs with which they would pass; None where one is not
+        finite.
+        """
         outputs = [one for one in self.judgements if one.about is About.OUTPUT]
         if any(one.ruling is Ruling.NOT_FINITE or one.error is None for one in outputs):
             return None
@@ -84,7 +106,10 @@ class Verdict:
 
 
 def excess(judgement: Judgement) -> float:
-    """Return how many times an error is its tolerance; infinity for what is not finite, and for integers that differ."""
+    """
+    Return how many times an error is its tolerance; infinity for what is not finite, and for
+    integers that differ.
+    """
     if judgement.ruling in {Ruling.NOT_FINITE, Ruling.DIFFERING} or judgement.error is None:
         return float("inf")
     if not judgement.tolerance:

@@ -1,4 +1,7 @@
-"""What migrate asks the child process with TensorFlow for: a model that is traced anew, and predictions that are compared."""
+"""
+What migrate asks the child process with TensorFlow for: a model that is traced anew, and
+predictions that are compared.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,10 @@ class Tools:
 
     worker: Worker
     target: Worker | None = None
-    """The child that loads what models were converted to; None where that is the one of everything else."""
+    """
+    The child that loads what models were converted to; None where that is the one of everything
+    else.
+    """
 
     verify: bool = False
     custom_objects: tuple[str, ...] = ()
@@ -58,19 +64,28 @@ class Retraced:
 
     signatures: tuple[str, ...]
     optimizer: Mapping[str, int] | None
-    """How many values of the optimizer's state came over, and how many did not; None without an optimizer."""
+    """
+    How many values of the optimizer's state came over, and how many did not; None without an
+    optimizer.
+    """
 
     load_under: str | None = None
-    """The policy to load the model under, where classes of someone else's build layers by themselves."""
+    """
+    The policy to load the model under, where classes of someone else's build layers by themselves.
+    """
 
     def notes(self) -> Iterator[Note]:
         """Yield what is to be told of it."""
         if not self.traces:
-            message = "the file has no traced functions (save_traces=False), and neither has the result: every loader builds its layers from their configs"
+            message = (
+                "the file has no traced functions (save_traces=False), and neither has the result: "
+                "every loader builds its layers from their configs"
+            )
             yield Note(severity=Severity.NOTE, code="no-traces", message=message)
         if self.load_under not in {None, "float32"}:
             message = (
-                f"classes of its own build layers in the global policy of whoever loads it: with the classes at hand, load it under "
+                "classes of its own build layers in the global policy of whoever loads it: with "
+                "the classes at hand, load it under "
                 f"mixed_precision.set_global_policy({self.load_under!r})"
             )
             yield Note(severity=Severity.WARNING, code="load-under-policy", message=message)
@@ -78,13 +93,20 @@ class Retraced:
             yield Note(
                 severity=Severity.WARNING,
                 code="library-decides",
-                message=f"{text}: the layer that makes it decides, and did otherwise when the file was written",
+                message=f"{text}: the layer that makes it decides, and did otherwise when the file "
+                "was "
+                "written",
             )
         for text in self.held.retyped:
-            yield Note(severity=Severity.WARNING, code="signature-dtype", message=f"{text}: who calls it gets that dtype")
+            yield Note(
+                severity=Severity.WARNING,
+                code="signature-dtype",
+                message=f"{text}: who calls it gets that dtype",
+            )
         if self.optimizer is not None and self.optimizer["lost"]:
             message = (
-                f"{self.optimizer['lost']} values of the optimizer's state have no place in the optimizer that the library makes of its config; they start anew"
+                f"{self.optimizer['lost']} values of the optimizer's state have no place in the "
+                "optimizer that the library makes of its config; they start anew"
             )
             yield Note(severity=Severity.WARNING, code="optimizer-state-lost", message=message)
 
@@ -110,7 +132,9 @@ class Run:
     after: Analysis | None = field(default=None)
 
     def refusal(self) -> Refusal | None:
-        """Return why the file is not given to TensorFlow at all: it would run code that nobody trusts."""
+        """
+        Return why the file is not given to TensorFlow at all: it would run code that nobody trusts.
+        """
         if self.tools.trust:
             return None
         found = executable.reasons(self.analysis, compiles=self.plan.retrace)
@@ -125,20 +149,32 @@ class Run:
         :raises MissedError: where its predictions are too far from the original's.
         :raises WorkerError: where the child cannot do it.
         """
-        from policytool import retracing  # protobuf, which no other migration reads checkpoints with
+        from policytool import (
+            retracing,
+        )  # protobuf, which no other migration reads checkpoints with
 
         wanted = retracing.planned(self.analysis, self.plan)
         result = self._asked(retracing.job(self.analysis, wanted, self.source, draft))
         after = _read(draft, self.plan.path)
         try:
-            wrong = next(retracing.differences(self.analysis, wanted, after, self.source, draft), None)
+            wrong = next(
+                retracing.differences(self.analysis, wanted, after, self.source, draft), None
+            )
             if wrong is not None:
-                raise ModelFileError(self.plan.path, "retrace-differs", f"was traced anew, and is not as planned: {wrong}; nothing was written")
+                raise ModelFileError(
+                    self.plan.path,
+                    "retrace-differs",
+                    f"was traced anew, and is not as planned: {wrong}; nothing was written",
+                )
             held = retracing.hold(self.analysis, wanted, after, self.source, draft)
         except BundleError as error:
             raise ModelFileError(self.plan.path, error.code, str(error)) from error
         self._respell(after, draft, result["versions"])
-        own = [site for site in after.placed.sites if opaque.is_opaque(site) and site.class_name not in opaque.OPAQUE_CLASSES]
+        own = [
+            site
+            for site in after.placed.sites
+            if opaque.is_opaque(site) and site.class_name not in opaque.OPAQUE_CLASSES
+        ]
         self.retraced = Retraced(
             held=held,
             versions=result["versions"],
@@ -154,7 +190,8 @@ class Run:
         """
         Compare the predictions of a result with the original's.
 
-        A result that was converted is loaded by the library that it was converted for, in a process of its own; ``path`` has the suffix of its format.
+        A result that was converted is loaded by the library that it was converted for, in a process
+        of its own; ``path`` has the suffix of its format.
 
         :raises MissedError: where they are too far apart.
         :raises ModelFileError: where the result gives other outputs than the original.
@@ -162,34 +199,58 @@ class Run:
         """
         self.after = after = _read(path, self.plan.path)
         found = self.plan.conversion
-        self.comparison = self._in_one_process(path, after.model) if found is None else self._in_two_processes(path, after.model, found)
+        self.comparison = (
+            self._in_one_process(path, after.model)
+            if found is None
+            else self._in_two_processes(path, after.model, found)
+        )
         if self.comparison.missed:
             raise MissedError(self.comparison)
 
     def _in_one_process(self, path: Path, after: Model) -> Comparison:
         before = self.analysis.model
-        answer = self._asked(verification.job(self.source, path, (before, after), family=self.analysis.family))
+        answer = self._asked(
+            verification.job(self.source, path, (before, after), family=self.analysis.family)
+        )
         exact = not self.plan.retrace and not self._changes_numerics
-        return verification.comparison(answer, before, after, exact=exact, retraced=self.plan.retrace)
+        return verification.comparison(
+            answer, before, after, exact=exact, retraced=self.plan.retrace
+        )
 
     def _in_two_processes(self, path: Path, after: Model, conversion: Conversion) -> Comparison:
-        """Compare files that different libraries load: the source's process draws the inputs, and the result's takes them."""
-        from policytool.conversion.target import Target  # its package has the tables of all layers, which other migrations need not read
+        """
+        Compare files that different libraries load: the source's process draws the inputs, and the
+        result's takes them.
+        """
+        from policytool.conversion.target import (
+            Target,
+        )  # its package has the tables of all layers, which other migrations need not read
 
         target = Target(loader=conversion.target, container=conversion.content.container)
-        source = Side(which="the source", path=self.source, family=self.analysis.family, model=self.analysis.model)
+        source = Side(
+            which="the source",
+            path=self.source,
+            family=self.analysis.family,
+            model=self.analysis.model,
+        )
         result = Side(which="the result", path=path, family=target.family, model=after)
         with tempfile.TemporaryDirectory(prefix="policytool-") as name:
             folder = Path(name)
             drawn = self._asked(source.job(folder), side="source")
-            made = self._asked(result.job(folder, like=drawn["inputs"]), self.tools.target, side="target")
-            return predictions.comparison((source, result), (drawn, made), folder, numerics=self._changes_numerics)
+            made = self._asked(
+                result.job(folder, like=drawn["inputs"]), self.tools.target, side="target"
+            )
+            return predictions.comparison(
+                (source, result), (drawn, made), folder, numerics=self._changes_numerics
+            )
 
     @property
     def _changes_numerics(self) -> bool:
         return bool(self.plan.casts) or any(edit.kind is Kind.NUMERICS for edit in self.plan.edits)
 
-    def _asked(self, job: Mapping[str, Any], worker: Worker | None = None, *, side: str = "") -> Mapping[str, Any]:
+    def _asked(
+        self, job: Mapping[str, Any], worker: Worker | None = None, *, side: str = ""
+    ) -> Mapping[str, Any]:
         return (worker or self.tools.worker).run(
             {
                 **job,
@@ -204,7 +265,10 @@ class Run:
         )
 
     def _respell(self, after: Analysis, draft: Path, versions: Mapping[str, str]) -> None:
-        """Write the policies of a result as migrate writes them, so that migrating it again changes nothing; TF 2.4 and older read their own alone."""
+        """
+        Write the policies of a result as migrate writes them, so that migrating it again changes
+        nothing; TF 2.4 and older read their own alone.
+        """
         major, minor = (int(part) for part in versions["tensorflow"].split(".")[:2])
         if (major, minor) >= _FIRST_WITH_NAMES:
             again = planning.plan(after, Options())

@@ -38,15 +38,24 @@ class Audit:
     """Those that were asked; the rule of every finding is among them."""
 
     mended: tuple[Mended, ...] = ()
-    """With ``--fix`` or ``--diff``, what was done to each model that has findings with remedies; ``audited`` is what remains."""
+    """
+    With ``--fix`` or ``--diff``, what was done to each model that has findings with remedies;
+    ``audited`` is what remains.
+    """
 
 
 def attempted(found: Input, question: Question) -> Audited | Failure | None:
-    """Return what was found in an input, its failure, or None for what was found and is no model."""
+    """
+    Return what was found in an input, its failure, or None for what was found and is no model.
+    """
     try:
         return audited(found, question)
     except ModelFileError as error:
-        return None if is_passed_over(found, error) else Failure(path=error.path, code=error.code, message=error.message)
+        return (
+            None
+            if is_passed_over(found, error)
+            else Failure(path=error.path, code=error.code, message=error.message)
+        )
 
 
 def audited(found: Input, question: Question) -> Audited:
@@ -85,7 +94,8 @@ def question(
     """
     Return what a caller of the Python API asks.
 
-    :raises UsageError: for targets, devices and rules that do not exist, and for a text where several are expected.
+    :raises UsageError: for targets, devices and rules that do not exist, and for a text where
+        several are expected.
     """
     for name, several in (("targets", targets), ("select", select), ("ignore", ignore)):
         if isinstance(several, str):
@@ -93,7 +103,9 @@ def question(
     if device is not None and device not in set(Device):
         raise UsageError(f"device {device!r} is none; expected {' or '.join(Device)}")
     return Question(
-        rules=selectors.chosen(selectors.selectors(select or (), "select"), selectors.selectors(ignore or (), "ignore")),
+        rules=selectors.chosen(
+            selectors.selectors(select or (), "select"), selectors.selectors(ignore or (), "ignore")
+        ),
         targets=tuple(dict.fromkeys(target(name) for name in targets)),
         device=Device(device) if device is not None else None,
         weights=weights,
@@ -119,7 +131,11 @@ def _with_values(case: Case, path: Path, asked: Question) -> Case:
     from policytool.operations import stored_values  # NumPy, and h5py for most files
 
     libraries = libraries_of(case.subject.loader, asked.targets) if case.subject is not None else ()
-    counts, unread = stored_values.counted(path, case.document, narrowing.narrowed(case.subject, libraries) if case.subject is not None else {})
+    counts, unread = stored_values.counted(
+        path,
+        case.document,
+        narrowing.narrowed(case.subject, libraries) if case.subject is not None else {},
+    )
     return replace(case, counts=counts, unread=unread)
 
 

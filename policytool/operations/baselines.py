@@ -1,4 +1,7 @@
-"""Baselines between their files, whose paths are relative to the file, and reports, whose paths are relative to the working directory."""
+"""
+Baselines between their files, whose paths are relative to the file, and reports, whose paths are
+relative to the working directory.
+"""
 
 from __future__ import annotations
 
@@ -32,16 +35,27 @@ def read(file: Path) -> Baseline:
     except opening.TooLargeError as error:
         raise BaselineError(f"--baseline {file} has {error.beyond}") from error
     except OSError as error:
-        raise BaselineError(f"--baseline {file} cannot be read: {error.strerror or error}") from error
+        raise BaselineError(
+            f"--baseline {file} cannot be read: {error.strerror or error}"
+        ) from error
     except UnicodeDecodeError as error:
-        raise BaselineError(f"--baseline {file} is no text in UTF-8; write it anew with --write-baseline") from error
+        raise BaselineError(
+            f"--baseline {file} is no text in UTF-8; write it anew with --write-baseline"
+        ) from error
     except BaselineError as error:
         raise BaselineError(f"--baseline {file} {error}") from error
 
 
 def added(baseline: Baseline, every: Sequence[Audited], passing: Passing) -> Passing:
-    """Return what lets findings of models, as they were found, pass, with what a baseline knows of them."""
-    return replace(passing, known=baselines.known(baseline, every, passing, os.path.lexists)) if baseline.findings else passing
+    """
+    Return what lets findings of models, as they were found, pass, with what a baseline knows of
+    them.
+    """
+    return (
+        replace(passing, known=baselines.known(baseline, every, passing, os.path.lexists))
+        if baseline.findings
+        else passing
+    )
 
 
 def own(every: Sequence[Audited], passing: Passing) -> Baseline:
@@ -51,9 +65,14 @@ def own(every: Sequence[Audited], passing: Passing) -> Baseline:
 
 def text(baseline: Baseline, file: Path) -> str:
     """Return a baseline as a file has it."""
-    return baselines.rendered(baseline.at(lambda path: Path(os.path.relpath(path, file.parent)).as_posix()))
+    return baselines.rendered(
+        baseline.at(lambda path: Path(os.path.relpath(path, file.parent)).as_posix())
+    )
 
 
 def outdated(passing: Passing, every: Sequence[Audited]) -> int:
-    """Return how many findings of a baseline no longer occur, as far as these models and the files that are gone tell."""
+    """
+    Return how many findings of a baseline no longer occur, as far as these models and the files
+    that are gone tell.
+    """
     return baselines.past(passing.known, every, os.path.lexists)

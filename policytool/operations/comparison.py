@@ -33,7 +33,8 @@ def diff(a: str, b: str, *, values: bool = True, layer: str | None = None) -> Co
     """
     Return what differs between two saved models.
 
-    :param values: whether to read and compare stored values; without them names, shapes and dtypes of variables are compared
+    :param values: whether to read and compare stored values; without them names, shapes and dtypes
+        of variables are compared
     :param layer: an exact layer path, else a regular expression that a path must match in full
     :raises ModelFileError: for what is no model that can be read.
     :raises UsageError: for a pattern that is no regular expression, or that no layer matches.
@@ -86,8 +87,12 @@ class _Read:
 def _read(path: str) -> _Read:
     found = next(iter(inputs(path)), None)
     if found is None or not found.exact:
-        raise ModelFileError(path, "no-model", "is a directory without a model of its own; name the model in it")
-    return _Read(path=found.path, subject=comparing.subject(recognition.document(found.path, found.shown)))
+        raise ModelFileError(
+            path, "no-model", "is a directory without a model of its own; name the model in it"
+        )
+    return _Read(
+        path=found.path, subject=comparing.subject(recognition.document(found.path, found.shown))
+    )
 
 
 def _compared(sides: list[_Read], *, values: bool, layer: str | None) -> Comparison:
@@ -98,20 +103,32 @@ def _compared(sides: list[_Read], *, values: bool, layer: str | None) -> Compari
         if values:
             from policytool.values import open_values  # NumPy, and h5py for most files
 
-            stored = [stack.enter_context(open_values(side.path, side.subject.document)) for side in sides]
+            stored = [
+                stack.enter_context(open_values(side.path, side.subject.document)) for side in sides
+            ]
             opened = Opened(a=stored[0], b=stored[1])
         return comparing.compared(subjects[0], subjects[1], opened, keep)
 
 
 def _pattern(pattern: str, subjects: list[comparing.Subject]) -> Callable[[frozenset[str]], bool]:
     """Return a test of a layer's paths: one of them is the pattern, or else matches it in full."""
-    paths = {path for subject in subjects for held in subject.layers for path in (held.layer.path, *held.layer.also_at)}
+    paths = {
+        path
+        for subject in subjects
+        for held in subject.layers
+        for path in (held.layer.path, *held.layer.also_at)
+    }
     if pattern in paths:
         return lambda found: pattern in found
     try:
         expression = re.compile(pattern)
     except policymap.INVALID as error:
-        raise UsageError(f"--layer {pattern!r} is neither a layer path nor a regular expression: {error}") from error
+        raise UsageError(
+            f"--layer {pattern!r} is neither a layer path nor a regular expression: {error}"
+        ) from error
     if not any(expression.fullmatch(path) for path in paths):
-        raise UsageError(f"--layer {pattern!r} matches no layer of either model; `policytool inspect` lists their paths")
+        raise UsageError(
+            f"--layer {pattern!r} matches no layer of either model; `policytool inspect` lists "
+            "their paths"
+        )
     return lambda found: any(expression.fullmatch(path) for path in found)

@@ -31,10 +31,15 @@ NO_MODEL: Final = frozenset(
         "checkpoint-part",
     }
 )
-"""Codes of files that are no models at all; where they were found and not named, they are passed over."""
+"""
+Codes of files that are no models at all; where they were found and not named, they are passed over.
+"""
 
 _MODEL_SUFFIXES: Final = frozenset({".h5", ".hdf5", ".keras"})
-"""A file of this name that is a git-lfs pointer or empty was meant to be a model; silence about it would let it through a gate."""
+"""
+A file of this name that is a git-lfs pointer or empty was meant to be a model; silence about it
+would let it through a gate.
+"""
 
 
 LOST: Final = frozenset({"worker-crashed", "worker-timeout"})
@@ -81,12 +86,21 @@ def attempted(found: Input) -> Model | Failure | None:
     try:
         return reading.read(found.path, found.shown)
     except ModelFileError as error:
-        return None if is_passed_over(found, error) else Failure(path=error.path, code=error.code, message=error.message)
+        return (
+            None
+            if is_passed_over(found, error)
+            else Failure(path=error.path, code=error.code, message=error.message)
+        )
 
 
 def is_passed_over(found: Input, error: ModelFileError) -> bool:
-    """Return whether a path that could not be read was merely found and is no model, so that nobody misses it."""
-    meant = found.exact or (error.code in {"lfs-pointer", "empty"} and found.path.suffix in _MODEL_SUFFIXES)
+    """
+    Return whether a path that could not be read was merely found and is no model, so that nobody
+    misses it.
+    """
+    meant = found.exact or (
+        error.code in {"lfs-pointer", "empty"} and found.path.suffix in _MODEL_SUFFIXES
+    )
     return error.code in NO_MODEL and not meant
 
 
@@ -108,9 +122,11 @@ def gathered(results: Iterable[Model | Failure | None]) -> Inspection:
 
 def inspect(path: str) -> Model:
     """
-    Return the saved model at ``path``, without importing TensorFlow or Keras and without reading its weights.
+    Return the saved model at ``path``, without importing TensorFlow or Keras and without reading
+    its weights.
 
-    :raises ModelFileError: for what is no model that can be read, with a sentence and a stable ``code``.
+    :raises ModelFileError: for what is no model that can be read, with a sentence and a stable
+        ``code``.
     """
     found = discovery.one(path)
     return reading.read(found.path, found.shown)
@@ -147,7 +163,10 @@ def narrowed(inspection: Inspection, selection: Selection) -> Selected:
 
     :raises UsageError: for a pattern that is no regular expression.
     """
-    return Selected(inspection=inspection, layers=tuple(selected(model, selection) for model in inspection.models))
+    return Selected(
+        inspection=inspection,
+        layers=tuple(selected(model, selection) for model in inspection.models),
+    )
 
 
 def _path_test(pattern: str, model: Model) -> Callable[[Layer], bool]:
@@ -156,7 +175,9 @@ def _path_test(pattern: str, model: Model) -> Callable[[Layer], bool]:
     try:
         expression = re.compile(pattern)
     except policymap.INVALID as error:
-        raise UsageError(f"--layer {pattern!r} is neither a layer path nor a regular expression: {error}") from error
+        raise UsageError(
+            f"--layer {pattern!r} is neither a layer path nor a regular expression: {error}"
+        ) from error
     return lambda layer: any(expression.fullmatch(path) for path in (layer.path, *layer.also_at))
 
 
@@ -165,6 +186,8 @@ def _only_test(only: str) -> Callable[[Layer], bool]:
         case "deprecated":
             return lambda layer: layer.deprecated
         case "mixed":
-            return lambda layer: layer.policy is not None and layer.compute_dtype != layer.variable_dtype
+            return lambda layer: (
+                layer.policy is not None and layer.compute_dtype != layer.variable_dtype
+            )
         case name:
             return lambda layer: layer.policy == name

@@ -76,23 +76,39 @@ class Attempt:
     """What is found in a model that was written; None for one that was not."""
 
 
-def mended(audit: Audit, inputs: Sequence[Input], asked: Asked, passing: Passing, jobs: int | None = 1) -> tuple[Audit, tuple[Migration, ...]]:
+def mended(
+    audit: Audit, inputs: Sequence[Input], asked: Asked, passing: Passing, jobs: int | None = 1
+) -> tuple[Audit, tuple[Migration, ...]]:
     """
-    Return an audit after what counts in it was mended, and the migrations that would do so; each written model is audited again.
+    Return an audit after what counts in it was mended, and the migrations that would do so; each
+    written model is audited again.
 
-    Each model is mended on its own: what fails with one is said there, and is no matter of the others.
+    Each model is mended on its own: what fails with one is said there, and is no matter of the
+    others.
     """
     by_path = {found.shown: found for found in inputs}
     cases = [Case(found=by_path[one.path], audited=narrowed(one, passing)) for one in audit.audited]
-    cases = [case for case in cases if any(finding.remedy is not None for finding in case.audited.findings)]
-    results = parallel.each(tasks.mend(), cases, asked, jobs, lambda: turns.after([_places(case) for case in cases]))
+    cases = [
+        case
+        for case in cases
+        if any(finding.remedy is not None for finding in case.audited.findings)
+    ]
+    results = parallel.each(
+        tasks.mend(), cases, asked, jobs, lambda: turns.after([_places(case) for case in cases])
+    )
     attempts = {case.audited.path: result for case, result in zip(cases, results, strict=True)}
     audited: list[Audited] = []
     failures = list(audit.failures)
     done: list[Attempt] = []
     for one in audit.audited:
         attempt = attempts.get(one.path)
-        remains = attempt if isinstance(attempt, Failure) else attempt.after if attempt is not None else None
+        remains = (
+            attempt
+            if isinstance(attempt, Failure)
+            else attempt.after
+            if attempt is not None
+            else None
+        )
         if isinstance(remains, Failure):  # someone else may have removed it meanwhile
             failures.append(remains)
             continue
@@ -100,7 +116,12 @@ def mended(audit: Audit, inputs: Sequence[Input], asked: Asked, passing: Passing
         if isinstance(attempt, Attempt):
             done.append(attempt)
     migrations = tuple(attempt.migration for attempt in done if attempt.migration is not None)
-    return replace(audit, audited=tuple(audited), failures=tuple(failures), mended=tuple(attempt.mended for attempt in done)), migrations
+    return replace(
+        audit,
+        audited=tuple(audited),
+        failures=tuple(failures),
+        mended=tuple(attempt.mended for attempt in done),
+    ), migrations
 
 
 def attempted(case: Case, asked: Asked) -> Attempt:
@@ -111,7 +132,9 @@ def attempted(case: Case, asked: Asked) -> Attempt:
     try:
         after = auditing.audited(case.found, asked.question)
     except ModelFileError as error:
-        return replace(attempt, after=Failure(path=error.path, code=error.code, message=error.message))
+        return replace(
+            attempt, after=Failure(path=error.path, code=error.code, message=error.message)
+        )
     return _looked_at_again(attempt, case.audited, after)
 
 
@@ -123,17 +146,34 @@ def _carried_out(found: Input, audited: Audited, mending: Mending) -> Attempt:
         if isinstance(planned_safely, Migration):
             merged, planned = _with_reason(safe, merged.taken, planned), planned_safely
     if isinstance(planned, str):
-        return Attempt(mended=Mended(path=audited.path, outcome=Outcome.LEFT, left=_all_left(merged, planned)))
-    done = Mended(path=audited.path, outcome=Outcome.PLANNED, arguments=merged.arguments, gone=merged.taken, left=merged.left, warnings=_warnings(planned))
+        return Attempt(
+            mended=Mended(path=audited.path, outcome=Outcome.LEFT, left=_all_left(merged, planned))
+        )
+    done = Mended(
+        path=audited.path,
+        outcome=Outcome.PLANNED,
+        arguments=merged.arguments,
+        gone=merged.taken,
+        left=merged.left,
+        warnings=_warnings(planned),
+    )
     if not mending.write:
         return Attempt(mended=done, migration=planned)
     try:
         destination = Destination(in_place=True, backup=mending.backup, overwrite=mending.overwrite)
         done_by = carried_out(Work(plan=planned.plan, source=found.path), destination)
     except ModelFileError as error:
-        return Attempt(mended=Mended(path=audited.path, outcome=Outcome.FAILED, left=_all_left(merged, error.message)))
+        return Attempt(
+            mended=Mended(
+                path=audited.path, outcome=Outcome.FAILED, left=_all_left(merged, error.message)
+            )
+        )
     backup = done_by.written.backup if done_by.written is not None else None
-    return Attempt(mended=replace(done, outcome=Outcome.MENDED, backup=shown(backup) if backup is not None else None))
+    return Attempt(
+        mended=replace(
+            done, outcome=Outcome.MENDED, backup=shown(backup) if backup is not None else None
+        )
+    )
 
 
 def directories(case: Case, _asked: Asked) -> frozenset[Path]:
@@ -149,14 +189,23 @@ def _all_left(merged: Merged, reason: str) -> tuple[Unmended, ...]:
     return (*merged.left, *(Unmended(finding=finding, reason=reason) for finding in merged.taken))
 
 
-def _planned(found: Input, audited: Audited, mending: Mending, *, unsafe: bool) -> tuple[Merged, Migration | str]:
-    """Return the merged remedies with what migrate would do, or with the reason why it does nothing."""
+def _planned(
+    found: Input, audited: Audited, mending: Mending, *, unsafe: bool
+) -> tuple[Merged, Migration | str]:
+    """
+    Return the merged remedies with what migrate would do, or with the reason why it does nothing.
+    """
     merged = remedies.merged(audited.findings, unsafe=unsafe)
     if merged.options is None:
         return merged, "nothing is left to be done"
     destination = Destination(in_place=True, backup=mending.backup, write=False)
     try:
-        result = migration.attempted(found, migration.Asked(options=merged.options, destination=destination, parts=not mending.write))
+        result = migration.attempted(
+            found,
+            migration.Asked(
+                options=merged.options, destination=destination, parts=not mending.write
+            ),
+        )
     except UsageError as error:
         return merged, str(error)
     match result:
@@ -169,18 +218,34 @@ def _planned(found: Input, audited: Audited, mending: Mending, *, unsafe: bool) 
     if result.status is Status.UNCHANGED:
         return merged, "migrate finds nothing to change in it"
     if result.plan.conversion is not None:
-        return merged, f"the model would be written anew for {result.plan.conversion.target}, which --fix never does; migrate does it"
+        return (
+            merged,
+            (
+                f"the model would be written anew for {result.plan.conversion.target}, which --fix "
+                "never does; migrate does it"
+            ),
+        )
     held = remedies.holding_back(result.plan, mending.targets, unsafe=unsafe)
     return merged, held if held is not None else result
 
 
 def _with_reason(safe: Merged, taken: tuple[Finding, ...], reason: str) -> Merged:
-    """Return the safe part, whose other findings are left for the reason that the whole was refused for."""
-    return replace(safe, left=tuple(replace(one, reason=reason) if one.finding in taken else one for one in safe.left))
+    """
+    Return the safe part, whose other findings are left for the reason that the whole was refused
+    for.
+    """
+    return replace(
+        safe,
+        left=tuple(
+            replace(one, reason=reason) if one.finding in taken else one for one in safe.left
+        ),
+    )
 
 
 def _warnings(migration: Migration) -> tuple[str, ...]:
-    return tuple(note.message for note in migration.plan.notes if note.severity is plan.Severity.WARNING)
+    return tuple(
+        note.message for note in migration.plan.notes if note.severity is plan.Severity.WARNING
+    )
 
 
 def _looked_at_again(attempt: Attempt, before: Audited, after: Audited) -> Attempt:
@@ -188,9 +253,19 @@ def _looked_at_again(attempt: Attempt, before: Audited, after: Audited) -> Attem
     there = {_identity(finding) for finding in after.findings}  # no fix renames a layer
     still = {finding for finding in before.findings if _identity(finding) in there}
     done = attempt.mended
-    stays = (Unmended(finding=finding, reason="migrate did what mends it, and it is found as before") for finding in done.gone if finding in still)
-    unmended = [finding for finding in before.findings if finding not in still and finding not in done.gone]
-    vanished = Counter(finding.rule for finding in unmended if finding.rule.startswith(_TRAINING) and finding.severity is not Severity.NOTE)
+    stays = (
+        Unmended(finding=finding, reason="migrate did what mends it, and it is found as before")
+        for finding in done.gone
+        if finding in still
+    )
+    unmended = [
+        finding for finding in before.findings if finding not in still and finding not in done.gone
+    ]
+    vanished = Counter(
+        finding.rule
+        for finding in unmended
+        if finding.rule.startswith(_TRAINING) and finding.severity is not Severity.NOTE
+    )
     return replace(
         attempt,
         after=after,
@@ -198,18 +273,27 @@ def _looked_at_again(attempt: Attempt, before: Audited, after: Audited) -> Attem
             done,
             gone=tuple(finding for finding in done.gone if finding not in still),
             left=(*(one for one in done.left if one.finding in still), *stays),
-            warnings=(*done.warnings, *(_vanished(rule, count) for rule, count in vanished.items())),
+            warnings=(
+                *done.warnings,
+                *(_vanished(rule, count) for rule, count in vanished.items()),
+            ),
         ),
     )
 
 
 _TRAINING: Final = "PT2"
-"""The family about what gets lost without a word; any other finding that goes with what was mended is gone for good, and a note lost nothing."""
+"""
+The family about what gets lost without a word; any other finding that goes with what was mended is
+gone for good, and a note lost nothing.
+"""
 
 
 def _vanished(rule: str, count: int) -> str:
     """Say that something is gone which nothing mended: what it was about may have been lost."""
-    return f"{rule} is no longer found ({count} finding{'s' if count > 1 else ''}), and nothing that was done is its remedy"
+    return (
+        f"{rule} is no longer found ({count} finding{'s' if count > 1 else ''}), and nothing that "
+        "was done is its remedy"
+    )
 
 
 def _identity(finding: Finding) -> tuple[str, str | None, str]:

@@ -12,7 +12,14 @@ from policytool.errors import ModelFileError, UsageError, WorkerError
 from policytool.examples import some
 from policytool.operations import parallel, tasks, turns
 from policytool.operations.anew import MissedError, Run, measured
-from policytool.operations.destinations import Destination, check_target, container_of, places_of, target_of, without_outputs
+from policytool.operations.destinations import (
+    Destination,
+    check_target,
+    container_of,
+    places_of,
+    target_of,
+    without_outputs,
+)
 from policytool.operations.inspection import LOST, Failure, is_passed_over
 from policytool.plan import REWRITTEN, Plan, Refusal
 
@@ -47,7 +54,10 @@ class Status(StrEnum):
     WRITTEN = "written"
 
     SKIPPED = "skipped"
-    """There is something of the output's name, and it was left: an earlier run's, for an output has its name only once it is whole."""
+    """
+    There is something of the output's name, and it was left: an earlier run's, for an output has
+    its name only once it is whole.
+    """
 
     REFUSED = "refused"
 
@@ -99,20 +109,31 @@ def migrate_all(
     parts: bool = True,
 ) -> Iterator[Result]:
     """
-    Yield, for each input, what became of it; ``tools`` are for what needs TensorFlow, and nothing else starts them.
+    Yield, for each input, what became of it; ``tools`` are for what needs TensorFlow, and nothing
+    else starts them.
 
-    What needs TensorFlow is done in this process, one file after the other, because TensorFlow has a process of its own; all else by as many as ``jobs`` says.
-    Inputs that have to do with each other, such as two with one output, are done in their order.
+    What needs TensorFlow is done in this process, one file after the other, because TensorFlow has
+    a process of its own; all else by as many as ``jobs`` says. Inputs that have to do with each
+    other, such as two with one output, are done in their order.
 
-    :raises UsageError: for options that contradict a model: a pattern that matches no layer, one output for many inputs. It comes after what was done.
+    :raises UsageError: for options that contradict a model: a pattern that matches no layer, one
+        output for many inputs. It comes after what was done.
     :raises WorkerError: where processes are wanted and cannot be started.
     """
     chosen = without_outputs(inputs, options.suffix, destination)
     asked = Asked(options=options, destination=destination, several=len(chosen) > 1, parts=parts)
     if tools is not None and (options.retrace or tools.verify):
-        yield from parallel.in_turn(chosen, lambda found: attempted(found, asked, tools), tasks.migrate(), asked)
+        yield from parallel.in_turn(
+            chosen, lambda found: attempted(found, asked, tools), tasks.migrate(), asked
+        )
     else:
-        yield from parallel.each(tasks.migrate(), chosen, asked, jobs, lambda: turns.after([_places(found, asked) for found in chosen]))
+        yield from parallel.each(
+            tasks.migrate(),
+            chosen,
+            asked,
+            jobs,
+            lambda: turns.after([_places(found, asked) for found in chosen]),
+        )
 
 
 def attempted(found: Input, asked: Asked, tools: Tools | None = None) -> Result:
@@ -125,17 +146,33 @@ def attempted(found: Input, asked: Asked, tools: Tools | None = None) -> Result:
         document = recognition.document(found.path, found.shown)
         unable = _unable(document.format, has_config=document.config_part is not None)
         if unable is not None:
-            alone = document.config_part is None and not found.exact  # weights lie beside models everywhere; nobody means them by a glob
-            return None if alone else Failure(path=found.shown, code="not-migratable", message=unable)
+            alone = (
+                document.config_part is None and not found.exact
+            )  # weights lie beside models everywhere; nobody means them by a glob
+            return (
+                None if alone else Failure(path=found.shown, code="not-migratable", message=unable)
+            )
         analysis = reading.analysed(document)
         if not analysis.placed.sites:
-            return Failure(path=found.shown, code="not-migratable", message="holds no layer that could be changed: its metadata leads to none")
+            return Failure(
+                path=found.shown,
+                code="not-migratable",
+                message="holds no layer that could be changed: its metadata leads to none",
+            )
         plan = _planned(analysis, asked)
-        run = Run(plan=plan, analysis=analysis, source=found.path, tools=tools) if tools is not None else None
+        run = (
+            Run(plan=plan, analysis=analysis, source=found.path, tools=tools)
+            if tools is not None
+            else None
+        )
         work = Work(plan=plan, source=found.path, document=document, run=run, parts=asked.parts)
         return carried_out(work, asked.destination, several=asked.several)
     except ModelFileError as error:
-        return None if is_passed_over(found, error) else Failure(path=error.path, code=error.code, message=error.message)
+        return (
+            None
+            if is_passed_over(found, error)
+            else Failure(path=error.path, code=error.code, message=error.message)
+        )
     except WorkerError as error:
         return Failure(path=found.shown, code=error.code, message=str(error), details=error.details)
 
@@ -144,7 +181,9 @@ def _planned(analysis: Analysis, asked: Asked) -> Plan:
     container = container_of(asked.destination.output)
     if asked.options.target is None and container in {None, analysis.document.format}:
         return planning.plan(analysis, asked.options)
-    from policytool.conversion import planned  # some forty modules, which most migrations do without
+    from policytool.conversion import (
+        planned,
+    )  # some forty modules, which most migrations do without
 
     return planned.plan(analysis, asked.options, container)
 
@@ -191,7 +230,8 @@ class Work:
 
 def carried_out(work: Work, destination: Destination, *, several: bool = False) -> Migration:
     """
-    Return what becomes of a plan: nothing for an empty one, a refusal, a preview, or the written file.
+    Return what becomes of a plan: nothing for an empty one, a refusal, a preview, or the written
+    file.
 
     :raises ModelFileError: where writing fails; the original is what it was.
     :raises WorkerError: where TensorFlow is needed, and cannot do its part.
@@ -204,21 +244,33 @@ def carried_out(work: Work, destination: Destination, *, several: bool = False) 
     target = target_of(source, plan.suffix, destination, several=several, container=container)
     distrusted = run.refusal() if run is not None and (plan.retrace or run.tools.verify) else None
     if plan.refusals or distrusted is not None:
-        refusals = plan.refusals or tuple(refusal for refusal in (distrusted,) if refusal is not None)
-        return replace(done, plan=replace(plan, refusals=refusals), status=Status.REFUSED, target=target)
+        refusals = plan.refusals or tuple(
+            refusal for refusal in (distrusted,) if refusal is not None
+        )
+        return replace(
+            done, plan=replace(plan, refusals=refusals), status=Status.REFUSED, target=target
+        )
     check_target(plan, source, target, destination)
     if destination.skip_existing and os.path.lexists(target):
         return replace(done, status=Status.SKIPPED, target=target)
     counts = _measured(work)
     overflow = sum(count.overflow for count in counts.values())
     if overflow and not destination.allow_overflow:
-        return replace(done, plan=replace(plan, refusals=(_overflows(plan, counts),)), status=Status.REFUSED, target=target, counts=counts)
+        return replace(
+            done,
+            plan=replace(plan, refusals=(_overflows(plan, counts),)),
+            status=Status.REFUSED,
+            target=target,
+            counts=counts,
+        )
     if not destination.write:
         return replace(done, status=Status.PLANNED, target=target, counts=counts)
     try:
         written = _written(work, target, destination)
     except MissedError as missed:
-        return replace(done, status=Status.MISSED, target=target, counts=counts, comparison=missed.comparison)
+        return replace(
+            done, status=Status.MISSED, target=target, counts=counts, comparison=missed.comparison
+        )
     done = replace(done, status=Status.WRITTEN, target=target, written=written, counts=counts)
     return done if run is None else _told(done, run)
 
@@ -237,7 +289,9 @@ def _written(work: Work, target: Path, destination: Destination) -> Written:
     plan, source, run = work.plan, work.source, work.run
     verify = run.verify if run is not None and run.tools.verify else None
     if plan.conversion is not None and work.document is not None:
-        from policytool import building  # h5py takes 80 ms to import, and most plans are empty or only shown
+        from policytool import (
+            building,
+        )  # h5py takes 80 ms to import, and most plans are empty or only shown
 
         return building.build(
             source,
@@ -254,7 +308,13 @@ def _written(work: Work, target: Path, destination: Destination) -> Written:
 
     if plan.retrace and run is not None:
         return writers.make(
-            source, target, run.fill, overwrite=destination.overwrite, in_place=destination.in_place, backup=destination.backup, shown=plan.path
+            source,
+            target,
+            run.fill,
+            overwrite=destination.overwrite,
+            in_place=destination.in_place,
+            backup=destination.backup,
+            shown=plan.path,
         )
     return writers.write(
         source,
@@ -273,7 +333,9 @@ def _told(done: Migration, run: Run) -> Migration:
     """Return a migration with what the child process did for it."""
     plan = done.plan
     if run.retraced is not None and run.after is not None:
-        plan = replace(plan, notes=(*plan.notes, *run.retraced.notes()), loaders_after=run.after.model.loaders)
+        plan = replace(
+            plan, notes=(*plan.notes, *run.retraced.notes()), loaders_after=run.after.model.loaders
+        )
     return replace(done, plan=plan, retraced=run.retraced, comparison=run.comparison)
 
 
@@ -291,7 +353,9 @@ def _measured(work: Work) -> Mapping[tuple[str, ...], Counts]:
     return writers.measure(source, plan.format, plan.casts, shown=plan.path)
 
 
-def the_one_model(inputs: Iterable[Input], options: Options, destination: Destination, several: str = "") -> list[Input]:
+def the_one_model(
+    inputs: Iterable[Input], options: Options, destination: Destination, several: str = ""
+) -> list[Input]:
     """
     Return the one model among the inputs that were found; none where there is none.
 
@@ -304,9 +368,13 @@ def the_one_model(inputs: Iterable[Input], options: Options, destination: Destin
     models = [found for found, result in zip(candidates, read, strict=True) if result is not None]
     if len(models) > 1:
         listed = some([found.shown for found in models], 10)
-        raise UsageError(f"there are {len(models)} models here ({listed}); name the one that is meant{several}")
+        raise UsageError(
+            f"there are {len(models)} models here ({listed}); name the one that is meant{several}"
+        )
     for result in read:
-        if isinstance(result, Failure) and result.code in LOST:  # it would be again, and only after as long
+        if (
+            isinstance(result, Failure) and result.code in LOST
+        ):  # it would be again, and only after as long
             raise ModelFileError(result.path, result.code, result.message)
     return models
 
@@ -314,19 +382,26 @@ def the_one_model(inputs: Iterable[Input], options: Options, destination: Destin
 def _unable(document_format: str, *, has_config: bool) -> str | None:
     """Return why a file of this format cannot be migrated; None where it can."""
     if not has_config or document_format == "weights":
-        return "holds no policy that could be changed: weights alone, or a SavedModel without Keras metadata"
+        return (
+            "holds no policy that could be changed: weights alone, or a SavedModel without Keras "
+            "metadata"
+        )
     if document_format not in REWRITTEN:
         return f"is a model that is only read; migrate rewrites {', '.join(sorted(REWRITTEN))}"
     return None
 
 
 def _overflows(plan: Plan, counts: Mapping[tuple[str, ...], Counts]) -> Refusal:
-    worst = max(plan.casts, key=lambda cast: counts[cast.tensor].overflow if cast.tensor in counts else 0)
+    worst = max(
+        plan.casts, key=lambda cast: counts[cast.tensor].overflow if cast.tensor in counts else 0
+    )
     found = counts[worst.tensor]
     total = sum(count.overflow for count in counts.values())
     narrow = worst.through or worst.after
     message = (
-        f"{worst.path or 'the optimizer'} has {found.overflow} values in {'/'.join(worst.tensor)} that {narrow} cannot hold and that would become infinite "
-        f"({total} in all); mixed_{narrow} keeps variables in float32, and --allow-overflow writes the infinities"
+        f"{worst.path or 'the optimizer'} has {found.overflow} values in {'/'.join(worst.tensor)} "
+        f"that {narrow} cannot hold and that would become infinite "
+        f"({total} in all); mixed_{narrow} keeps variables in float32, and --allow-overflow writes "
+        "the infinities"
     )
     return Refusal(code="overflow", message=message, path=worst.path)

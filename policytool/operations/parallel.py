@@ -1,4 +1,6 @@
-"""One thing done to many files: in this process, or in several that each take one file at a time."""
+"""
+One thing done to many files: in this process, or in several that each take one file at a time.
+"""
 
 from __future__ import annotations
 
@@ -34,28 +36,36 @@ def workers(jobs: int | None, inputs: int) -> int:
     """
     Return how many further processes read so many inputs; 0 where this one does.
 
-    Unless the user says how many, there are as many as processors, and one input needs none. One file takes less time than a process needs to start, but
-    with several a fault of a library that reads them is not to cost the others' reports.
+    Unless the user says how many, there are as many as processors, and one input needs none. One
+    file takes less time than a process needs to start, but with several a fault of a library that
+    reads them is not to cost the others' reports.
     """
     if jobs is not None:
         return min(jobs, inputs) if jobs > 1 and inputs > 1 else 0
-    if inputs < 2 or os.name != "posix":  # noqa: PLR2004  # one; and a pipe of its own cannot be handed to a process on Windows
+    if (
+        inputs < 2 or os.name != "posix"  # noqa: PLR2004  # one; and a pipe of its own cannot be handed to a process on Windows
+    ):  # one; and a pipe of its own cannot be handed to a process on Windows
         return 0
     return min(processors(), inputs)
 
 
 def each(
-    task: Task[Item, Asked, Result], items: Sequence[Item], asked: Asked, jobs: int | None, after: Callable[[], Sequence[frozenset[int]]] = tuple
+    task: Task[Item, Asked, Result],
+    items: Sequence[Item],
+    asked: Asked,
+    jobs: int | None,
+    after: Callable[[], Sequence[frozenset[int]]] = tuple,
 ) -> Iterator[Result | Failure]:
     """
     Yield what becomes of each item, in their order.
 
-    ``after`` returns, for each item, which earlier ones have to be done before it is begun. Where an item ends the call, what other processes have in hand
-    is finished first, and yielded.
+    ``after`` returns, for each item, which earlier ones have to be done before it is begun. Where
+    an item ends the call, what other processes have in hand is finished first, and yielded.
 
     :raises UsageError: for what the task refuses to be asked.
     :raises WorkerError: where processes are wanted and cannot be started.
-    :raises ModelFileError: where several items are done in this process, and a library ends it over one.
+    :raises ModelFileError: where several items are done in this process, and a library ends it over
+        one.
     """
     count = workers(jobs, len(items))
     if not count:
@@ -69,9 +79,15 @@ def each(
             _tidy(task, items, asked)
 
 
-def in_turn(items: Sequence[Item], attempt: Callable[[Item], Result], task: Task[Item, Asked, Result], asked: Asked) -> Iterator[Result | Failure]:
+def in_turn(
+    items: Sequence[Item],
+    attempt: Callable[[Item], Result],
+    task: Task[Item, Asked, Result],
+    asked: Asked,
+) -> Iterator[Result | Failure]:
     """
-    Yield what becomes of each item in a copy of this process, if it may have one; ``task`` says what is lost where the copy ends over an item.
+    Yield what becomes of each item in a copy of this process, if it may have one; ``task`` says
+    what is lost where the copy ends over an item.
 
     :raises ModelFileError: where that leaves others without a result.
     """
@@ -87,9 +103,15 @@ def in_turn(items: Sequence[Item], attempt: Callable[[Item], Result], task: Task
 
 
 def _shared(
-    task: Task[Item, Asked, Result], items: Sequence[Item], asked: Asked, count: int, after: Callable[[], Sequence[frozenset[int]]]
+    task: Task[Item, Asked, Result],
+    items: Sequence[Item],
+    asked: Asked,
+    count: int,
+    after: Callable[[], Sequence[frozenset[int]]],
 ) -> Generator[Result | Failure, None, bool]:
-    """Yield what further processes make of each item, and return whether any of them ended over one."""
+    """
+    Yield what further processes make of each item, and return whether any of them ended over one.
+    """
     from policytool.pool import Pool  # subprocess and tempfile, only where they are used
 
     wire = task.wire()
@@ -101,7 +123,12 @@ def _shared(
         for number, answer in pool.answers(lines, after()):
             if isinstance(answer, Crash):
                 crashed = True
-                yield Failure(path=task.shown(items[number]), code=answer.code, message=task.lost.format(how=answer.how), details=answer.details)
+                yield Failure(
+                    path=task.shown(items[number]),
+                    code=answer.code,
+                    message=task.lost.format(how=answer.how),
+                    details=answer.details,
+                )
             elif answer.startswith(_RESULT):
                 yield wire.result.decoded(answer[len(_RESULT) :])
             else:
@@ -122,13 +149,19 @@ def answerer(head: bytes) -> Callable[[bytes], bytes]:
     def answer(line: bytes) -> bytes:
         try:
             with limits.given(bounds):
-                return _RESULT + wire.result.encoded(task.attempt(wire.item.decoded(line), asked)).encode()
+                return (
+                    _RESULT
+                    + wire.result.encoded(task.attempt(wire.item.decoded(line), asked)).encode()
+                )
         except UsageError as error:
             return _USAGE + json.dumps(str(error)).encode()
-        except Exception as error:  # noqa: BLE001  # told to the other process as it would be told in this one
+        except Exception as error:  # told to the other process as it would be told in this one  # noqa: BLE001  # told to the other process as it would be told in this one
             import traceback  # 5 ms, once at most
 
-            return _BUG + json.dumps([f"{type(error).__name__}: {error}", traceback.format_exc()]).encode()
+            return (
+                _BUG
+                + json.dumps([f"{type(error).__name__}: {error}", traceback.format_exc()]).encode()
+            )
 
     return answer
 

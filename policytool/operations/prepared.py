@@ -1,8 +1,10 @@
 """
-The two sides of a check as the child process takes them: what is loaded, with which library, and with which policies.
+The two sides of a check as the child process takes them: what is loaded, with which library, and
+with which policies.
 
-Policies are changed by migrate's plan. A file's changed copy lies in a temporary directory; a SavedModel and an architecture are built from a changed config
-instead, because a SavedModel's graph would keep its dtypes.
+Policies are changed by migrate's plan. A file's changed copy lies in a temporary directory; a
+SavedModel and an architecture are built from a changed config instead, because a SavedModel's graph
+would keep its dtypes.
 """
 
 from __future__ import annotations
@@ -36,8 +38,13 @@ _SUFFIXES: Final = {"h5": ".h5", "keras": ".keras"}
 """Keras picks the reader by the suffix; that of an unpacked model is the one without."""
 
 _NOT_RUN: Final = {
-    "weights": "holds weights alone, and no model that could be run; check the model's architecture, and name this file with --weights",
-    "keras-metadata": "is metadata without weights and without a graph; name the SavedModel's directory",
+    "weights": (
+        "holds weights alone, and no model that could be run; check the model's architecture, and "
+        "name this file with --weights"
+    ),
+    "keras-metadata": (
+        "is metadata without weights and without a graph; name the SavedModel's directory"
+    ),
     "tfjs": "is a TensorFlow.js model, which no Keras here runs; convert it to HDF5 first",
 }
 
@@ -63,7 +70,9 @@ class Prepared:
     """The model as it runs; None for a graph."""
 
     plan: Plan | None
-    """What its policies were changed by; None for a graph, whose policy TensorFlow changes as a whole."""
+    """
+    What its policies were changed by; None for a graph, whose policy TensorFlow changes as a whole.
+    """
 
     policy: str | None
     """The policy that its layers were given; None where they have those of the file."""
@@ -97,7 +106,8 @@ def read(found: Input, *, trust: bool, custom_objects: bool = False) -> Source:
 
 def check_weights(weights: Path | None, *sources: Source, trust: bool) -> tuple[Identity, ...]:
     """
-    Make sure that something takes the weights that are named, and that they lie in their file, and return the identity of what was checked.
+    Make sure that something takes the weights that are named, and that they lie in their file, and
+    return the identity of what was checked.
 
     :raises UsageError: where each model has its own.
     :raises ModelFileError: where they lead out of their file, and nobody trusts them.
@@ -105,8 +115,13 @@ def check_weights(weights: Path | None, *sources: Source, trust: bool) -> tuple[
     if weights is None:
         return ()
     if not any(source.document.format in ARCHITECTURES for source in sources):
-        raise UsageError(f"--weights names the weights of an architecture (JSON, YAML), and {sources[-1].input.shown} has its own")
-    path = weights if weights.exists() else weights.with_name(f"{weights.name}.index")  # TensorFlow calls a checkpoint by the name without its suffix
+        raise UsageError(
+            "--weights names the weights of an architecture (JSON, YAML), and "
+            f"{sources[-1].input.shown} has its own"
+        )
+    path = (
+        weights if weights.exists() else weights.with_name(f"{weights.name}.index")
+    )  # TensorFlow calls a checkpoint by the name without its suffix
     if trust or not recognition.is_model(path):
         return ()
     document = recognition.document(path, str(weights))
@@ -116,7 +131,9 @@ def check_weights(weights: Path | None, *sources: Source, trust: bool) -> tuple[
     return document.files
 
 
-def prepared(source: Source, options: Options, scratch: Path, weights: Path | None = None) -> Prepared:
+def prepared(
+    source: Source, options: Options, scratch: Path, weights: Path | None = None
+) -> Prepared:
     """
     Return a side of the check: the model with its policies changed as the options say.
 
@@ -127,25 +144,50 @@ def prepared(source: Source, options: Options, scratch: Path, weights: Path | No
     """
     found, analysis = source.input, source.analysis
     if analysis is None:
-        return Prepared(job={"how": GRAPH}, analysis=None, plan=None, policy=options.to, files=source.document.files)
-    plan = planning.plan(analysis, replace(options, retrace=analysis.document.format == "savedmodel"))
+        return Prepared(
+            job={"how": GRAPH},
+            analysis=None,
+            plan=None,
+            policy=options.to,
+            files=source.document.files,
+        )
+    plan = planning.plan(
+        analysis, replace(options, retrace=analysis.document.format == "savedmodel")
+    )
     if plan.refusals:
-        raise ModelFileError(found.shown, plan.refusals[0].code, "; ".join(refusal.message for refusal in plan.refusals[:3]))
+        raise ModelFileError(
+            found.shown,
+            plan.refusals[0].code,
+            "; ".join(refusal.message for refusal in plan.refusals[:3]),
+        )
     wanted = reading.analysed(applied(analysis.document, plan.edits, plan.casts))
     job: dict[str, Any] = {"family": analysis.family, "policy": wanted.model.layers[0].policy}
     match analysis.document.format:
         case "savedmodel" if analysis.document.nodes:
             job |= _rebuilt(found.path, analysis, wanted)
         case form if form in ARCHITECTURES:
-            job |= {"how": "config", "config": _uncompiled(wanted.document.config), "weights": str(weights.resolve()) if weights is not None else None}
+            job |= {
+                "how": "config",
+                "config": _uncompiled(wanted.document.config),
+                "weights": str(weights.resolve()) if weights is not None else None,
+            }
         case _:
             job |= {"how": "saved", "path": str(_copy(found, plan, scratch))}
-    return Prepared(job=job, analysis=wanted, plan=plan, policy=options.to, files=source.document.files)
+    return Prepared(
+        job=job, analysis=wanted, plan=plan, policy=options.to, files=source.document.files
+    )
 
 
 def _uncompiled(config: Json) -> Json:
-    """Return an architecture without the training configuration that Keras 3 writes beside it, which its loader would compile the model with."""
-    return {key: value for key, value in config.items() if key != "compile_config"} if isinstance(config, dict) else config
+    """
+    Return an architecture without the training configuration that Keras 3 writes beside it, which
+    its loader would compile the model with.
+    """
+    return (
+        {key: value for key, value in config.items() if key != "compile_config"}
+        if isinstance(config, dict)
+        else config
+    )
 
 
 def _rebuilt(path: Path, before: Analysis, wanted: Analysis) -> dict[str, Any]:
@@ -155,7 +197,10 @@ def _rebuilt(path: Path, before: Analysis, wanted: Analysis) -> dict[str, Any]:
 
 
 def _copy(found: Input, plan: Plan, scratch: Path) -> Path:
-    """Return a path by which Keras reads the file as what it is: a changed copy, or a link to the original where nothing changes."""
+    """
+    Return a path by which Keras reads the file as what it is: a changed copy, or a link to the
+    original where nothing changes.
+    """
     target = scratch / ("model" if found.path.is_dir() else f"model{_SUFFIXES[plan.format]}")
     if not (plan.edits or plan.casts or plan.state is not None):
         target.symlink_to(found.path.resolve(), target_is_directory=found.path.is_dir())

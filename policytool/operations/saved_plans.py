@@ -1,8 +1,9 @@
 """
-A plan that was saved with ``--format json`` and is to be carried out later: read back, and held against the file.
+A plan that was saved with ``--format json`` and is to be carried out later: read back, and held
+against the file.
 
-A plan file is checked like any other input. The writers compare every value with what the plan says stood there, so a plan for another file, or
-for one that has changed, does nothing.
+A plan file is checked like any other input. The writers compare every value with what the plan says
+stood there, so a plan for another file, or for one that has changed, does nothing.
 """
 
 from __future__ import annotations
@@ -52,10 +53,17 @@ class Asked:
 
 
 def migrate_saved(
-    file: Path, paths: tuple[str, ...], destination: Destination, tools: Tools | None = None, *, jobs: int | None = 1, parts: bool = True
+    file: Path,
+    paths: tuple[str, ...],
+    destination: Destination,
+    tools: Tools | None = None,
+    *,
+    jobs: int | None = 1,
+    parts: bool = True,
 ) -> Iterator[Result]:
     """
-    Yield what became of each plan in a file; with one path and one plan, that path is migrated in place of the plan's own.
+    Yield what became of each plan in a file; with one path and one plan, that path is migrated in
+    place of the plan's own.
 
     Which process does what is said at :func:`policytool.operations.migration.migrate_all`.
 
@@ -65,9 +73,17 @@ def migrate_saved(
     every = [Saved(plan=plan, path=path) for plan, path in _paired(plans(file), paths)]
     asked = Asked(destination=destination, parts=parts)
     if tools is not None and (tools.verify or any(saved.plan.retrace for saved in every)):
-        yield from parallel.in_turn(every, lambda saved: attempted(saved, asked, tools), tasks.migrate_saved(), asked)
+        yield from parallel.in_turn(
+            every, lambda saved: attempted(saved, asked, tools), tasks.migrate_saved(), asked
+        )
     else:
-        yield from parallel.each(tasks.migrate_saved(), every, asked, jobs, lambda: turns.after([_places(saved, asked) for saved in every]))
+        yield from parallel.each(
+            tasks.migrate_saved(),
+            every,
+            asked,
+            jobs,
+            lambda: turns.after([_places(saved, asked) for saved in every]),
+        )
 
 
 def attempted(saved: Saved, asked: Asked, tools: Tools | None = None) -> Result:
@@ -81,7 +97,10 @@ def attempted(saved: Saved, asked: Asked, tools: Tools | None = None) -> Result:
         document = recognition.document(path, str(path))
         _check(document, plan)
         analysis = reading.analysed(document)
-        changed, unchanged = reading.analysed(applied(document, plan.edits, plan.casts)).model, analysis.model
+        changed, unchanged = (
+            reading.analysed(applied(document, plan.edits, plan.casts)).model,
+            analysis.model,
+        )
         _check_policies(unchanged, changed)
         current = Plan(
             path=document.path,
@@ -96,8 +115,15 @@ def attempted(saved: Saved, asked: Asked, tools: Tools | None = None) -> Result:
             loaders_after=revival.loaders(document, plan.edits, changed.loaders),
             retrace=plan.retrace,
         )
-        run = Run(plan=current, analysis=analysis, source=path, tools=tools) if tools is not None else None
-        return carried_out(Work(plan=current, source=path, document=document, run=run, parts=asked.parts), asked.destination)
+        run = (
+            Run(plan=current, analysis=analysis, source=path, tools=tools)
+            if tools is not None
+            else None
+        )
+        return carried_out(
+            Work(plan=current, source=path, document=document, run=run, parts=asked.parts),
+            asked.destination,
+        )
     except ModelFileError as error:
         return Failure(path=error.path, code=error.code, message=error.message)
     except WorkerError as error:
@@ -129,10 +155,16 @@ def plans(file: Path) -> tuple[Plan, ...]:
         raise UsageError(f"--plan {file} {error}") from error
     try:
         if not isinstance(value, dict) or value["version"] != VERSION:
-            raise UsageError(f"--plan {file} is no plan of version {VERSION}; expected what migrate --dry-run --format json prints")
+            raise UsageError(
+                f"--plan {file} is no plan of version {VERSION}; expected what migrate --dry-run "
+                "--format json prints"
+            )
         return tuple(_plan(item) for item in _list(value["plans"]))
     except (KeyError, TypeError, ValueError) as error:
-        raise UsageError(f"--plan {file} is no plan: {type(error).__name__} at {error}; expected what migrate --dry-run --format json prints") from error
+        raise UsageError(
+            f"--plan {file} is no plan: {type(error).__name__} at {error}; expected what migrate "
+            "--dry-run --format json prints"
+        ) from error
 
 
 def _paired(found: tuple[Plan, ...], paths: tuple[str, ...]) -> list[tuple[Plan, Path]]:
@@ -143,7 +175,10 @@ def _paired(found: tuple[Plan, ...], paths: tuple[str, ...]) -> list[tuple[Plan,
     named = {plan.path: plan for plan in found}
     missing = [path for path in paths if path not in named]
     if missing:
-        raise UsageError(f"the saved plan has none for {missing[0]}; it has plans for {', '.join(list(named)[:5]) or 'no file'}")
+        raise UsageError(
+            f"the saved plan has none for {missing[0]}; it has plans for "
+            f"{', '.join(list(named)[:5]) or 'no file'}"
+        )
     return [(named[path], Path(path)) for path in paths]
 
 
@@ -154,22 +189,44 @@ def _check(document: Document, plan: Plan) -> None:
     :raises ModelFileError: where a value is not what the plan found there.
     """
     if document.format != plan.format:
-        raise ModelFileError(document.path, "plan-stale", f"is {document.format}, and the plan was made for {plan.format}; plan again")
+        raise ModelFileError(
+            document.path,
+            "plan-stale",
+            f"is {document.format}, and the plan was made for {plan.format}; plan again",
+        )
     if plan.refusals:  # a refused plan says why
-        raise ModelFileError(document.path, "plan-refused", f"has a plan that was refused: {plan.refusals[0].message}")
+        raise ModelFileError(
+            document.path,
+            "plan-refused",
+            f"has a plan that was refused: {plan.refusals[0].message}",
+        )
     for edit in plan.edits:
         if _value_at(document, edit.address) != edit.before:
             raise ModelFileError(
-                document.path, "plan-stale", f"has another value at {edit.address.part} {edit.address.pointer} than the plan found; plan again"
+                document.path,
+                "plan-stale",
+                f"has another value at {edit.address.part} {edit.address.pointer} than the plan "
+                "found; plan again",
             )
     nodes = (node.variable for node in document.nodes.values() if node.variable is not None)
-    stored = {tensor.path: tensor.dtype for tensor in (*(document.tensors or ()), *document.state, *nodes)}
+    stored = {
+        tensor.path: tensor.dtype for tensor in (*(document.tensors or ()), *document.state, *nodes)
+    }
     for cast in plan.casts:
         if stored.get(cast.tensor) != cast.before:
-            raise ModelFileError(document.path, "plan-stale", f"does not store {'/'.join(cast.tensor)} as {cast.before}, as the plan found it; plan again")
+            raise ModelFileError(
+                document.path,
+                "plan-stale",
+                f"does not store {'/'.join(cast.tensor)} as {cast.before}, as the plan found it; "
+                "plan again",
+            )
     for slot in plan.state or ():
         if slot.source is not None and slot.source not in stored:
-            raise ModelFileError(document.path, "plan-stale", f"does not store {'/'.join(slot.source)}, as the plan found it; plan again")
+            raise ModelFileError(
+                document.path,
+                "plan-stale",
+                f"does not store {'/'.join(slot.source)}, as the plan found it; plan again",
+            )
 
 
 def _check_policies(before: Model, after: Model) -> None:
@@ -179,12 +236,24 @@ def _check_policies(before: Model, after: Model) -> None:
     :raises ModelFileError: where it does; policytool made no such plan.
     """
     known = {layer.path for layer in before.layers if layer.source is not Source.UNKNOWN}
-    lost = next((layer.path for layer in after.layers if layer.source is Source.UNKNOWN and layer.path in known), None)
+    lost = next(
+        (
+            layer.path
+            for layer in after.layers
+            if layer.source is Source.UNKNOWN and layer.path in known
+        ),
+        None,
+    )
     if lost is not None:
-        raise ModelFileError(before.path, "plan-invalid", f"has a plan that gives {lost} a policy that no release knows; it was edited, plan again")
+        raise ModelFileError(
+            before.path,
+            "plan-invalid",
+            f"has a plan that gives {lost} a policy that no release knows; it was edited, plan "
+            "again",
+        )
 
 
-def _value_at(document: Document, address: Address) -> Any:  # noqa: ANN401  # JSON of any shape, or its absence
+def _value_at(document: Document, address: Address) -> Any:  # JSON of any shape, or its absence  # noqa: ANN401  # JSON of any shape, or its absence
     if address.part not in document.parts or not address.pointer:
         return ABSENT
     try:
@@ -198,7 +267,8 @@ def _plan(value: object) -> Plan:
     item = _object(value)
     if item.get("conversion") is not None:
         raise UsageError(
-            f"--plan has a conversion of {item['path']}, which is made of the file each time: run migrate --target {item['conversion']['target']} again"
+            f"--plan has a conversion of {item['path']}, which is made of the file each time: run "
+            f"migrate --target {item['conversion']['target']} again"
         )
     return Plan(
         path=_text(item["path"]),
@@ -212,13 +282,17 @@ def _plan(value: object) -> Plan:
         retrace=item.get("retrace") is True and item["format"] == "savedmodel",
         refusals=_refused(item)
         or tuple(
-            Refusal(code=_text(refusal["code"]), message=_text(refusal["message"]), path=_or_none(refusal["path"], _text))
+            Refusal(
+                code=_text(refusal["code"]),
+                message=_text(refusal["message"]),
+                path=_or_none(refusal["path"], _text),
+            )
             for refusal in _list(item["refusals"])
         ),
     )
 
 
-def _refused(item: Any) -> tuple[Refusal, ...]:  # noqa: ANN401  # checked by its caller
+def _refused(item: Any) -> tuple[Refusal, ...]:  # checked by its caller  # noqa: ANN401  # checked by its caller
     """Return a refusal for a plan that says it was refused and no longer says why."""
     if item["status"] != "refused" or item["refusals"]:
         return ()
@@ -237,7 +311,7 @@ def _edit(value: object) -> Edit:
     )
 
 
-def _cast(item: Any) -> Cast:  # noqa: ANN401  # checked here
+def _cast(item: Any) -> Cast:  # checked here  # noqa: ANN401  # checked here
     return Cast(
         tensor=_names(item["tensor"]),
         path=_or_none(item["path"], _text),
@@ -248,11 +322,16 @@ def _cast(item: Any) -> Cast:  # noqa: ANN401  # checked here
     )
 
 
-def _slot(item: Any) -> Slot:  # noqa: ANN401  # checked here
+def _slot(item: Any) -> Slot:  # checked here  # noqa: ANN401  # checked here
     value = item["value"]
     if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
         raise TypeError("a number was expected")
-    return Slot(tensor=_names(item["tensor"]), source=_or_none(item["source"], _names), dtype=_or_none(item["dtype"], _text), value=value)
+    return Slot(
+        tensor=_names(item["tensor"]),
+        source=_or_none(item["source"], _names),
+        dtype=_or_none(item["dtype"], _text),
+        value=value,
+    )
 
 
 def _object(value: object) -> dict[str, Any]:
@@ -283,5 +362,5 @@ def _float(value: object) -> str:
     return str(value)
 
 
-def _or_none(value: Any, read: Callable[[Any], Value]) -> Value | None:  # noqa: ANN401  # checked by what reads it
+def _or_none(value: Any, read: Callable[[Any], Value]) -> Value | None:  # checked by what reads it  # noqa: ANN401  # checked by what reads it
     return None if value is None else read(value)

@@ -17,11 +17,15 @@ if TYPE_CHECKING:
     from policytool.values import Values
 
 
-def counted(path: Path, document: Document, narrowed: Mapping[tuple[str, ...], str]) -> tuple[Mapping[tuple[str, ...], Counts], Mapping[tuple[str, ...], str]]:
+def counted(
+    path: Path, document: Document, narrowed: Mapping[tuple[str, ...], str]
+) -> tuple[Mapping[tuple[str, ...], Counts], Mapping[tuple[str, ...], str]]:
     """
-    Return what the float variables of a file are, and why some could not be read; both by a tensor's path.
+    Return what the float variables of a file are, and why some could not be read; both by a
+    tensor's path.
 
-    :param narrowed: the dtypes that tensors are rounded to, by their paths; the others are looked at as they are.
+    :param narrowed: the dtypes that tensors are rounded to, by their paths; the others are looked
+        at as they are.
     :raises ModelFileError: where the values are truncated or damaged where they begin.
     """
     counts: dict[tuple[str, ...], Counts] = {}
@@ -29,18 +33,27 @@ def counted(path: Path, document: Document, narrowed: Mapping[tuple[str, ...], s
     with open_values(path, document) as values:
         for tensor in _floats(document) if values is not None else ():
             try:
-                counts[tensor.path] = _of(values, tensor, narrowed.get(tensor.path)) if values is not None else casting.Counts()
+                counts[tensor.path] = (
+                    _of(values, tensor, narrowed.get(tensor.path))
+                    if values is not None
+                    else casting.Counts()
+                )
             except ValuesError as error:
                 unread[tensor.path] = str(error)
     return counts, unread
 
 
 def _floats(document: Document) -> Iterator[Tensor]:
-    """Yield the tensors of floats, the optimizer's too; those of metrics hold what a metric was last."""
+    """
+    Yield the tensors of floats, the optimizer's too; those of metrics hold what a metric was last.
+    """
     for tensor in (*(document.tensors or ()), *document.state):
         if tensor.dtype in casting.DTYPES and tensor.path[0] not in NOT_WEIGHTS - {"optimizer"}:
             yield tensor
 
 
 def _of(values: Values, tensor: Tensor, narrow: str | None) -> Counts:
-    return sum((casting.counted(block, tensor.dtype, narrow) for block in values.blocks(tensor)), casting.Counts())
+    return sum(
+        (casting.counted(block, tensor.dtype, narrow) for block in values.blocks(tensor)),
+        casting.Counts(),
+    )

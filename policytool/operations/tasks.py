@@ -1,4 +1,6 @@
-"""What can be done to many files at once, by name; a task's modules are imported when it is asked for."""
+"""
+What can be done to many files at once, by name; a task's modules are imported when it is asked for.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,14 @@ Asked = TypeVar("Asked")
 Result = TypeVar("Result")
 
 _GRACE: Final = 5.0
-"""Seconds: a process that writes is in the middle of a block of some MiB, or waits for the disk, and then has a draft to remove."""
+"""
+Seconds: a process that writes is in the middle of a block of some MiB, or waits for the disk, and
+then has a draft to remove.
+"""
 
-_LOST: Final = "has no report: the process that migrated it {how}; what it was to write is whole, or as it was"
+_LOST: Final = (
+    "has no report: the process that migrated it {how}; what it was to write is whole, or as it was"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,9 +80,18 @@ def inspect() -> Task[Input, None, Model | Failure | None]:
         from policytool import model, policy
 
         names = {"Mapping": Mapping, **_classes(policy.Dynamic, policy.Fixed, policy.Quantization)}
-        return Wire(item=_input(), asked=codec(None, {}), result=codec(model.Model | inspection.Failure | None, names))
+        return Wire(
+            item=_input(),
+            asked=codec(None, {}),
+            result=codec(model.Model | inspection.Failure | None, names),
+        )
 
-    return Task(name="inspect", attempt=lambda found, _: inspection.attempted(found), wire=wire, shown=_shown)
+    return Task(
+        name="inspect",
+        attempt=lambda found, _: inspection.attempted(found),
+        wire=wire,
+        shown=_shown,
+    )
 
 
 def audit() -> Task[Input, Question, Audited | Failure | None]:
@@ -86,7 +102,11 @@ def audit() -> Task[Input, Question, Audited | Failure | None]:
         from policytool import finding, rules
 
         names = _of_findings()
-        return Wire(item=_input(), asked=codec(rules.Question, names), result=codec(finding.Audited | inspection.Failure | None, names))
+        return Wire(
+            item=_input(),
+            asked=codec(rules.Question, names),
+            result=codec(finding.Audited | inspection.Failure | None, names),
+        )
 
     return Task(name="audit", attempt=auditing.attempted, wire=wire, shown=_shown)
 
@@ -99,16 +119,30 @@ def mend() -> Task[mending.Case, mending.Asked, mending.Attempt | Failure]:
         from policytool import finding, remedies, rules
         from policytool.operations import migration
 
-        more = (Input, mending.Mending, finding.Finding, finding.Audited, rules.Question, remedies.Mended, migration.Migration, inspection.Failure)
+        more = (
+            Input,
+            mending.Mending,
+            finding.Finding,
+            finding.Audited,
+            rules.Question,
+            remedies.Mended,
+            migration.Migration,
+            inspection.Failure,
+        )
         names = {**_of_findings(), **_of_migrations(), **_classes(*more)}
-        return Wire(item=codec(mending.Case, names), asked=codec(mending.Asked, names), result=codec(mending.Attempt | inspection.Failure, names))
+        return Wire(
+            item=codec(mending.Case, names),
+            asked=codec(mending.Asked, names),
+            result=codec(mending.Attempt | inspection.Failure, names),
+        )
 
     return Task(
         name="mend",
         attempt=mending.attempted,
         wire=wire,
         shown=lambda case: case.found.shown,
-        lost="has no report: the process that mended it {how}; the file is whole, mended or as it was",
+        lost="has no report: the process that mended it {how}; the file is whole, mended or as it "
+        "was",
         time=limits.WRITE_SECONDS,
         grace=_GRACE,
         drafts=mending.directories,
@@ -146,7 +180,11 @@ def migrate_saved() -> Task[saved_plans.Saved, saved_plans.Asked, migration.Resu
         from policytool.operations import destinations
 
         names = {**_of_migrations(), **_classes(destinations.Destination)}
-        return Wire(item=codec(saved_plans.Saved, names), asked=codec(saved_plans.Asked, names), result=_migrated())
+        return Wire(
+            item=codec(saved_plans.Saved, names),
+            asked=codec(saved_plans.Asked, names),
+            result=_migrated(),
+        )
 
     return Task(
         name="migrate_saved",
@@ -196,7 +234,17 @@ def _of_migrations() -> dict[str, object]:
     from policytool.operations import anew
 
     contents = (content.Content, content.Group, content.Placement, document.Tensor)
-    classes = (*contents, casting.Counts, model.Address, model.Verdict, plan.Plan, retracing.Held, verification.Comparison, writers.Written, anew.Retraced)
+    classes = (
+        *contents,
+        casting.Counts,
+        model.Address,
+        model.Verdict,
+        plan.Plan,
+        retracing.Held,
+        verification.Comparison,
+        writers.Written,
+        anew.Retraced,
+    )
     return {"Mapping": Mapping, "Json": AnyJson, "Path": Path, **_classes(*classes)}
 
 

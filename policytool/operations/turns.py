@@ -12,9 +12,11 @@ if TYPE_CHECKING:
 
 def after(places: Sequence[Iterable[Path]]) -> list[frozenset[int]]:
     """
-    Return for each task which earlier ones have to be done before it is begun, given the places that each has to do with.
+    Return for each task which earlier ones have to be done before it is begun, given the places
+    that each has to do with.
 
-    Two have to do with each other where one's place is the other's, lies in it, or holds it. Those that wait for the same place form a row.
+    Two have to do with each other where one's place is the other's, lies in it, or holds it. Those
+    that wait for the same place form a row.
     """
     last: dict[Path, int] = {}
     within: defaultdict[Path, set[int]] = defaultdict(set)
@@ -22,7 +24,9 @@ def after(places: Sequence[Iterable[Path]]) -> list[frozenset[int]]:
     for number, own in enumerate(places):
         earlier = set[int]()
         for place in own:
-            earlier |= {last[one] for one in (place, *place.parents) if one in last} | within.get(place, set())
+            earlier |= {last[one] for one in (place, *place.parents) if one in last} | within.get(
+                place, set()
+            )
         for place in own:
             last[place] = number
             for parent in place.parents:

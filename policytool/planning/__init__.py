@@ -1,8 +1,10 @@
 """
-Planning: from a read model and what the user asks for to the list of everything that will change. Pure; nothing is written here.
+Planning: from a read model and what the user asks for to the list of everything that will change.
+Pure; nothing is written here.
 
-``decisions`` says which policy each layer is to have, ``keep`` which layers stay in float32, ``propagation`` what the graph asks for, ``spelling`` how
-it is written, ``training`` what becomes of the optimizer, ``storage`` which tensors are cast.
+``decisions`` says which policy each layer is to have, ``keep`` which layers stay in float32,
+``propagation`` what the graph asks for, ``spelling`` how it is written, ``training`` what becomes
+of the optimizer, ``storage`` which tensors are cast.
 """
 
 from __future__ import annotations
@@ -13,7 +15,16 @@ from typing import TYPE_CHECKING, Final
 from policytool import reading
 from policytool.generations import keras1
 from policytool.plan import ABSENT, Edit, Kept, Kind, Plan, Refusal
-from policytool.planning import buildable, propagation, remarks, revival, spelling, storage, traced, training
+from policytool.planning import (
+    buildable,
+    propagation,
+    remarks,
+    revival,
+    spelling,
+    storage,
+    traced,
+    training,
+)
 from policytool.planning.applied import applied
 from policytool.planning.decisions import decide
 from policytool.planning.loss_scale import spells_scale
@@ -70,7 +81,9 @@ def _made(subject: Subject, options: Options) -> Plan:
     casts = storage.casts(subject, decisions, retrace=retrace)
     trained = _training(subject, options, decisions, edits, target)
     everything = (*edits, *trained.edits)
-    judged = replace(applied(subject.document, everything, casts), traces=())  # loaders are judged without the graph, which stays as it is
+    judged = replace(
+        applied(subject.document, everything, casts), traces=()
+    )  # loaders are judged without the graph, which stays as it is
     after = revival.loaders(subject.document, everything, reading.analysed(judged).model.loaders)
     return Plan(
         path=analysis.model.path,
@@ -82,18 +95,39 @@ def _made(subject: Subject, options: Options) -> Plan:
         casts=casts,
         state=trained.state,
         kept=_kept(subject, decisions),
-        notes=(*trained.notes, *remarks.about(subject, options, decisions), *(() if retrace else traced.notes(subject, everything))),
-        refusals=(*_before_policies(subject, options), *decisions.refusals, *_still_refused(options, everything, after)),
+        notes=(
+            *trained.notes,
+            *remarks.about(subject, options, decisions),
+            *(() if retrace else traced.notes(subject, everything)),
+        ),
+        refusals=(
+            *_before_policies(subject, options),
+            *decisions.refusals,
+            *_still_refused(options, everything, after),
+        ),
         loaders_before=analysis.model.loaders,
         loaders_after=after,
         retrace=retrace,
     )
 
 
-def _training(subject: Subject, options: Options, decisions: Decisions, edits: tuple[Edit, ...], target: Generation | None) -> Training:
+def _training(
+    subject: Subject,
+    options: Options,
+    decisions: Decisions,
+    edits: tuple[Edit, ...],
+    target: Generation | None,
+) -> Training:
     dropping = any(spells_scale(edit.before) and not spells_scale(edit.after) for edit in edits)
     changes = any(edit.kind in _NUMERIC for edit in edits)
-    return training.plan(subject, options, decisions.base, changes=changes, respells=dropping, target=target.id if target else None)
+    return training.plan(
+        subject,
+        options,
+        decisions.base,
+        changes=changes,
+        respells=dropping,
+        target=target.id if target else None,
+    )
 
 
 def _kept(subject: Subject, decisions: Decisions) -> tuple[Kept, ...]:
@@ -107,20 +141,31 @@ def _kept(subject: Subject, decisions: Decisions) -> tuple[Kept, ...]:
 def _before_policies(subject: Subject, options: Options) -> Iterator[Refusal]:
     for observation in subject.document.observations:
         if observation.code == _PICKLED:
-            message = f"{observation.message}; migrate writes no copy of them: load the model where you trust it, and save it with its weights in HDF5"
+            message = (
+                f"{observation.message}; migrate writes no copy of them: load the model where you "
+                "trust it, and save it with its weights in HDF5"
+            )
             yield Refusal(code=_PICKLED, message=message)
     if subject.generation is keras1.GENERATION and (options.to or options.assignments):
         path = subject.layers[0].path
-        message = f"{path} is a model of Keras 1, whose layers take no dtype, and nothing that has policies loads its config; convert it to Keras 2 first"
+        message = (
+            f"{path} is a model of Keras 1, whose layers take no dtype, and nothing that has "
+            "policies loads its config; convert it to Keras 2 first"
+        )
         yield Refusal(code="no-policies", message=message, path=path)
 
 
-def _still_refused(options: Options, edits: tuple[Edit, ...], after: tuple[Verdict, ...]) -> Iterator[Refusal]:
+def _still_refused(
+    options: Options, edits: tuple[Edit, ...], after: tuple[Verdict, ...]
+) -> Iterator[Refusal]:
     if options.target is None or not edits:
         return
     verdict = next((verdict for verdict in after if verdict.loader == options.target), None)
     if verdict is not None and verdict.reason is not None:
-        message = f"{options.target} would refuse the edited file for more than its policies: {verdict.reason}"
+        message = (
+            f"{options.target} would refuse the edited file for more than its policies: "
+            f"{verdict.reason}"
+        )
         yield Refusal(code="target-refuses", message=message)
 
 

@@ -1,4 +1,7 @@
-"""A document as it will be once a plan is carried out: what loaders are judged by before anything is written."""
+"""
+A document as it will be once a plan is carried out: what loaders are judged by before anything is
+written.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +26,15 @@ def applied(document: Document, edits: Iterable[Edit], casts: Iterable[Cast]) ->
     by_part: dict[str, list[Edit]] = defaultdict(list)
     for edit in edits:
         by_part[edit.address.part].append(edit)
-    parts: Mapping[str, Json] = {part: _edited(value, by_part[part]) for part, value in document.parts.items()}
+    parts: Mapping[str, Json] = {
+        part: _edited(value, by_part[part]) for part, value in document.parts.items()
+    }
     after = {cast.tensor: cast.after for cast in casts}
     tensors = document.tensors
     if tensors is not None and after:
-        tensors = tuple(replace(tensor, dtype=after.get(tensor.path, tensor.dtype)) for tensor in tensors)
+        tensors = tuple(
+            replace(tensor, dtype=after.get(tensor.path, tensor.dtype)) for tensor in tensors
+        )
     return replace(document, parts=parts, tensors=tensors)
 
 

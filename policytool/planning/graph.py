@@ -1,8 +1,10 @@
 """
-Which layer feeds which: the graphs of functional models and the chains of sequential ones, as their configs have them.
+Which layer feeds which: the graphs of functional models and the chains of sequential ones, as their
+configs have them.
 
-A Keras 2 node is ``["layer", node, tensor, {kwargs}]``, with tensors in the kwargs spelled ``["layer", node, tensor]`` (TF 2.4 on); a Keras 3
-node is ``{"args", "kwargs"}`` with ``__keras_tensor__`` objects. Both are walked for what names a layer of the same model.
+A Keras 2 node is ``["layer", node, tensor, {kwargs}]``, with tensors in the kwargs spelled
+``["layer", node, tensor]`` (TF 2.4 on); a Keras 3 node is ``{"args", "kwargs"}`` with
+``__keras_tensor__`` objects. Both are walked for what names a layer of the same model.
 """
 
 from __future__ import annotations
@@ -52,8 +54,14 @@ class Graph:
 
     @cached_property
     def ordered(self) -> tuple[Node, ...]:
-        """The nodes, each after those that feed it; a circle, which no model has, is broken where the config begins it."""
-        waiting = {node.name: {parent for parent in node.parents if parent in self.nodes} for node in self.nodes.values()}
+        """
+        The nodes, each after those that feed it; a circle, which no model has, is broken where the
+        config begins it.
+        """
+        waiting = {
+            node.name: {parent for parent in node.parents if parent in self.nodes}
+            for node in self.nodes.values()
+        }
         children = self.children()
         order: dict[str, Node] = {}
         for start in self.nodes:
@@ -86,7 +94,9 @@ def graphs(sites: Sequence[Site]) -> dict[int, Graph]:
     for index, site in enumerate(sites):
         if site.is_model and site.class_name in MODEL_CLASSES:
             functional = site.config is not None and "output_layers" in site.config
-            found[index] = _functional(index, site, by_names) if functional else _sequential(index, sites)
+            found[index] = (
+                _functional(index, site, by_names) if functional else _sequential(index, sites)
+            )
     return found
 
 
@@ -97,17 +107,30 @@ def _sequential(model: int, sites: Sequence[Site]) -> Graph:
     for index, site in enumerate(sites):
         if site.parent == model and site.attribute == LAYERS:
             pointer = site.address.pointer.removesuffix("/config/dtype") if site.address else ""
-            nodes[site.name] = Node(name=site.name, class_name=site.class_name, site=index, pointer=pointer, entry={}, parents=last)
+            nodes[site.name] = Node(
+                name=site.name,
+                class_name=site.class_name,
+                site=index,
+                pointer=pointer,
+                entry={},
+                parents=last,
+            )
             last = (site.name,)
     first = next(iter(nodes), None)
-    return Graph(model=model, nodes=nodes, inputs=(first,) if first is not None else (), outputs=last)
+    return Graph(
+        model=model, nodes=nodes, inputs=(first,) if first is not None else (), outputs=last
+    )
 
 
 def _functional(model: int, site: Site, by_names: Mapping[tuple[str, ...], int]) -> Graph:
     config = site.config or {}
     base = site.address.pointer.removesuffix("/dtype") if site.address else ""
     listed = config.get(LAYERS)
-    entries = [(position, entry) for position, entry in enumerate(listed if isinstance(listed, list) else ()) if isinstance(entry, dict)]
+    entries = [
+        (position, entry)
+        for position, entry in enumerate(listed if isinstance(listed, list) else ())
+        if isinstance(entry, dict)
+    ]
     names = {wiring.name(entry) for _, entry in entries}
     nodes = {}
     for position, entry in entries:
@@ -118,9 +141,18 @@ def _functional(model: int, site: Site, by_names: Mapping[tuple[str, ...], int])
             site=by_names.get((*site.names, name)),
             pointer=f"{base}/{LAYERS}/{position}",
             entry=entry,
-            parents=tuple(dict.fromkeys(parent for parent in references(entry.get("inbound_nodes")) if parent in names)),
+            parents=tuple(
+                dict.fromkeys(
+                    parent for parent in references(entry.get("inbound_nodes")) if parent in names
+                )
+            ),
         )
-    return Graph(model=model, nodes=nodes, inputs=_ends(config.get("input_layers"), names), outputs=_ends(config.get("output_layers"), names))
+    return Graph(
+        model=model,
+        nodes=nodes,
+        inputs=_ends(config.get("input_layers"), names),
+        outputs=_ends(config.get("output_layers"), names),
+    )
 
 
 def _ends(value: Json, names: set[str]) -> tuple[str, ...]:

@@ -16,9 +16,17 @@ _CASTABLE: Final = frozenset({"float16", "bfloat16", "float32", "float64"})
 
 
 def deciding(subject: Subject, index: int) -> int:
-    """Return the layer whose policy says what a layer computes in: in Keras 3, the layer in a TimeDistributed computes as the TimeDistributed does."""
+    """
+    Return the layer whose policy says what a layer computes in: in Keras 3, the layer in a
+    TimeDistributed computes as the TimeDistributed does.
+    """
     site = subject.sites[index]
-    if subject.is_keras3 and site.parent is not None and site.attribute == "layer" and subject.sites[site.parent].class_name == "TimeDistributed":
+    if (
+        subject.is_keras3
+        and site.parent is not None
+        and site.attribute == "layer"
+        and subject.sites[site.parent].class_name == "TimeDistributed"
+    ):
         return deciding(subject, site.parent)
     return index
 
@@ -32,14 +40,19 @@ def narrowed(subject: Subject, libraries: Iterable[str]) -> Mapping[tuple[str, .
     """
     Return the stored variables that a layer rounds, by their paths, and to which dtype.
 
-    Classes that are not Keras' own, quantised layers and layers built with ``autocast=False`` may do as they like, and are left out.
+    Classes that are not Keras' own, quantised layers and layers built with ``autocast=False`` may
+    do as they like, and are left out.
     """
     asked = tuple(libraries)
     found = {}
     for index in range(len(subject.sites)):
         for name, tensor in variables(subject, index):
             dtype = _rounded_to(subject, index, name, asked)
-            if dtype is not None and tensor.dtype in _CASTABLE and dtypes.itemsize(dtype) < dtypes.itemsize(tensor.dtype):
+            if (
+                dtype is not None
+                and tensor.dtype in _CASTABLE
+                and dtypes.itemsize(dtype) < dtypes.itemsize(tensor.dtype)
+            ):
                 found[tensor.path] = dtype
     return found
 
@@ -47,20 +60,38 @@ def narrowed(subject: Subject, libraries: Iterable[str]) -> Mapping[tuple[str, .
 def variables(subject: Subject, index: int) -> Iterator[tuple[str, Tensor]]:
     """Yield a layer's variables by their names, each with the tensor that holds it."""
     placed = subject.analysis.placed
-    for variable, tensor in zip(placed.variables.get(index, ()), placed.sources.get(index, ()), strict=True):
+    for variable, tensor in zip(
+        placed.variables.get(index, ()), placed.sources.get(index, ()), strict=True
+    ):
         yield variable.name, tensor
 
 
 def _rounded_to(subject: Subject, index: int, name: str, libraries: tuple[str, ...]) -> str | None:
     site, layer = subject.sites[index], subject.layers[index]
-    if opaque.is_opaque(site) or layer.quantization is not None or layer.autocast is False or layer.policy is None:
+    if (
+        opaque.is_opaque(site)
+        or layer.quantization is not None
+        or layer.autocast is False
+        or layer.policy is None
+    ):
         return None
     computes = compute_dtype(subject, index)
     if computes not in _CASTABLE:
         return None
-    kept = [capabilities.variable_dtype(library, site.class_name, layer.policy, name) for library in libraries]
+    kept = [
+        capabilities.variable_dtype(library, site.class_name, layer.policy, name)
+        for library in libraries
+    ]
     if any(kept):
         return None
-    if layer.variable_dtype == computes:  # the values are rounded as they are loaded, before anything is computed
+    if (
+        layer.variable_dtype == computes
+    ):  # the values are rounded as they are loaded, before anything is computed
         return computes
-    return None if any(capabilities.computes_as_stored(library, site.class_name, name) for library in libraries) else computes
+    return (
+        None
+        if any(
+            capabilities.computes_as_stored(library, site.class_name, name) for library in libraries
+        )
+        else computes
+    )

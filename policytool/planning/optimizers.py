@@ -1,10 +1,13 @@
 """
-The saved optimizer as values: its loss-scaling wrapper read, written, put on and taken off, in every release's spelling.
+The saved optimizer as values: its loss-scaling wrapper read, written, put on and taken off, in
+every release's spelling.
 
-TF 2.0 to 2.3 write ``{"optimizer", "loss_scale"}``; TF 2.4 on ``{"inner_optimizer", "dynamic", "initial_scale", "dynamic_growth_steps"}``, as
-``LossScaleOptimizer`` around optimizers of the old kind, ``LossScaleOptimizerV1`` where the experimental namespace made it (TF 2.4 to 2.8), and
-``LossScaleOptimizerV3`` around those of TF 2.11 on; Keras 3 ``{"name", "inner_optimizer", "initial_scale", "dynamic_growth_steps"}`` for a dynamic
-scale, and ``loss_scale_factor`` in the optimizer itself for a fixed one.
+TF 2.0 to 2.3 write ``{"optimizer", "loss_scale"}``; TF 2.4 on ``{"inner_optimizer", "dynamic",
+"initial_scale", "dynamic_growth_steps"}``, as ``LossScaleOptimizer`` around optimizers of the old
+kind, ``LossScaleOptimizerV1`` where the experimental namespace made it (TF 2.4 to 2.8), and
+``LossScaleOptimizerV3`` around those of TF 2.11 on; Keras 3 ``{"name", "inner_optimizer",
+"initial_scale", "dynamic_growth_steps"}`` for a dynamic scale, and ``loss_scale_factor`` in the
+optimizer itself for a fixed one.
 """
 
 from __future__ import annotations
@@ -34,10 +37,15 @@ class Dialect:
     """Whether the file is a ``.keras``, where every object has its module."""
 
     package: str = "keras"
-    """What modules of the library begin with in this file: ``keras``, ``keras.src``, ``tf_keras.src``."""
+    """
+    What modules of the library begin with in this file: ``keras``, ``keras.src``, ``tf_keras.src``.
+    """
 
     unwrapped: frozenset[str] = frozenset()
-    """Optimizers that the library's own wrapper refuses ("inner_optimizer" must be an instance of Optimizer)."""
+    """
+    Optimizers that the library's own wrapper refuses ("inner_optimizer" must be an instance of
+    Optimizer).
+    """
 
 
 def scale_of(value: Json) -> Dynamic | Fixed | None:
@@ -52,14 +60,24 @@ def scale_of(value: Json) -> Dynamic | Fixed | None:
 
 def modernised(value: Json) -> Json:
     """
-    Return the optimizer with its wrapper in the spelling of TF 2.4 on, which every later Keras 2 reads; the value itself where it has that already.
+    Return the optimizer with its wrapper in the spelling of TF 2.4 on, which every later Keras 2
+    reads; the value itself where it has that already.
 
-    :raises SpellingError: for a multiplier other than 2, which has no modern form, and for what no release writes.
+    :raises SpellingError: for a multiplier other than 2, which has no modern form, and for what no
+        release writes.
     """
     if not training.is_wrapped(value) or not isinstance(value, dict):
         return value
-    class_name, config, inner = str(value["class_name"]), value.get("config"), training.inner_of(value)
-    if not isinstance(config, dict) or inner is None or (class_name != "LossScaleOptimizerV1" and inner[0] == "inner_optimizer"):
+    class_name, config, inner = (
+        str(value["class_name"]),
+        value.get("config"),
+        training.inner_of(value),
+    )
+    if (
+        not isinstance(config, dict)
+        or inner is None
+        or (class_name != "LossScaleOptimizerV1" and inner[0] == "inner_optimizer")
+    ):
         return value
     scale = training.scale_of(config)
     if scale is None:
@@ -76,13 +94,23 @@ def wrapped(value: Json, scale: Dynamic | Fixed, dialect: Dialect) -> Json:
     if dialect.keras3:
         return _wrapped_keras3(value, scale)
     if training.class_of(value) in dialect.unwrapped:
-        raise SpellingError(f"the library's own LossScaleOptimizer refuses {training.class_of(value)}")
+        raise SpellingError(
+            f"the library's own LossScaleOptimizer refuses {training.class_of(value)}"
+        )
     inner = _with_modules(value, dialect) if dialect.archive else value
-    class_name, config = _NEW_STYLE if training.is_new_style(value) else _CURRENT, _keras2_config(scale, inner)
+    class_name, config = (
+        _NEW_STYLE if training.is_new_style(value) else _CURRENT,
+        _keras2_config(scale, inner),
+    )
     if not dialect.archive:
         return {"class_name": class_name, "config": config}
     module = f"{dialect.package}.mixed_precision.loss_scale_optimizer"
-    return {"module": module, "class_name": class_name, "config": config, "registered_name": class_name}
+    return {
+        "module": module,
+        "class_name": class_name,
+        "config": config,
+        "registered_name": class_name,
+    }
 
 
 def has_factor(value: Json) -> bool:
@@ -97,29 +125,67 @@ def _wrapped_keras3(value: Json, scale: Dynamic | Fixed) -> Json:
         raise SpellingError("the saved optimizer is no serialised object")
     if isinstance(scale, Fixed):
         config = inner["config"]
-        return {**inner, "config": {**(config if isinstance(config, dict) else {}), _FACTOR: scale.value}}
+        return {
+            **inner,
+            "config": {**(config if isinstance(config, dict) else {}), _FACTOR: scale.value},
+        }
     if scale.multiplier != _ONLY_MULTIPLIER:
-        raise SpellingError(f"a loss scale that grows by {scale.multiplier:g} has no modern form: since TF 2.4 it grows by 2")
+        raise SpellingError(
+            f"a loss scale that grows by {scale.multiplier:g} has no modern form: since TF 2.4 it "
+            "grows by 2"
+        )
     name = "loss_scale_optimizer"
-    settings: dict[str, Json] = {"name": name, "inner_optimizer": inner, "initial_scale": scale.initial, "dynamic_growth_steps": scale.growth_steps}
-    return {"module": "keras.optimizers", "class_name": _CURRENT, "config": settings, "registered_name": None}
+    settings: dict[str, Json] = {
+        "name": name,
+        "inner_optimizer": inner,
+        "initial_scale": scale.initial,
+        "dynamic_growth_steps": scale.growth_steps,
+    }
+    return {
+        "module": "keras.optimizers",
+        "class_name": _CURRENT,
+        "config": settings,
+        "registered_name": None,
+    }
 
 
 def _named_by_class(name: str) -> Json:
-    return {"module": "keras.optimizers", "class_name": training.ALIASES.get(name.lower(), name), "config": {}, "registered_name": None}
+    return {
+        "module": "keras.optimizers",
+        "class_name": training.ALIASES.get(name.lower(), name),
+        "config": {},
+        "registered_name": None,
+    }
 
 
 def _with_modules(value: Json, dialect: Dialect) -> Json:
     if isinstance(value, str):
-        return {"module": f"{dialect.package.partition('.')[0]}.optimizers", "class_name": training.ALIASES.get(value.lower(), value), "config": {}}
+        return {
+            "module": f"{dialect.package.partition('.')[0]}.optimizers",
+            "class_name": training.ALIASES.get(value.lower(), value),
+            "config": {},
+        }
     return value
 
 
 def _keras2_config(scale: Dynamic | Fixed, inner: Json) -> dict[str, Json]:
     match scale:
         case Fixed(value=value):
-            return {"inner_optimizer": inner, "dynamic": False, "initial_scale": value, "dynamic_growth_steps": None}
+            return {
+                "inner_optimizer": inner,
+                "dynamic": False,
+                "initial_scale": value,
+                "dynamic_growth_steps": None,
+            }
         case Dynamic():
             if scale.multiplier != _ONLY_MULTIPLIER:
-                raise SpellingError(f"a loss scale that grows by {scale.multiplier:g} has no modern form: since TF 2.4 it grows by 2")
-            return {"inner_optimizer": inner, "dynamic": True, "initial_scale": scale.initial, "dynamic_growth_steps": scale.growth_steps}
+                raise SpellingError(
+                    f"a loss scale that grows by {scale.multiplier:g} has no modern form: since TF "
+                    "2.4 it grows by 2"
+                )
+            return {
+                "inner_optimizer": inner,
+                "dynamic": True,
+                "initial_scale": scale.initial,
+                "dynamic_growth_steps": scale.growth_steps,
+            }

@@ -60,13 +60,22 @@ class Options:
     """The loader to write for, such as ``tf2.4``; None for the spelling of the newest."""
 
     containers: tuple[str, ...] = ()
-    """The containers that the target takes, where it takes fewer than the loader that it is written as."""
+    """
+    The containers that the target takes, where it takes fewer than the loader that it is written
+    as.
+    """
 
     allow_weight_rewrite: bool = False
-    """Whether a conversion may multiply weights, where a function is another in the target and nothing else gives the same results."""
+    """
+    Whether a conversion may multiply weights, where a function is another in the target and nothing
+    else gives the same results.
+    """
 
     retrace: bool = False
-    """Whether a SavedModel is built and traced anew, so that its graph and its checkpoint follow its metadata."""
+    """
+    Whether a SavedModel is built and traced anew, so that its graph and its checkpoint follow its
+    metadata.
+    """
 
     @property
     def suffix(self) -> str:
@@ -78,18 +87,29 @@ def checked_policy(name: str, option: str) -> str:
     """
     Return the name of a policy that a layer can be changed to.
 
-    :raises UsageError: for names that no release has, removed ones, quantised ones, and dtypes that no layer computes in.
+    :raises UsageError: for names that no release has, removed ones, quantised ones, and dtypes that
+        no layer computes in.
     """
     found = policy.named(name)
     if name in RETARGETS:
         return name
     valid = ", ".join(RETARGETS)
     if found.quantization:
-        raise UsageError(f"{option} {name} would quantise weights, which Keras' model.quantize() does; {option} takes {valid}")
+        raise UsageError(
+            f"{option} {name} would quantise weights, which Keras' model.quantize() does; {option} "
+            f"takes {valid}"
+        )
     life = policy.lifecycle(found)
     if life.removed:
-        raise UsageError(f"{option} {name} is a name that {life.removed} removed; write {life.replacement} instead; {option} takes {valid}")
-    what = "no layer can be built in" if dtypes.is_float(name) else "is no float dtype, and layers compute in floats"
+        raise UsageError(
+            f"{option} {name} is a name that {life.removed} removed; write {life.replacement} "
+            f"instead; {option} takes {valid}"
+        )
+    what = (
+        "no layer can be built in"
+        if dtypes.is_float(name)
+        else "is no float dtype, and layers compute in floats"
+    )
     raise UsageError(f"{option} {name} {what}; {option} takes {valid}")
 
 
@@ -101,17 +121,33 @@ def assignment(text: str) -> Assignment:
     """
     pattern, equals, name = text.rpartition("=")
     if not equals or not pattern:
-        raise UsageError(f"--set {text!r} is not PATTERN=POLICY: expected a layer path or a regular expression, an equals sign, and a policy")
+        raise UsageError(
+            f"--set {text!r} is not PATTERN=POLICY: expected a layer path or a regular expression, "
+            "an equals sign, and a policy"
+        )
     return Assignment(pattern=pattern, policy=checked_policy(name, "--set"))
 
 
-def asked(to: str | None, assignments: Mapping[str, str], *, target: str | None = None, allow_weight_rewrite: bool = False) -> Options:
+def asked(
+    to: str | None,
+    assignments: Mapping[str, str],
+    *,
+    target: str | None = None,
+    allow_weight_rewrite: bool = False,
+) -> Options:
     """
-    Return what a call from Python asks for: a policy, one for each pattern, and a loader by any name that ``--target`` takes.
+    Return what a call from Python asks for: a policy, one for each pattern, and a loader by any
+    name that ``--target`` takes.
 
     :raises UsageError: for policies that no layer can have, and for a name that is no loader.
     """
     pairs = tuple(assignment(f"{pattern}={name}") for pattern, name in assignments.items())
     loader, containers = written_for(target) if target is not None else (None, ())
     policy_name = checked_policy(to, "to") if to is not None else None
-    return Options(to=policy_name, assignments=pairs, target=loader, containers=containers, allow_weight_rewrite=allow_weight_rewrite)
+    return Options(
+        to=policy_name,
+        assignments=pairs,
+        target=loader,
+        containers=containers,
+        allow_weight_rewrite=allow_weight_rewrite,
+    )

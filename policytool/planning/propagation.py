@@ -1,8 +1,10 @@
 """
-Which float dtypes flow along the edges of a model's graph once its layers have new policies, and what has to change for them to meet.
+Which float dtypes flow along the edges of a model's graph once its layers have new policies, and
+what has to change for them to meet.
 
-Keras 2 wraps TensorFlow ops as layers that cast nothing: one that gets a float16 and a float32 tensor fails (``AddV2 ... does not match``). There
-the float32 island is widened to the layers that feed it, or the plan refused.
+Keras 2 wraps TensorFlow ops as layers that cast nothing: one that gets a float16 and a float32
+tensor fails (``AddV2 ... does not match``). There the float32 island is widened to the layers that
+feed it, or the plan refused.
 """
 
 from __future__ import annotations
@@ -23,10 +25,32 @@ if TYPE_CHECKING:
     from policytool.planning.graph import Graph, Node
     from policytool.planning.subject import Subject
 
-GRAPH_OPS: Final = frozenset({"TFOpLambda", "SlicingOpLambda", "ClassMethod", "InstanceMethod", "InstanceProperty", "TensorFlowOpLayer"})
+GRAPH_OPS: Final = frozenset(
+    {
+        "TFOpLambda",
+        "SlicingOpLambda",
+        "ClassMethod",
+        "InstanceMethod",
+        "InstanceProperty",
+        "TensorFlowOpLayer",
+    }
+)
 """Classes of Keras 2 that wrap a TensorFlow op; they take their tensors as they come."""
 
-_STATEFUL: Final = frozenset({"RNN", "LSTM", "GRU", "SimpleRNN", "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D", "Bidirectional", "CuDNNLSTM", "CuDNNGRU"})
+_STATEFUL: Final = frozenset(
+    {
+        "RNN",
+        "LSTM",
+        "GRU",
+        "SimpleRNN",
+        "ConvLSTM1D",
+        "ConvLSTM2D",
+        "ConvLSTM3D",
+        "Bidirectional",
+        "CuDNNLSTM",
+        "CuDNNGRU",
+    }
+)
 """Recurrent layers of Keras 2, which cast their inputs and take initial states as they come."""
 
 _CONSTANT: Final = "float32"
@@ -44,7 +68,10 @@ class _Dtypes:
     decisions: Decisions
 
     def flow(self, graph: Graph, within: frozenset[int] = frozenset()) -> Flow:
-        """Return the dtypes that every node of a graph makes, following it from its inputs; ``within`` are the models that it was come to through."""
+        """
+        Return the dtypes that every node of a graph makes, following it from its inputs; ``within``
+        are the models that it was come to through.
+        """
         found: Flow = {}
         for node in graph.ordered:
             found[node.name] = self._made(node, found, within | {graph.model})
@@ -56,26 +83,43 @@ class _Dtypes:
             cast_to = operations.cast_target(node)
             if cast_to is not None:
                 return frozenset({cast_to}) & frozenset(dtypes.FLOATS)
-            return frozenset({_widest(taken)}) if node.site is None and len(taken) > 1 else taken  # Keras 3 promotes
-        if node.site in self.subject.graphs and node.site not in within:  # a file may say of a model that it is a layer of its own
+            return (
+                frozenset({_widest(taken)}) if node.site is None and len(taken) > 1 else taken
+            )  # Keras 3 promotes
+        if (
+            node.site in self.subject.graphs and node.site not in within
+        ):  # a file may say of a model that it is a layer of its own
             inner = self.subject.graphs[node.site]
             flow = self.flow(inner, within)
             return frozenset[str]().union(*(flow.get(name, frozenset()) for name in inner.outputs))
         compute = self._output(node.site) or self.decisions.compute_dtype(self.subject, node.site)
-        return frozenset({compute}) if compute is not None and dtypes.is_float(compute) else frozenset()
+        return (
+            frozenset({compute})
+            if compute is not None and dtypes.is_float(compute)
+            else frozenset()
+        )
 
     def _output(self, site: int) -> str | None:
-        """Return what a layer gives that does not give its compute dtype: UpSampling2D of Keras 2 interpolates in float32."""
+        """
+        Return what a layer gives that does not give its compute dtype: UpSampling2D of Keras 2
+        interpolates in float32.
+        """
         decision = self.decisions.by_site.get(site)
         name = decision.policy.name if decision else self.subject.layers[site].policy
         argument = self.subject.config(site).get("interpolation")
         class_name = self.subject.sites[site].class_name
-        return capabilities.output_dtype(self.subject.loader, class_name, argument if isinstance(argument, str) else None, name or "")
+        return capabilities.output_dtype(
+            self.subject.loader,
+            class_name,
+            argument if isinstance(argument, str) else None,
+            name or "",
+        )
 
 
 def settle(subject: Subject, decisions: Decisions) -> tuple[Edit, ...]:
     """
-    Widen float32 islands until no op layer meets two float dtypes that it did not meet before; return the edits that ops and casts need.
+    Widen float32 islands until no op layer meets two float dtypes that it did not meet before;
+    return the edits that ops and casts need.
 
     What cannot be settled becomes a refusal that names the op and the two layers.
     """
@@ -86,22 +130,31 @@ def settle(subject: Subject, decisions: Decisions) -> tuple[Edit, ...]:
     edits: list[Edit] = []
     for graph in subject.graphs.values():
         old, new = before.flow(graph), after.flow(graph)
-        decisions.refusals += [_refusal(subject, graph, *conflict) for conflict in _conflicts(subject, graph, old, new)]
+        decisions.refusals += [
+            _refusal(subject, graph, *conflict) for conflict in _conflicts(subject, graph, old, new)
+        ]
         for node in graph.nodes.values():
             if node.class_name == operations.NODE_DEF:
-                edits += operations.node_def_edits(subject, node, _taken(node, old), _taken(node, new), decisions)
+                edits += operations.node_def_edits(
+                    subject, node, _taken(node, old), _taken(node, new), decisions
+                )
             elif subject.is_keras3 and node.site is None and node.class_name == "Cast":
                 edits += operations.cast_edits(subject, graph, node, decisions)
     return tuple(edits)
 
 
 def inputs(subject: Subject, decisions: Decisions) -> Mapping[int, frozenset[str]]:
-    """Return, for each layer in a graph, the float dtypes of the tensors that it gets under some decisions."""
+    """
+    Return, for each layer in a graph, the float dtypes of the tensors that it gets under some
+    decisions.
+    """
     found: dict[int, frozenset[str]] = {}
     dtypes_of = _Dtypes(subject, decisions)
     for graph in subject.graphs.values():
         flow = dtypes_of.flow(graph)
-        found |= {node.site: _taken(node, flow) for node in graph.nodes.values() if node.site is not None}
+        found |= {
+            node.site: _taken(node, flow) for node in graph.nodes.values() if node.site is not None
+        }
     return found
 
 
@@ -111,11 +164,13 @@ def _taken(node: Node, flow: Mapping[str, frozenset[str]]) -> frozenset[str]:
 
 def _joined(subject: Subject, node: Node) -> tuple[tuple[str, ...], bool]:
     """
-    Return the nodes whose dtypes have to be one where something casts nothing, and whether a float32 constant is among them.
+    Return the nodes whose dtypes have to be one where something casts nothing, and whether a
+    float32 constant is among them.
 
-    A wrapped op joins its inputs, with float32 where a constant is its first argument (``2.0 - x``). A class of someone else's that was built with
-    autocast=False, and a recurrent layer that is given its states, join them with variables of their own dtype. Keras 3's layers cast all they take, and
-    its operations promote, but for a few.
+    A wrapped op joins its inputs, with float32 where a constant is its first argument (``2.0 -
+    x``). A class of someone else's that was built with autocast=False, and a recurrent layer that
+    is given its states, join them with variables of their own dtype. Keras 3's layers cast all they
+    take, and its operations promote, but for a few.
     """
     if subject.is_keras3 or node.site is None:
         return operations.unpromoted(node, is_operation=subject.is_keras3 and node.site is None)
@@ -131,25 +186,50 @@ def _joined(subject: Subject, node: Node) -> tuple[tuple[str, ...], bool]:
 def _met(subject: Subject, node: Node, flow: Mapping[str, frozenset[str]]) -> frozenset[str]:
     """Return the float dtypes that meet in a layer that casts nothing."""
     names, constant = _joined(subject, node)
-    return frozenset({_CONSTANT} if constant else ()).union(*(flow.get(name, frozenset()) for name in names))
+    return frozenset({_CONSTANT} if constant else ()).union(
+        *(flow.get(name, frozenset()) for name in names)
+    )
 
 
 def _is_strict(subject: Subject, node: Node) -> bool:
-    """Return whether a layer multiplies its inputs with variables of its own dtype and does not cast them; Keras' own such layers cast by themselves."""
-    return node.site is not None and subject.config(node.site).get("autocast") is False and opaque.is_opaque(subject.sites[node.site])
+    """
+    Return whether a layer multiplies its inputs with variables of its own dtype and does not cast
+    them; Keras' own such layers cast by themselves.
+    """
+    return (
+        node.site is not None
+        and subject.config(node.site).get("autocast") is False
+        and opaque.is_opaque(subject.sites[node.site])
+    )
 
 
-def _conflicts(subject: Subject, graph: Graph, old: Flow, new: Flow) -> Iterator[tuple[Node, frozenset[str], list[str]]]:
-    """Yield each node that meets two dtypes it did not meet before, those dtypes, and the layers that make the narrower ones."""
+def _conflicts(
+    subject: Subject, graph: Graph, old: Flow, new: Flow
+) -> Iterator[tuple[Node, frozenset[str], list[str]]]:
+    """
+    Yield each node that meets two dtypes it did not meet before, those dtypes, and the layers that
+    make the narrower ones.
+    """
     for node in graph.nodes.values():
         met = _met(subject, node, new)
         if len(met) > 1 and met != _met(subject, node, old) and not operations.takes(node, met):
-            narrow = [name for name in _joined(subject, node)[0] if new.get(name, frozenset()) - {_widest(met)}]
-            yield node, met, [name for parent in narrow for name in makers(subject, graph, (parent,))]
+            narrow = [
+                name
+                for name in _joined(subject, node)[0]
+                if new.get(name, frozenset()) - {_widest(met)}
+            ]
+            yield (
+                node,
+                met,
+                [name for parent in narrow for name in makers(subject, graph, (parent,))],
+            )
 
 
 def _widened(subject: Subject, graph: Graph, old: Flow, new: Flow, decisions: Decisions) -> bool:
-    """Widen what feeds float32 islands; return whether something changed, so that the flow is to be followed again."""
+    """
+    Widen what feeds float32 islands; return whether something changed, so that the flow is to be
+    followed again.
+    """
     before = dict(decisions.by_site)
     for node, met, producers in _conflicts(subject, graph, old, new):
         if _widest(met) == _CONSTANT:
@@ -173,8 +253,18 @@ def _widen(subject: Subject, producer: Node, op: Node, decisions: Decisions) -> 
             _widen(subject, inner.nodes[name], op, decisions)
         return
     decision = decisions.by_site.get(producer.site)
-    quantised = decision is not None and isinstance(decision.policy, Policy) and decision.policy.quantization is not None  # cannot become plain float32
-    if decision is None or decision.by_user or decision.kept or quantised or subject.is_input(producer.site):
+    quantised = (
+        decision is not None
+        and isinstance(decision.policy, Policy)
+        and decision.policy.quantization is not None
+    )  # cannot become plain float32
+    if (
+        decision is None
+        or decision.by_user
+        or decision.kept
+        or quantised
+        or subject.is_input(producer.site)
+    ):
         return
     reason = f"{op.name} casts nothing and takes its output together with float32 tensors"
     if producer is op:
@@ -186,10 +276,19 @@ def _widen(subject: Subject, producer: Node, op: Node, decisions: Decisions) -> 
             decisions.by_site[index] = Decision(policy=FLOAT32, reason=reason, kept=True)
 
 
-def _refusal(subject: Subject, graph: Graph, node: Node, met: frozenset[str], names: list[str]) -> Refusal:
+def _refusal(
+    subject: Subject, graph: Graph, node: Node, met: frozenset[str], names: list[str]
+) -> Refusal:
     path = subject.layers[node.site].path if node.site is not None else node.name
-    paths = [subject.layers[site].path for name in dict.fromkeys(names) if (site := graph.nodes[name].site) is not None]
+    paths = [
+        subject.layers[site].path
+        for name in dict.fromkeys(names)
+        if (site := graph.nodes[name].site) is not None
+    ]
     own = node.site is not None and subject.sites[node.site].class_name not in GRAPH_OPS
     suggested = path if own else next(iter(paths), path)
-    message = f"{path} casts nothing, and would get {' and '.join(sorted(met))}; decide for what feeds it, for example --set '{suggested}=float32'"
+    message = (
+        f"{path} casts nothing, and would get {' and '.join(sorted(met))}; decide for what feeds "
+        f"it, for example --set '{suggested}=float32'"
+    )
     return Refusal(code="mixed-inputs", message=message, path=path)

@@ -1,8 +1,9 @@
 """
 How policies are spelled in the migrated file, and which spellings of the file are out of date.
 
-The canonical spelling of a plain policy is its bare name, which TF 2.5 on, tf_keras and every Keras 3 read. Keras 3.4's own dicts are current and
-stay dicts. ``--target`` spells as another generation does.
+The canonical spelling of a plain policy is its bare name, which TF 2.5 on, tf_keras and every Keras
+3 read. Keras 3.4's own dicts are current and stay dicts. ``--target`` spells as another generation
+does.
 """
 
 from __future__ import annotations
@@ -49,21 +50,31 @@ class Speller:
         :raises SpellingError: for a policy that the target generation has no words for.
         """
         if self.target is not None:
-            return before if isinstance(before, dict) and self._is_read(wanted, before) else self.target.render(wanted)
+            return (
+                before
+                if isinstance(before, dict) and self._is_read(wanted, before)
+                else self.target.render(wanted)
+            )
         if isinstance(wanted, PolicyMap) or wanted.quantization or self._is_dict_of_keras3(before):
             dicts = isinstance(before, dict) or isinstance(wanted, PolicyMap)
             return _KERAS3.render(wanted) if dicts else wanted.name
         return wanted.name
 
     def _is_read(self, wanted: Policy | PolicyMap, before: dict[str, Json]) -> bool:
-        """Return whether the target reads a dict as what is wanted already; later releases of a family add keys to it that earlier ones ignore."""
+        """
+        Return whether the target reads a dict as what is wanted already; later releases of a family
+        add keys to it that earlier ones ignore.
+        """
         if self.target is None or isinstance(wanted, PolicyMap):
             return False
         try:
             found = self.target.parse(before)
         except SpellingError:
             return False
-        return isinstance(found, Policy) and (found.name, found.effective_loss_scale) == (wanted.name, wanted.effective_loss_scale)
+        return isinstance(found, Policy) and (found.name, found.effective_loss_scale) == (
+            wanted.name,
+            wanted.effective_loss_scale,
+        )
 
     @staticmethod
     def _is_dict_of_keras3(before: Json | Unspelled) -> bool:
@@ -71,7 +82,10 @@ class Speller:
 
 
 def edits(subject: Subject, decisions: Decisions, target: Generation | None) -> tuple[Edit, ...]:
-    """Return the edits that spell every decision, and that respell what is out of date; refusals go to the decisions."""
+    """
+    Return the edits that spell every decision, and that respell what is out of date; refusals go to
+    the decisions.
+    """
     speller = Speller(subject=subject, target=target)
     found: dict[Address, Edit] = {}
     for index, decision in sorted(decisions.by_site.items()):
@@ -83,17 +97,29 @@ def edits(subject: Subject, decisions: Decisions, target: Generation | None) -> 
     return tuple(found.values())
 
 
-def _add_decided(speller: Speller, index: int, decision: Decision, found: dict[Address, Edit], decisions: Decisions) -> None:
+def _add_decided(
+    speller: Speller,
+    index: int,
+    decision: Decision,
+    found: dict[Address, Edit],
+    decisions: Decisions,
+) -> None:
     """Add the edits of every place where a layer's policy stands."""
     subject, wanted = speller.subject, decision.policy
     site, layer = subject.sites[index], subject.layers[index]
-    changes = _differs(subject.spelled.get(index), wanted, layer.policy) or (isinstance(site.spelled, Unspelled) and decisions.change_something(subject))
+    changes = _differs(subject.spelled.get(index), wanted, layer.policy) or (
+        isinstance(site.spelled, Unspelled) and decisions.change_something(subject)
+    )
     for address in subject.addresses[index]:
         before = subject.value_at(address)
         try:
-            after = _input_dtype(wanted) if subject.is_input(index) else speller.spell(wanted, before)
+            after = (
+                _input_dtype(wanted) if subject.is_input(index) else speller.spell(wanted, before)
+            )
         except SpellingError as error:
-            decisions.refusals.append(Refusal(code="not-writable", message=f"{layer.path}: {error}", path=layer.path))
+            decisions.refusals.append(
+                Refusal(code="not-writable", message=f"{layer.path}: {error}", path=layer.path)
+            )
             return
         if before == after or (not changes and not _is_outdated(before) and speller.target is None):
             continue
@@ -107,7 +133,10 @@ def _add_decided(speller: Speller, index: int, decision: Decision, found: dict[A
         )
         other = found.setdefault(address, edit)
         if other.after != after:
-            message = f"{layer.path} and {other.path} are built from one config, so one policy stands for both; set both alike"
+            message = (
+                f"{layer.path} and {other.path} are built from one config, so one policy stands "
+                "for both; set both alike"
+            )
             decisions.refusals.append(Refusal(code="one-config", message=message, path=layer.path))
             return
 
@@ -117,7 +146,9 @@ def _input_dtype(wanted: Policy | PolicyMap) -> Json:
     return wanted.compute_dtype if isinstance(wanted, Policy) else wanted.name
 
 
-def _differs(spelled: Policy | PolicyMap | None, wanted: Policy | PolicyMap, name: str | None) -> bool:
+def _differs(
+    spelled: Policy | PolicyMap | None, wanted: Policy | PolicyMap, name: str | None
+) -> bool:
     if isinstance(wanted, PolicyMap) or isinstance(spelled, PolicyMap):
         return spelled != wanted
     return replaced(name) != wanted.name
@@ -129,15 +160,31 @@ def policies_elsewhere(config: Json) -> Iterator[str]:
     while pending:
         steps, value = pending.pop()
         if isinstance(value, dict):
-            if _is_outdated(value) and isinstance(value["config"], dict) and "name" in value["config"] and steps[-1:] != (_DTYPE,):
+            if (
+                _is_outdated(value)
+                and isinstance(value["config"], dict)
+                and "name" in value["config"]
+                and steps[-1:] != (_DTYPE,)
+            ):
                 yield pointer(*steps)
-            pending += [((*steps, key), item) for key, item in reversed(value.items()) if isinstance(item, dict | list)]
+            pending += [
+                ((*steps, key), item)
+                for key, item in reversed(value.items())
+                if isinstance(item, dict | list)
+            ]
         elif isinstance(value, list):
-            pending += [((*steps, position), item) for position, item in reversed(list(enumerate(value))) if isinstance(item, dict | list)]
+            pending += [
+                ((*steps, position), item)
+                for position, item in reversed(list(enumerate(value)))
+                if isinstance(item, dict | list)
+            ]
 
 
 def _is_outdated(value: Json | Unspelled) -> bool:
-    """Return whether the newest loaders refuse a spelling: a policy dict of Keras 2, or a name that was removed."""
+    """
+    Return whether the newest loaders refuse a spelling: a policy dict of Keras 2, or a name that
+    was removed.
+    """
     if isinstance(value, dict):
         return text_at(value, "class_name") in OUTDATED and isinstance(value.get("config"), dict)
     if isinstance(value, str):
@@ -148,8 +195,12 @@ def _is_outdated(value: Json | Unspelled) -> bool:
     return False
 
 
-def _respelled(speller: Speller, address: Address, value: Json, decisions: Decisions) -> Mapping[Address, Edit]:
-    """Return the edit for a spelling that is out of date, or that the target writes in another way."""
+def _respelled(
+    speller: Speller, address: Address, value: Json, decisions: Decisions
+) -> Mapping[Address, Edit]:
+    """
+    Return the edit for a spelling that is out of date, or that the target writes in another way.
+    """
     if not _is_outdated(value) and speller.target is None:
         return {}
     path = owner(speller.subject, address)
@@ -163,11 +214,24 @@ def _respelled(speller: Speller, address: Address, value: Json, decisions: Decis
         after = speller.spell(wanted, value)
     except SpellingError as error:
         if speller.target is not None and _is_policy(speller.subject, address):
-            decisions.refusals.append(Refusal(code="not-writable", message=f"{path or address.pointer}: {error}", path=path))
+            decisions.refusals.append(
+                Refusal(
+                    code="not-writable", message=f"{path or address.pointer}: {error}", path=path
+                )
+            )
         return {}
     if after == value or (speller.target is not None and not _is_policy(speller.subject, address)):
         return {}
-    return {address: Edit(kind=Kind.SPELLING, address=address, path=path, before=value, after=after, reason=_reason(value, speller))}
+    return {
+        address: Edit(
+            kind=Kind.SPELLING,
+            address=address,
+            path=path,
+            before=value,
+            after=after,
+            reason=_reason(value, speller),
+        )
+    }
 
 
 def _reason(value: Json, speller: Speller) -> str:
@@ -181,7 +245,10 @@ def _reason(value: Json, speller: Speller) -> str:
 
 
 def _is_policy(subject: Subject, address: Address) -> bool:
-    """Return whether a ``dtype`` is a layer's policy; those of inputs, initialisers and metrics are plain dtypes everywhere."""
+    """
+    Return whether a ``dtype`` is a layer's policy; those of inputs, initialisers and metrics are
+    plain dtypes everywhere.
+    """
     indices = subject.places.get(address)
     return indices is not None and not subject.is_input(indices[0])
 
@@ -211,7 +278,13 @@ def _needs_word(found: Policy | PolicyMap, path: str | None, place: str) -> Refu
     if isinstance(found, Policy) and found.quantization:
         how = f"Keras 3.3 removed it; decide with --set '{where}=POLICY'"
     elif isinstance(found, Policy) and found.compute_dtype is not None:
-        how = f"no policy of today computes in {found.compute_dtype} with variables in {found.variable_dtype}; decide with --set '{where}=POLICY'"
+        how = (
+            f"no policy of today computes in {found.compute_dtype} with variables in "
+            f"{found.variable_dtype}; decide with --set '{where}=POLICY'"
+        )
     else:
-        how = f"it takes its first input's dtype, which the file does not say for sure; decide with --set '{where}=float32', or a pattern for many"
+        how = (
+            "it takes its first input's dtype, which the file does not say for sure; decide with "
+            f"--set '{where}=float32', or a pattern for many"
+        )
     return Refusal(code="needs-word", message=f"{where} has the policy {name!r}: {how}", path=path)

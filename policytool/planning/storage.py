@@ -1,8 +1,9 @@
 """
 Which stored tensors have to be cast.
 
-A variable is stored in its variable dtype, with one exception: no Keras reads bfloat16 from HDF5, nor Keras 2 from a ``.keras`` of its own, so there
-it is stored as float32, which is exact and which every loader takes.
+A variable is stored in its variable dtype, with one exception: no Keras reads bfloat16 from HDF5,
+nor Keras 2 from a ``.keras`` of its own, so there it is stored as float32, which is exact and which
+every loader takes.
 """
 
 from __future__ import annotations
@@ -40,7 +41,10 @@ def casts(subject: Subject, decisions: Decisions, *, retrace: bool = False) -> t
 
 
 def stores_dtypes(subject: Subject) -> bool:
-    """Return whether the file can store variables in their own dtypes: TensorFlow.js has float32 alone, which tensorflowjs casts as it loads them."""
+    """
+    Return whether the file can store variables in their own dtypes: TensorFlow.js has float32
+    alone, which tensorflowjs casts as it loads them.
+    """
     return subject.document.format != "tfjs"
 
 
@@ -56,7 +60,9 @@ def _decided(subject: Subject, decisions: Decisions) -> Iterator[Cast]:
         if wanted is None or wanted == subject.layers[owner].variable_dtype:
             continue
         if subject.layers[owner].quantization is not None:
-            continue  # scales, histories and indices keep dtypes of their own; Keras 3 rounds the rest when it reads it, to the same values
+            # scales, histories and indices keep dtypes of their own; Keras 3 rounds the rest when
+            # it reads it, to the same values
+            continue
         for tensor in tensors:
             if tensor.dtype in _CASTABLE:
                 cast = _cast(subject, decisions, index, owner, tensor)
@@ -73,10 +79,14 @@ def _owner(subject: Subject, index: int) -> int:
     return index
 
 
-def _cast(subject: Subject, decisions: Decisions, index: int, owner: int, tensor: Tensor) -> Cast | None:
+def _cast(
+    subject: Subject, decisions: Decisions, index: int, owner: int, tensor: Tensor
+) -> Cast | None:
     name = tensor.path[-1].removesuffix(":0")
     policy = decisions.by_site[owner].policy
-    own = capabilities.variable_dtype(subject.loader, subject.sites[index].class_name, policy.name, name)
+    own = capabilities.variable_dtype(
+        subject.loader, subject.sites[index].class_name, policy.name, name
+    )
     variable = own or decisions.variable_dtype(subject, owner) or tensor.dtype
     stored = _STAND_IN if variable == _BFLOAT16 and not reads_bfloat16(subject) else variable
     if stored == tensor.dtype or stored not in _CASTABLE:
@@ -85,15 +95,34 @@ def _cast(subject: Subject, decisions: Decisions, index: int, owner: int, tensor
     reason = f"{subject.layers[owner].path} keeps its variables in {variable}" + (
         f", which loaders of this file read as {stored} alone" if variable != stored else ""
     )
-    return Cast(tensor=tensor.path, path=subject.layers[index].path, before=tensor.dtype, after=stored, through=variable if rounds else None, reason=reason)
+    return Cast(
+        tensor=tensor.path,
+        path=subject.layers[index].path,
+        before=tensor.dtype,
+        after=stored,
+        through=variable if rounds else None,
+        reason=reason,
+    )
 
 
 def _unreadable(subject: Subject) -> Iterator[Cast]:
     """Yield the widening of bfloat16 where no loader reads it."""
     if reads_bfloat16(subject):
         return
-    owners = {tensor.path: subject.layers[index].path for index, tensors in subject.analysis.placed.tensors.items() for tensor in tensors}
+    owners = {
+        tensor.path: subject.layers[index].path
+        for index, tensors in subject.analysis.placed.tensors.items()
+        for tensor in tensors
+    }
     for tensor in (*(subject.document.tensors or ()), *subject.document.state):
         if tensor.dtype == _BFLOAT16:
-            reason = "no loader reads bfloat16 from this kind of file; float32 holds the same values"
-            yield Cast(tensor=tensor.path, path=owners.get(tensor.path), before=_BFLOAT16, after=_STAND_IN, reason=reason)
+            reason = (
+                "no loader reads bfloat16 from this kind of file; float32 holds the same values"
+            )
+            yield Cast(
+                tensor=tensor.path,
+                path=owners.get(tensor.path),
+                before=_BFLOAT16,
+                after=_STAND_IN,
+                reason=reason,
+            )

@@ -63,7 +63,10 @@ class Subject:
 
     @property
     def loader(self) -> str:
-        """The newest release of the library that loads files of this kind, as :mod:`policytool.loaders.refusals` names it."""
+        """
+        The newest release of the library that loads files of this kind, as
+        :mod:`policytool.loaders.refusals` names it.
+        """
         return "keras3.15" if self.is_keras3 else "tf_keras2.21"
 
     @cached_property
@@ -82,21 +85,42 @@ class Subject:
 
     @cached_property
     def conversions(self) -> dict[Options, Plan]:
-        """What :func:`policytool.conversion.planned.planned` made of the model where nobody named a container, for who asks again."""
+        """
+        What :func:`policytool.conversion.planned.planned` made of the model where nobody named a
+        container, for who asks again.
+        """
         return {}
 
     @property
     def configs(self) -> tuple[tuple[Address, Json], ...]:
-        """The JSON values that layers stand in, and where they stand: every object's metadata in a SavedModel, else the model's config."""
+        """
+        The JSON values that layers stand in, and where they stand: every object's metadata in a
+        SavedModel, else the model's config.
+        """
         if self.document.nodes:
-            return tuple((Address(part=part, pointer=""), value) for part, value in self.document.parts.items())
-        return ((Address(part=self.document.config_part or "", pointer=self.document.config_pointer), self.document.config),)
+            return tuple(
+                (Address(part=part, pointer=""), value)
+                for part, value in self.document.parts.items()
+            )
+        return (
+            (
+                Address(part=self.document.config_part or "", pointer=self.document.config_pointer),
+                self.document.config,
+            ),
+        )
 
     @cached_property
     def dtypes(self) -> tuple[tuple[Address, Json], ...]:
         """Every ``dtype`` of the configs, copies included, and where it stands."""
-        found = ((root, place, value) for root, config in self.configs for place, value in dtype_places(config))
-        return tuple((Address(part=root.part, pointer=root.pointer + place), value) for root, place, value in found)
+        found = (
+            (root, place, value)
+            for root, config in self.configs
+            for place, value in dtype_places(config)
+        )
+        return tuple(
+            (Address(part=root.part, pointer=root.pointer + place), value)
+            for root, place, value in found
+        )
 
     @property
     def is_saved_object(self) -> bool:
@@ -110,7 +134,10 @@ class Subject:
 
     @cached_property
     def hazards(self) -> tuple[Hazard, ...]:
-        """What of the file runs code, names code, or opens other files when the model is loaded; of its configs, not of its graph."""
+        """
+        What of the file runs code, names code, or opens other files when the model is loaded; of
+        its configs, not of its graph.
+        """
         return hazards.of(self.document, self.places)
 
     @cached_property
@@ -125,24 +152,40 @@ class Subject:
     @cached_property
     def makers(self) -> Mapping[int, int]:
         """
-        The layers of a SavedModel that another makes by itself, as MultiHeadAttention and LSTM do, and which: their config does not mention them.
+        The layers of a SavedModel that another makes by itself, as MultiHeadAttention and LSTM do,
+        and which: their config does not mention them.
 
-        Each is an object with metadata of its own, which no loader looks at: the layer that makes it says its policy.
+        Each is an object with metadata of its own, which no loader looks at: the layer that makes
+        it says its policy.
         """
         found: dict[int, int] = {}
         for index, site in enumerate(self.sites):
             parent = site.parent
-            if parent is None or not self.is_saved_object or self.sites[parent].is_model or opaque.is_opaque(self.sites[parent]):
+            if (
+                parent is None
+                or not self.is_saved_object
+                or self.sites[parent].is_model
+                or opaque.is_opaque(self.sites[parent])
+            ):
                 continue
             node = self.document.nodes.get(self.sites[parent].node or 0)
-            if node is not None and not any(address.part == node.part for address in self.addresses[index]):
+            if node is not None and not any(
+                address.part == node.part for address in self.addresses[index]
+            ):
                 found[index] = parent
         return found
 
     @cached_property
     def by_names(self) -> Mapping[tuple[str, ...], int]:
-        """The names from the root down to the site that has them, a shared layer at each of its places."""
-        return {names: index for index, site in reversed(list(enumerate(self.sites))) for names in (site.names, *site.also_at)}
+        """
+        The names from the root down to the site that has them, a shared layer at each of its
+        places.
+        """
+        return {
+            names: index
+            for index, site in reversed(list(enumerate(self.sites)))
+            for names in (site.names, *site.also_at)
+        }
 
     def value_at(self, address: Address) -> Json | Unspelled:
         """Return what stands at a place; ``ABSENT`` where nothing does."""
@@ -160,7 +203,10 @@ class Subject:
 
     @cached_property
     def spelled(self) -> Mapping[int, Policy | PolicyMap]:
-        """The policy, or the map of policies, that each site's own config spells; nothing for those that spell none."""
+        """
+        The policy, or the map of policies, that each site's own config spells; nothing for those
+        that spell none.
+        """
         found = {}
         for index, site in enumerate(self.sites):
             if isinstance(site.spelled, str | dict) and site.sub_policy is None:
@@ -184,33 +230,64 @@ class Subject:
 
     def is_root_input(self, index: int) -> bool:
         """Return whether the site is an input layer of the outermost model."""
-        return self.is_input(index) and self.sites[index].parent == 0 and self.sites[index].attribute == LAYERS
+        return (
+            self.is_input(index)
+            and self.sites[index].parent == 0
+            and self.sites[index].attribute == LAYERS
+        )
 
     def is_floating(self, index: int) -> bool:
         """Return whether the layer computes in floats, or in whatever its first input has."""
         layer = self.layers[index]
-        return layer.policy is not None and (layer.compute_dtype is None or dtypes.is_float(layer.compute_dtype))
+        return layer.policy is not None and (
+            layer.compute_dtype is None or dtypes.is_float(layer.compute_dtype)
+        )
 
     def has_weights(self, index: int) -> bool:
-        """Return whether the layer, or one it makes by itself, has variables: stored ones, or initialisers in its config where a file stores none."""
+        """
+        Return whether the layer, or one it makes by itself, has variables: stored ones, or
+        initialisers in its config where a file stores none.
+        """
         if self.document.tensors is not None:
-            own = (index, *(child for child in self.children[index] if self.sites[child].sub_policy is not None))
-            return any(not variable.dtype.startswith("string") for part in own for variable in self.layers[part].variables)
+            own = (
+                index,
+                *(
+                    child
+                    for child in self.children[index]
+                    if self.sites[child].sub_policy is not None
+                ),
+            )
+            return any(
+                not variable.dtype.startswith("string")
+                for part in own
+                for variable in self.layers[part].variables
+            )
         config = self.sites[index].config
         return config is not None and any(key.endswith("_initializer") for key in config)
 
     def can_say(self, index: int) -> bool:
-        """Return whether the file has a place for the layer's policy: a ``dtype`` of its own, or a config of a generation whose layers left it out."""
+        """
+        Return whether the file has a place for the layer's policy: a ``dtype`` of its own, or a
+        config of a generation whose layers left it out.
+        """
         site = self.sites[index]
         if site.sub_policy is not None or site.address is None or site.config is None:
             return False
         if isinstance(site.spelled, str | dict):
             return True
-        unsaid = site.spelled is Unspelled.ABSENT and self.layers[index].policy is not None and not self.is_input(index) and not site.is_model
+        unsaid = (
+            site.spelled is Unspelled.ABSENT
+            and self.layers[index].policy is not None
+            and not self.is_input(index)
+            and not site.is_model
+        )
         return unsaid and not opaque.is_opaque(site)  # a class of someone else's may take no dtype
 
     def policy_name(self, index: int) -> str | None:
-        """Return the name of the layer's policy as it is written today: removed names by their replacement, quantised ones by their source."""
+        """
+        Return the name of the layer's policy as it is written today: removed names by their
+        replacement, quantised ones by their source.
+        """
         layer = self.layers[index]
         if layer.quantization is not None:
             return layer.quantization.source
@@ -222,22 +299,33 @@ class Subject:
 
 
 def replaced(name: str | None) -> str | None:
-    """Return what computes the same as a removed name; the name itself where it is current, or where nothing does."""
+    """
+    Return what computes the same as a removed name; the name itself where it is current, or where
+    nothing does.
+    """
     if name is None:
         return None
     known = policy.named(name)
     life = policy.lifecycle(known)
     if (
-        known.compute_dtype is None or not life.replacement or not name.endswith("_with_float32_vars")
+        known.compute_dtype is None
+        or not life.replacement
+        or not name.endswith("_with_float32_vars")
     ):  # what replaces infer_with_float32_vars, the inputs decide
         return name
     candidate = policy.named(life.replacement)
-    same = (candidate.compute_dtype, candidate.variable_dtype) == (known.compute_dtype, known.variable_dtype)
+    same = (candidate.compute_dtype, candidate.variable_dtype) == (
+        known.compute_dtype,
+        known.variable_dtype,
+    )
     return candidate.name if same else name
 
 
 def dtype_places(config: Json) -> Iterator[tuple[str, Json]]:
-    """Yield the pointer and the value of every ``dtype`` in a config, in its order; those inside a policy itself are part of it."""
+    """
+    Yield the pointer and the value of every ``dtype`` in a config, in its order; those inside a
+    policy itself are part of it.
+    """
     pending: list[tuple[tuple[str | int, ...], Json]] = [((), config)]
     while pending:
         steps, value = pending.pop()
@@ -250,4 +338,8 @@ def dtype_places(config: Json) -> Iterator[tuple[str, Json]]:
                     below.append(((*steps, key), item))
             pending += reversed(below)
         elif isinstance(value, list):
-            pending += [((*steps, position), item) for position, item in reversed(list(enumerate(value))) if isinstance(item, dict | list)]
+            pending += [
+                ((*steps, position), item)
+                for position, item in reversed(list(enumerate(value)))
+                if isinstance(item, dict | list)
+            ]

@@ -1,4 +1,7 @@
-"""What a migration does to the saved optimizer: its wrapper's spelling, its loss scaling, and where its state stands."""
+"""
+What a migration does to the saved optimizer: its wrapper's spelling, its loss scaling, and where
+its state stands.
+"""
 
 from __future__ import annotations
 
@@ -53,26 +56,45 @@ class _Work:
     kind: Kind = Kind.SPELLING
 
     def change(self, value: Json, reason: str, kind: Kind = Kind.TRAINING) -> None:
-        """Take another value, if it is another; any change of training outweighs one of spelling."""
+        """
+        Take another value, if it is another; any change of training outweighs one of spelling.
+        """
         if value != self.value:
             self.value = value
             self.reasons.append(reason)
             self.kind = kind if kind is Kind.TRAINING else self.kind
 
 
-def plan(subject: Subject, options: Options, base: str | None, *, changes: bool, respells: bool, target: str | None) -> Training:
+def plan(
+    subject: Subject,
+    options: Options,
+    base: str | None,
+    *,
+    changes: bool,
+    respells: bool,
+    target: str | None,
+) -> Training:
     """
     Return what the options mean for the saved optimizer.
 
-    :param base: the policy that ``--to`` replaces; ``changes`` tells whether any layer's policy does change
+    :param base: the policy that ``--to`` replaces; ``changes`` tells whether any layer's policy
+        does change
     :param respells: whether policies lose a loss scale
     :param target: the generation that policies are spelled for, where ``--target`` names one
     """
     place = training.optimizer_place(subject.document)
-    keep = loss_scale.scale_to_keep(subject) if options.loss_scale is LossScales.KEEP and respells else None
+    keep = (
+        loss_scale.scale_to_keep(subject)
+        if options.loss_scale is LossScales.KEEP and respells
+        else None
+    )
     retargeted = options.to is not None and base != options.to and changes
     leaves = retargeted and base == _SCALED and options.optimizer is Optimizers.FOLLOW
-    said = loss_scale.notes(subject, kept=keep is not None, leaves=str(options.to) if leaves else None) if respells else ()
+    said = (
+        loss_scale.notes(subject, kept=keep is not None, leaves=str(options.to) if leaves else None)
+        if respells
+        else ()
+    )
     if place is None:
         return Training(notes=said)
     address, before = place
@@ -87,19 +109,39 @@ def plan(subject: Subject, options: Options, base: str | None, *, changes: bool,
     if retargeted and options.optimizer is Optimizers.FOLLOW:
         _follow(subject, work, dialect, base, str(options.to))
     elif retargeted and {base, options.to} & {_SCALED}:
-        work.notes.append(Note(severity=Severity.NOTE, code="optimizer-kept", message="the saved optimizer stays as it is, by --optimizer keep"))
+        work.notes.append(
+            Note(
+                severity=Severity.NOTE,
+                code="optimizer-kept",
+                message="the saved optimizer stays as it is, by --optimizer keep",
+            )
+        )
     moved = state.moved(subject, dialect, before, work.value, leaves_scaled=leaves)
     if retargeted and options.to == _BFLOAT16:
         work.notes += state.about_bfloat16(subject, dialect, work.value)
     work.notes += state.notes(subject, dialect, before, work.value, moved)
     if work.value == before:
         return Training(state=moved, notes=tuple(work.notes))
-    edit = Edit(kind=work.kind, address=address, path=None, before=before, after=work.value, reason="; ".join(work.reasons))
-    return Training(edits=(edit, *_copies(subject, edit, before, work.value)), state=moved, notes=tuple(work.notes))
+    edit = Edit(
+        kind=work.kind,
+        address=address,
+        path=None,
+        before=before,
+        after=work.value,
+        reason="; ".join(work.reasons),
+    )
+    return Training(
+        edits=(edit, *_copies(subject, edit, before, work.value)),
+        state=moved,
+        notes=tuple(work.notes),
+    )
 
 
 def _copies(subject: Subject, edit: Edit, before: Json, after: Json) -> Iterator[Edit]:
-    """Yield the edit of the optimizer in TF 2.5's other file, where that says the same; it may lack the numbers of objects."""
+    """
+    Yield the edit of the optimizer in TF 2.5's other file, where that says the same; it may lack
+    the numbers of objects.
+    """
     for node in subject.document.nodes.values():
         if node.part == edit.address.part and node.other_part is not None:
             address = replace(edit.address, part=node.other_part)
@@ -107,29 +149,55 @@ def _copies(subject: Subject, edit: Edit, before: Json, after: Json) -> Iterator
             if other == before:
                 yield replace(edit, address=address)
             elif other == bare:
-                yield replace(edit, address=address, before=bare, after=jsontext.without(after, _NUMBER))
+                yield replace(
+                    edit, address=address, before=bare, after=jsontext.without(after, _NUMBER)
+                )
 
 
 def _modernise(work: _Work) -> None:
     try:
-        work.change(optimizers.modernised(work.value), "its loss-scaling wrapper is spelled as TF 2.4 and later do", Kind.SPELLING)
+        work.change(
+            optimizers.modernised(work.value),
+            "its loss-scaling wrapper is spelled as TF 2.4 and later do",
+            Kind.SPELLING,
+        )
     except SpellingError as error:
-        message = f"the saved optimizer is left as it is: {error}; TF 2.4 and later refuse it unless the model is loaded with compile=False"
-        work.notes.append(Note(severity=Severity.WARNING, code="loss-scale-multiplier", message=message))
+        message = (
+            f"the saved optimizer is left as it is: {error}; TF 2.4 and later refuse it unless the "
+            "model is loaded with compile=False"
+        )
+        work.notes.append(
+            Note(severity=Severity.WARNING, code="loss-scale-multiplier", message=message)
+        )
 
 
 def _lost_its_wrapper(subject: Subject, before: Json, dialect: Dialect) -> bool:
-    """Return whether Keras 3's compile() wrapped the optimizer, and only its state shows it: such a file loads with an optimizer that starts anew."""
-    return dialect.keras3 and dialect.archive and not training.is_wrapped(before) and state.is_of_wrapper(subject)
+    """
+    Return whether Keras 3's compile() wrapped the optimizer, and only its state shows it: such a
+    file loads with an optimizer that starts anew.
+    """
+    return (
+        dialect.keras3
+        and dialect.archive
+        and not training.is_wrapped(before)
+        and state.is_of_wrapper(subject)
+    )
 
 
 def _mend_wrapper(work: _Work, dialect: Dialect, *, keep: bool) -> None:
     if keep:
-        _wrap(work, Dynamic(), dialect, "the state is that of a loss-scaling wrapper, which the config lacks")
+        _wrap(
+            work,
+            Dynamic(),
+            dialect,
+            "the state is that of a loss-scaling wrapper, which the config lacks",
+        )
         return
     message = (
-        "compile() wrapped the optimizer for loss scaling, and Keras 3 saved the wrapper's state with the plain optimizer's config: "
-        "loading it starts with a fresh optimizer; --loss-scale keep writes the wrapper, and the state is found"
+        "compile() wrapped the optimizer for loss scaling, and Keras 3 saved the wrapper's state "
+        "with the plain optimizer's config: "
+        "loading it starts with a fresh optimizer; --loss-scale keep writes the wrapper, and the "
+        "state is found"
     )
     work.notes.append(Note(severity=Severity.WARNING, code="wrapper-lost", message=message))
 
@@ -140,11 +208,20 @@ def _wrap(work: _Work, scale: Dynamic | Fixed, dialect: Dialect, reason: str) ->
     try:
         work.change(optimizers.wrapped(work.value, scale, dialect), reason)
     except SpellingError as error:
-        work.notes.append(Note(severity=Severity.WARNING, code="loss-scale-lost", message=f"the saved optimizer gets no loss scale: {error}"))
+        work.notes.append(
+            Note(
+                severity=Severity.WARNING,
+                code="loss-scale-lost",
+                message=f"the saved optimizer gets no loss scale: {error}",
+            )
+        )
 
 
 def _follow(subject: Subject, work: _Work, dialect: Dialect, base: str | None, to: str) -> None:
-    """Let the optimizer follow the model's policy: to mixed_float16 it scales losses, away from it it does not."""
+    """
+    Let the optimizer follow the model's policy: to mixed_float16 it scales losses, away from it it
+    does not.
+    """
     if to == _SCALED:
         _wrap(work, Dynamic(), dialect, "mixed_float16 needs loss scaling")
     elif base == _SCALED and training.is_wrapped(work.value):
@@ -154,14 +231,21 @@ def _follow(subject: Subject, work: _Work, dialect: Dialect, base: str | None, t
         optimizer = subject.analysis.model.optimizer
         scale = optimizer.loss_scale if optimizer else None
         factor = f" of {scale.value:g}" if isinstance(scale, Fixed) else ""
-        message = f"the optimizer's own loss_scale_factor{factor} stays: {to} does not need it, and it does no harm"
+        message = (
+            f"the optimizer's own loss_scale_factor{factor} stays: {to} does not need it, and it "
+            "does no harm"
+        )
         work.notes.append(Note(severity=Severity.NOTE, code="loss-scale-factor", message=message))
 
 
 def _dialect(subject: Subject) -> Dialect:
     root = subject.document.config
     module = root.get("module") if isinstance(root, dict) else None
-    package = module.partition(".engine.")[0].partition(".models.")[0] if isinstance(module, str) and "." in module else "keras"
+    package = (
+        module.partition(".engine.")[0].partition(".models.")[0]
+        if isinstance(module, str) and "." in module
+        else "keras"
+    )
     newest = all(origin.release.id.startswith("tf_keras") for origin in subject.analysis.origins)
     return Dialect(
         keras3=subject.is_keras3,

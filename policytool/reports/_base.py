@@ -18,4 +18,7 @@ class Reporter:
 
     name: str
     render: Callable[[Selected, View], str]
-    """Pure: the same values and the same view give the same text, which ends in a newline unless it is empty."""
+    """
+    Pure: the same values and the same view give the same text, which ends in a newline unless it is
+    empty.
+    """

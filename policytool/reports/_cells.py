@@ -19,7 +19,13 @@ def style(layer: Layer) -> str:
     """Return the style of a layer's policy: mixed and 16-bit ones stand out."""
     if layer.compute_dtype in {None, "float32"}:
         return ""
-    return "mixed" if layer.compute_dtype != layer.variable_dtype else "half" if layer.compute_dtype in {"float16", "bfloat16"} else ""
+    return (
+        "mixed"
+        if layer.compute_dtype != layer.variable_dtype
+        else "half"
+        if layer.compute_dtype in {"float16", "bfloat16"}
+        else ""
+    )
 
 
 def stored(layer: Layer) -> str:
@@ -34,7 +40,9 @@ def traced(layer: Layer) -> str:
 
 def counts(layer: Layer) -> tuple[str, str]:
     """Return how many variables and parameters the layer has."""
-    return str(len(layer.variables)), f"{sum(variable.parameters for variable in layer.variables):,}"
+    return str(
+        len(layer.variables)
+    ), f"{sum(variable.parameters for variable in layer.variables):,}"
 
 
 def variable(stored: Variable) -> str:

@@ -1,4 +1,7 @@
-"""What stands above and below the layers in the reports for terminals: what the file is, totals, and what needs attention."""
+"""
+What stands above and below the layers in the reports for terminals: what the file is, totals, and
+what needs attention.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,14 @@ from typing import TYPE_CHECKING, Final
 from policytool.reports import _notes
 from policytool.reports._layout import clean, wrapped
 from policytool.reports._traced import computes_words, contradiction, declared, ops_words
-from policytool.reports._words import FORMATS, attention, bytes_words, generation_words, loader_lines, loss_scale_words
+from policytool.reports._words import (
+    FORMATS,
+    attention,
+    bytes_words,
+    generation_words,
+    loader_lines,
+    loss_scale_words,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,16 +33,30 @@ _LABEL: Final = 12
 
 
 def is_stored_alone(layers: Sequence[Layer]) -> bool:
-    """Return whether the file says no more of its layers than their variables and ops: weights, and graphs without Keras' metadata."""
+    """
+    Return whether the file says no more of its layers than their variables and ops: weights, and
+    graphs without Keras' metadata.
+    """
     return all(layer.class_name is None for layer in layers)
 
 
 def header(model: Model, view: View) -> list[str]:
-    """Return the lines that say what the file is, who wrote it, who reads it, and what its signatures compute in."""
+    """
+    Return the lines that say what the file is, who wrote it, who reads it, and what its signatures
+    compute in.
+    """
     separator = " · " if view.unicode else " - "
-    lines = [view.paint(clean(model.path), "title"), *wrapped("", separator.join(clean(text) for text in origin(model)), view)]
+    lines = [
+        view.paint(clean(model.path), "title"),
+        *wrapped("", separator.join(clean(text) for text in origin(model)), view),
+    ]
     for label, text in loader_lines(model.loaders):
-        lines += wrapped(f"{label:{_LABEL}}", clean(text), view, "good" if label == "loads in" else "bad" if label.startswith("refused") else "")
+        lines += wrapped(
+            f"{label:{_LABEL}}",
+            clean(text),
+            view,
+            "good" if label == "loads in" else "bad" if label.startswith("refused") else "",
+        )
     if model.optimizer:
         lines += wrapped(f"{'optimizer':{_LABEL}}", clean(optimizer_words(model) or ""), view)
     by, alone = declared(model), is_stored_alone(model.layers)
@@ -42,7 +66,10 @@ def header(model: Model, view: View) -> list[str]:
 
 
 def footer(model: Model, noted: Sequence[str], view: View) -> list[str]:
-    """Return the lines with totals, the legend of the notes where they are letters, and what needs attention."""
+    """
+    Return the lines with totals, the legend of the notes where they are letters, and what needs
+    attention.
+    """
     separator = "; " if view.width < WIDE else " · " if view.unicode else " - "
     lines = wrapped("", separator.join(totals(model)), view)
     if view.width < WIDE:
@@ -54,7 +81,14 @@ def footer(model: Model, noted: Sequence[str], view: View) -> list[str]:
 
 def origin(model: Model) -> list[str]:
     """Return the format, the generation and the writer in words."""
-    written = [f"{name} {version}" for name, version in (("Keras", model.writer.keras), ("TensorFlow", model.writer.tensorflow)) if version]
+    written = [
+        f"{name} {version}"
+        for name, version in (
+            ("Keras", model.writer.keras),
+            ("TensorFlow", model.writer.tensorflow),
+        )
+        if version
+    ]
     facts = [FORMATS.get(model.format, model.format), generation_words(model.generation)]
     if written:
         facts.append("written by " + ", ".join(written))
@@ -73,25 +107,45 @@ def optimizer_words(model: Model) -> str | None:
 
 def signature_words(signature: Signature, arrow: str) -> str:
     """Return a signature with its arguments, results and their dtypes."""
-    sides = [", ".join(f"{key}: {value}" for key, value in side.items()) for side in (signature.inputs, signature.outputs)]
+    sides = [
+        ", ".join(f"{key}: {value}" for key, value in side.items())
+        for side in (signature.inputs, signature.outputs)
+    ]
     return f"{signature.name}({sides[0]}) {arrow} {sides[1]}"
 
 
 def totals(model: Model) -> tuple[str, str]:
-    """Return how many layers have which policy, and how many parameters are stored in how many bytes."""
+    """
+    Return how many layers have which policy, and how many parameters are stored in how many bytes.
+    """
     summary = model.summary
-    counts = ", ".join(f"{count} {name}" for name, count in sorted(summary.policies.items(), key=lambda item: (-item[1], item[0])))
+    counts = ", ".join(
+        f"{count} {name}"
+        for name, count in sorted(summary.policies.items(), key=lambda item: (-item[1], item[0]))
+    )
     without = summary.layers - sum(summary.policies.values())
-    unknown = not summary.parameters and any(observation.code == "pickled-weights" for observation in model.observations)
-    stored = f"{summary.parameters:,} parameter{'s' if summary.parameters != 1 else ''}, {bytes_words(summary.bytes)} stored"
+    unknown = not summary.parameters and any(
+        observation.code == "pickled-weights" for observation in model.observations
+    )
+    stored = (
+        f"{summary.parameters:,} parameter{'s' if summary.parameters != 1 else ''}, "
+        f"{bytes_words(summary.bytes)} stored"
+    )
     return (
-        f"{summary.layers} layer{'s' if summary.layers != 1 else ''}: {counts or 'no policy'}{f', {without} without a policy' if counts and without else ''}",
+        (
+            f"{summary.layers} layer{'s' if summary.layers != 1 else ''}: "
+            f"{counts or 'no policy'}{f', {without} without a policy' if counts and without else ''}"
+        ),
         "number of parameters unknown" if unknown else stored,
     )
 
 
 def _signature(signature: Signature, by: Declared, view: View, *, ops: bool) -> list[str]:
-    lines = wrapped(f"{'signature':{_LABEL}}", clean(signature_words(signature, "→" if view.unicode else "->")), view)
+    lines = wrapped(
+        f"{'signature':{_LABEL}}",
+        clean(signature_words(signature, "→" if view.unicode else "->")),
+        view,
+    )
     if computes := computes_words(by, signature):
         mark, style = ("! ", "bad") if contradiction(by, signature) else ("", "dim")
         lines += wrapped(" " * _LABEL + mark, computes, view, style)

@@ -1,8 +1,9 @@
 """
 Tables that fit the width they are given.
 
-rich's own table takes 0.35 s for EfficientNetV2-L's 1,031 layers, ten times what reading their config takes; laying out plain cells by hand
-takes a hundredth of that. Text from files is shown with its control characters escaped, so no name can move the cursor.
+rich's own table takes 0.35 s for EfficientNetV2-L's 1,031 layers, ten times what reading their
+config takes; laying out plain cells by hand takes a hundredth of that. Text from files is shown
+with its control characters escaped, so no name can move the cursor.
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ class View:
     unicode: bool = True
     variables: bool = False
     suppressed: bool = True
-    """Whether findings that were let pass are shown too (``--show-suppressed``); the JSON report always has them, annotations never."""
+    """
+    Whether findings that were let pass are shown too (``--show-suppressed``); the JSON report
+    always has them, annotations never.
+    """
 
     @property
     def ellipsis(self) -> str:
@@ -73,21 +77,37 @@ class Cell:
     text: str
     style: str = ""
     before: str = ""
-    """What stands before the text and is not shortened while there is room for some of the text: a tree's guides."""
+    """
+    What stands before the text and is not shortened while there is room for some of the text: a
+    tree's guides.
+    """
 
 
 _COMMAND: Final = re.compile(r"(?<!\S):(?=:)|#(?=#\[)")
 """
-The first character of what may be a command to GitHub's runner, which reads each line that a step prints: ``::error::`` at its beginning, where any word
-may come to stand, and ``##[error]`` anywhere (``ActionCommand.TryParseV2`` and ``TryParse`` in actions/runner).
+The first character of what may be a command to GitHub's runner, which reads each line that a step
+prints: ``::error::`` at its beginning, where any word may come to stand, and ``##[error]`` anywhere
+(``ActionCommand.TryParseV2`` and ``TryParse`` in actions/runner).
 """
 
 
 def clean(text: str) -> str:
-    """Return text from a file with what is not printable escaped (controls, direction overrides, lone surrogates), and what a CI runner would obey."""
+    """
+    Return text from a file with what is not printable escaped (controls, direction overrides, lone
+    surrogates), and what a CI runner would obey.
+    """
     if not text.isprintable():
-        text = "".join(character if character.isprintable() else character.encode("unicode_escape").decode("ascii") for character in text)
-    return _COMMAND.sub(lambda match: f"\\x{ord(match[0]):02x}", text) if "::" in text or "##[" in text else text
+        text = "".join(
+            character
+            if character.isprintable()
+            else character.encode("unicode_escape").decode("ascii")
+            for character in text
+        )
+    return (
+        _COMMAND.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+        if "::" in text or "##[" in text
+        else text
+    )
 
 
 def width_of(text: str) -> int:
@@ -114,17 +134,36 @@ def shortened(text: str, width: int, view: View, *, middle: bool = False) -> str
     return f"{text[:head]}{view.ellipsis}{text[len(text) - tail :] if tail else ''}"
 
 
-def table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], view: View, indent: int = 2) -> list[str]:
-    """Return the lines of a table; the widest shortenable columns give way first, none below its minimum."""
+def table(
+    columns: Sequence[Column], rows: Sequence[Sequence[Cell]], view: View, indent: int = 2
+) -> list[str]:
+    """
+    Return the lines of a table; the widest shortenable columns give way first, none below its
+    minimum.
+    """
     natural = [
-        max([width_of(column.title), *(width_of(row[index].before) + width_of(row[index].text) for row in rows)]) for index, column in enumerate(columns)
+        max(
+            [
+                width_of(column.title),
+                *(width_of(row[index].before) + width_of(row[index].text) for row in rows),
+            ]
+        )
+        for index, column in enumerate(columns)
     ]
-    least = [min(width, max(column.minimum, width_of(column.title))) for width, column in zip(natural, columns, strict=True)]
-    gap = next((gap for gap in _GAPS if sum(least) + gap * (len(columns) - 1) + indent <= view.width), _GAPS[-1])
+    least = [
+        min(width, max(column.minimum, width_of(column.title)))
+        for width, column in zip(natural, columns, strict=True)
+    ]
+    gap = next(
+        (gap for gap in _GAPS if sum(least) + gap * (len(columns) - 1) + indent <= view.width),
+        _GAPS[-1],
+    )
     widths = _fitted(natural, least, view.width - indent - gap * (len(columns) - 1))
     margin = " " * indent
     titles = [Cell(text=column.title, style="title") for column in columns]
-    rule = view.paint(view.rule * min(view.width - indent, sum(widths) + gap * (len(columns) - 1)), "dim")
+    rule = view.paint(
+        view.rule * min(view.width - indent, sum(widths) + gap * (len(columns) - 1)), "dim"
+    )
     return [
         margin + _line(titles, columns, widths, view, gap),
         margin + rule,
@@ -133,10 +172,15 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], view: View,
 
 
 def _fitted(natural: Sequence[int], least: Sequence[int], room: int) -> list[int]:
-    """Return widths that fill ``room`` at most, as far as the least widths allow; the widest column is narrowed first."""
+    """
+    Return widths that fill ``room`` at most, as far as the least widths allow; the widest column is
+    narrowed first.
+    """
     widths = list(natural)
     while sum(widths) > room:
-        widest = max(range(len(widths)), key=lambda index: (widths[index] > least[index], widths[index]))
+        widest = max(
+            range(len(widths)), key=lambda index: (widths[index] > least[index], widths[index])
+        )
         if widths[widest] <= least[widest]:
             break
         widths[widest] -= 1
@@ -154,7 +198,9 @@ def _fitting(cell: Cell, width: int, view: View, *, middle: bool) -> str:
     return cell.before + shortened(cell.text, room, view, middle=middle)
 
 
-def _line(cells: Sequence[Cell], columns: Sequence[Column], widths: Sequence[int], view: View, gap: int) -> str:
+def _line(
+    cells: Sequence[Cell], columns: Sequence[Column], widths: Sequence[int], view: View, gap: int
+) -> str:
     parts = []
     last = len(cells) - 1
     for index, (cell, column, width) in enumerate(zip(cells, columns, widths, strict=True)):
@@ -177,4 +223,7 @@ def wrapped(label: str, text: str, view: View, style: str = "", indent: int = 2)
         else:
             current = f"{current} {word}" if current else word
     lines.append(current)
-    return [(start if number == 0 else " " * len(start)) + view.paint(line, style) for number, line in enumerate(lines)]
+    return [
+        (start if number == 0 else " " * len(start)) + view.paint(line, style)
+        for number, line in enumerate(lines)
+    ]

@@ -1,8 +1,9 @@
 """
 Text from files as GitHub-flavoured Markdown that shows it and does nothing else.
 
-Escaping by backslash is not enough: GitHub turns ``@name``, ``#1`` and addresses into links after Markdown is done, and parsers disagree on a
-backslash before a pipe. Within code nothing of that happens, so what is more than plain words becomes code.
+Escaping by backslash is not enough: GitHub turns ``@name``, ``#1`` and addresses into links after
+Markdown is done, and parsers disagree on a backslash before a pipe. Within code nothing of that
+happens, so what is more than plain words becomes code.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ _IN_SPAN: Final = re.compile(r"[^`|\\&<>]*")
 
 
 def code(text: str) -> str:
-    """Return text as code: between backticks where a table leaves them alone, otherwise as an element with its characters by number."""
+    """
+    Return text as code: between backticks where a table leaves them alone, otherwise as an element
+    with its characters by number.
+    """
     shown = clean(text)
     if not shown:
         return ""
@@ -45,13 +49,18 @@ def name(text: str) -> str:
 
 
 def prose(text: str) -> str:
-    """Return a sentence whose words stay as they are, where they are plain, and are code otherwise."""
+    """
+    Return a sentence whose words stay as they are, where they are plain, and are code otherwise.
+    """
     shown = clean(text)
     begin = _BLOCK.match(shown)
     if begin:
         return code(begin[0]) + prose(shown[begin.end() :])
     pieces = _SPAN.split(shown)  # every second one stood between backticks
-    return "".join(code(piece) if position % 2 else " ".join(_word(word) for word in piece.split(" ")) for position, piece in enumerate(pieces))
+    return "".join(
+        code(piece) if position % 2 else " ".join(_word(word) for word in piece.split(" "))
+        for position, piece in enumerate(pieces)
+    )
 
 
 def row(cells: Sequence[str]) -> str:

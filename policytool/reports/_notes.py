@@ -1,4 +1,6 @@
-"""What is noteworthy about a layer: a letter where there is little room, words where there is more."""
+"""
+What is noteworthy about a layer: a letter where there is little room, words where there is more.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def letters(layer: Layer) -> str:
         "A": layer.autocast is False and layer.class_name not in MODEL_CLASSES,
         "S": bool(layer.also_at),
         "T": is_traced_otherwise(layer),
-        "!": dtypes.is_float(layer.variable_dtype) and layer.quantization is None and bool(floats - {layer.variable_dtype}),
+        "!": dtypes.is_float(layer.variable_dtype)
+        and layer.quantization is None
+        and bool(floats - {layer.variable_dtype}),
     }
     return "".join(letter for letter, held in holds.items() if held)
 
@@ -51,7 +55,10 @@ def words(layer: Layer, noted: str) -> str:
     """Return the letters of a layer as words."""
     found = [NOTES[letter][0] for letter in noted]
     if "L" in noted:
-        found[noted.index("L")] = f"loss scale {loss_scale_words(layer.loss_scale)}{' (default)' if layer.loss_scale_default else ''}"
+        found[noted.index("L")] = (
+            "loss scale "
+            f"{loss_scale_words(layer.loss_scale)}{' (default)' if layer.loss_scale_default else ''}"
+        )
     if "S" in noted:
         found[noted.index("S")] = "also " + ", ".join(clean(path) for path in layer.also_at)
     return "; ".join(found)
@@ -65,4 +72,10 @@ def style(noted: str) -> str:
 def legend(noted: Iterable[str], view: View) -> list[str]:
     """Return the lines that explain the letters; none where no layer has any."""
     found = dict.fromkeys(letter for held in noted for letter in held)
-    return wrapped("notes: ", "; ".join(f"{letter} {NOTES[letter][1]}" for letter in found), view, "dim") if found else []
+    return (
+        wrapped(
+            "notes: ", "; ".join(f"{letter} {NOTES[letter][1]}" for letter in found), view, "dim"
+        )
+        if found
+        else []
+    )

@@ -1,7 +1,9 @@
 """
-What the reference says of a rule, from its module's docstring: at the terminal, as Markdown, and as JSON values.
+What the reference says of a rule, from its module's docstring: at the terminal, as Markdown, and as
+JSON values.
 
-The docstrings are plain text with a little of reStructuredText: paragraphs, lists, indented blocks, and code between double backticks.
+The docstrings are plain text with a little of reStructuredText: paragraphs, lists, indented blocks,
+and code between double backticks.
 """
 
 from __future__ import annotations
@@ -27,7 +29,11 @@ _MARKUP: Final = re.compile(r"[\\`*\[\]<>#|~]|(?<![^\W_])_|_(?![^\W_])")
 _RULED: Final = re.compile(r"=+( +=+)+")
 """The lines of a simple table, which keeps its own layout."""
 
-FIXES: Final = {None: "no fix", "safe": "a safe fix: the same is computed", "unsafe": "an unsafe fix: numerics change, or how training goes on"}
+FIXES: Final = {
+    None: "no fix",
+    "safe": "a safe fix: the same is computed",
+    "unsafe": "an unsafe fix: numerics change, or how training goes on",
+}
 
 
 class Kind(Enum):
@@ -51,7 +57,9 @@ def blocks(doc: str) -> list[Block]:
     found: list[Block] = []
     for part in re.split(r"\n[ \t]*\n", textwrap.dedent(doc).strip("\n")):
         lines = part.rstrip().splitlines()
-        if all(line.startswith(" ") for line in lines) or any(_RULED.fullmatch(line.strip()) for line in lines):
+        if all(line.startswith(" ") for line in lines) or any(
+            _RULED.fullmatch(line.strip()) for line in lines
+        ):
             found.append(Block(kind=Kind.LITERAL, text=textwrap.dedent(part.rstrip())))
         else:
             found += _flowing(lines)
@@ -89,7 +97,10 @@ def markdown(text: str) -> str:
 
 def _escaped(text: str) -> str:
     pieces = _ADDRESS.split(text)  # every second one is an address
-    return "".join(f"<{piece}>" if position % 2 else _MARKUP.sub(r"\\\g<0>", piece) for position, piece in enumerate(pieces))
+    return "".join(
+        f"<{piece}>" if position % 2 else _MARKUP.sub(r"\\\g<0>", piece)
+        for position, piece in enumerate(pieces)
+    )
 
 
 def family(rule: Rule) -> tuple[str, str]:
@@ -106,7 +117,12 @@ def anchor(rule: Rule) -> str:
 def facts(rule: Rule) -> tuple[str, ...]:
     """Return a rule's severity, family, fix, and the option that it needs, in words."""
     needs = (f"asked with {rule.needs.value}",) if rule.needs else ()
-    return (rule.severity.value, family(rule)[0], FIXES[rule.fix.value if rule.fix else None], *needs)
+    return (
+        rule.severity.value,
+        family(rule)[0],
+        FIXES[rule.fix.value if rule.fix else None],
+        *needs,
+    )
 
 
 def values(rule: Rule) -> dict[str, Any]:
@@ -141,11 +157,25 @@ def as_markdown(rule: Rule) -> str:
     """Return what the reference says of a rule below its heading, as Markdown without HTML."""
     facts_line = f"*{' · '.join(facts(rule))}*"
     about = ((block.kind, _marked_up(block)) for block in blocks(rule.doc))
-    return _joined([(Kind.PARAGRAPH, facts_line), *about, (Kind.PARAGRAPH, "Example:"), (Kind.LITERAL, _fenced(rule.example))]) + "\n"
+    return (
+        _joined(
+            [
+                (Kind.PARAGRAPH, facts_line),
+                *about,
+                (Kind.PARAGRAPH, "Example:"),
+                (Kind.LITERAL, _fenced(rule.example)),
+            ]
+        )
+        + "\n"
+    )
 
 
 def _marked_up(block: Block) -> str:
-    return _fenced(block.text) if block.kind is Kind.LITERAL else _TEXTS[block.kind].format(markdown(block.text))
+    return (
+        _fenced(block.text)
+        if block.kind is Kind.LITERAL
+        else _TEXTS[block.kind].format(markdown(block.text))
+    )
 
 
 def _fenced(text: str) -> str:
@@ -156,21 +186,40 @@ def _fenced(text: str) -> str:
 def as_lines(rule: Rule, view: View) -> list[str]:
     """Return the whole reference of a rule for a terminal."""
     separator = " · " if view.unicode else " - "
-    lines = [view.paint(f"{rule.id} {rule.name}", "title"), *wrapped("", separator.join(facts(rule)), view, "dim"), ""]
+    lines = [
+        view.paint(f"{rule.id} {rule.name}", "title"),
+        *wrapped("", separator.join(facts(rule)), view, "dim"),
+        "",
+    ]
     text = _joined((block.kind, "\n".join(_lines(block, view))) for block in blocks(rule.doc))
-    return [*lines, *text.split("\n"), "", f"  {view.paint('Example', 'title')}", *_lines(Block(kind=Kind.LITERAL, text=rule.example.strip()), view)]
+    return [
+        *lines,
+        *text.split("\n"),
+        "",
+        f"  {view.paint('Example', 'title')}",
+        *_lines(Block(kind=Kind.LITERAL, text=rule.example.strip()), view),
+    ]
 
 
 def _lines(block: Block, view: View) -> list[str]:
     if block.kind is not Kind.LITERAL:
         return wrapped("- " * (block.kind is Kind.ITEM), plain(block.text), view)
-    return [line for text in block.text.splitlines() for line in wrapped("", text.lstrip(), view, indent=4 + len(text) - len(text.lstrip()))]
+    return [
+        line
+        for text in block.text.splitlines()
+        for line in wrapped("", text.lstrip(), view, indent=4 + len(text) - len(text.lstrip()))
+    ]
 
 
 def _joined(pieces: Iterable[tuple[Kind, str]]) -> str:
-    """Return pieces as one text: the items of a list below each other, an empty line between all others."""
+    """
+    Return pieces as one text: the items of a list below each other, an empty line between all
+    others.
+    """
     text, previous = "", None
     for kind, piece in pieces:
-        text += ("" if previous is None else "\n" if kind is previous is Kind.ITEM else "\n\n") + piece
+        text += (
+            "" if previous is None else "\n" if kind is previous is Kind.ITEM else "\n\n"
+        ) + piece
         previous = kind
     return text

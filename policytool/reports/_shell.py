@@ -15,7 +15,10 @@ _BEYOND: Final = 0x10000
 
 
 def quoted(word: str) -> str:
-    """Return a word so that a shell reads it as one; what is not printable is written by number (``$'...'``), so that no name moves the cursor."""
+    """
+    Return a word so that a shell reads it as one; what is not printable is written by number
+    (``$'...'``), so that no name moves the cursor.
+    """
     if _PLAIN.fullmatch(word):
         return word
     if word.isprintable():
@@ -29,7 +32,10 @@ def command(words: Sequence[str]) -> str:
 
 
 def lines(words: Sequence[str], width: int) -> list[str]:
-    """Return a command in lines of at most ``width`` columns where it can be; an option stays with its value, and lines that go on end in a backslash."""
+    """
+    Return a command in lines of at most ``width`` columns where it can be; an option stays with its
+    value, and lines that go on end in a backslash.
+    """
     found: list[str] = []
     current = ""
     for piece in _pieces(words):

@@ -1,8 +1,9 @@
 """
 What a graph computes in, held against what its layers declare.
 
-Metadata and graph of a SavedModel are written together but read apart: Keras loads the one, a server runs the other. Where somebody changed the
-policies afterwards, the signatures still compute as they were traced.
+Metadata and graph of a SavedModel are written together but read apart: Keras loads the one, a
+server runs the other. Where somebody changed the policies afterwards, the signatures still compute
+as they were traced.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
     from policytool.model import Layer, Model
 
 _HALVES: Final = ("float16", "bfloat16")
-"""What is looked for on both sides; float32 proves nothing, because a mixed model computes its softmax and its sums in it anyway."""
+"""
+What is looked for on both sides; float32 proves nothing, because a mixed model computes its softmax
+and its sums in it anyway.
+"""
 
 _LISTS: Final = ("allow", "infer", "deny", "clear", None)
 """Automatic mixed precision's lists, those first that move a model to 16 bits."""
@@ -31,12 +35,19 @@ _KINDS: Final = 4
 
 def is_traced_otherwise(layer: Layer) -> bool:
     """
-    Return whether a layer has traced ops and none of them has the dtype that its policy declares to compute in.
+    Return whether a layer has traced ops and none of them has the dtype that its policy declares to
+    compute in.
 
-    Models compute nothing themselves, and the ops of op layers have their inputs' dtypes whatever the policy says.
+    Models compute nothing themselves, and the ops of op layers have their inputs' dtypes whatever
+    the policy says.
     """
     judged = layer.class_name not in MODEL_CLASSES and not layer.opaque
-    return judged and bool(layer.traced_dtypes) and dtypes.is_float(layer.compute_dtype) and layer.compute_dtype not in layer.traced_dtypes
+    return (
+        judged
+        and bool(layer.traced_dtypes)
+        and dtypes.is_float(layer.compute_dtype)
+        and layer.compute_dtype not in layer.traced_dtypes
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,45 +61,69 @@ class Declared:
 
 def declared(model: Model) -> Declared:
     """Return what a model's layers declare to compute in."""
-    holding = [layer for layer in model.layers if any(dtypes.is_float(variable.dtype) for variable in layer.variables)]
-    return Declared(by_any=_compute_dtypes(model.layers), by_layers_with_variables=_compute_dtypes(holding))
+    holding = [
+        layer
+        for layer in model.layers
+        if any(dtypes.is_float(variable.dtype) for variable in layer.variables)
+    ]
+    return Declared(
+        by_any=_compute_dtypes(model.layers), by_layers_with_variables=_compute_dtypes(holding)
+    )
 
 
 def contradiction(by: Declared, signature: Signature) -> str | None:
     """
-    Return how a signature contradicts its layers; None where it does not, where its graph was not read, or where no layer declares anything.
+    Return how a signature contradicts its layers; None where it does not, where its graph was not
+    read, or where no layer declares anything.
 
-    It does where layers with variables declare a 16-bit dtype that none of its ops compute in, or where its ops compute in one that no layer declares.
+    It does where layers with variables declare a 16-bit dtype that none of its ops compute in, or
+    where its ops compute in one that no layer declares.
     """
     computed = signature.compute_dtypes
     if not computed or not by.by_any:
         return None
-    unmet = [dtype for dtype in _HALVES if dtype in by.by_layers_with_variables and dtype not in computed]
+    unmet = [
+        dtype for dtype in _HALVES if dtype in by.by_layers_with_variables and dtype not in computed
+    ]
     unsaid = [dtype for dtype in _HALVES if dtype in computed and dtype not in by.by_any]
-    said = [f"layers declare {' and '.join(unmet)}"] * bool(unmet) + [f"no layer declares {' or '.join(unsaid)}"] * bool(unsaid)
+    said = [f"layers declare {' and '.join(unmet)}"] * bool(unmet) + [
+        f"no layer declares {' or '.join(unsaid)}"
+    ] * bool(unsaid)
     return " and ".join(said) or None
 
 
 def computes_words(by: Declared, signature: Signature) -> str:
-    """Return what a signature computes in, and what contradicts it; nothing where its graph was not read."""
+    """
+    Return what a signature computes in, and what contradicts it; nothing where its graph was not
+    read.
+    """
     return f"computes {_in_words(by, signature)}" if signature.compute_dtypes else ""
 
 
 def contradictions(model: Model) -> list[str]:
-    """Return a sentence for the signatures that contradict the layers, one for all that do it in the same way."""
+    """
+    Return a sentence for the signatures that contradict the layers, one for all that do it in the
+    same way.
+    """
     by = declared(model)
     names: dict[str, list[str]] = {}
     for signature in model.signatures:
         if contradiction(by, signature):
             names.setdefault(_in_words(by, signature), []).append(signature.name)
     return [
-        f"{', '.join(found)} {'compute' if len(found) > 1 else 'computes'} {words}: a server follows the graph, whatever the policies say"
+        (
+            f"{', '.join(found)} {'compute' if len(found) > 1 else 'computes'} {words}: a server "
+            "follows the graph, whatever the policies say"
+        )
         for words, found in names.items()
     ]
 
 
 def ops_words(ops: Sequence[TracedOp]) -> str:
-    """Return ops by the list that has them: ``allow 12 MatMul float32, 3 Conv2D float32; deny 1 Softmax float32``."""
+    """
+    Return ops by the list that has them: ``allow 12 MatMul float32, 3 Conv2D float32; deny 1
+    Softmax float32``.
+    """
     grouped = ((amp, [op for op in ops if op.amp == amp]) for amp in _LISTS)
     return "; ".join(f"{amp or 'on no list'} {_kinds(found)}" for amp, found in grouped if found)
 

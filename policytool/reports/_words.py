@@ -32,12 +32,23 @@ def attention(model: Model) -> list[str]:
     deprecated = sum(layer.deprecated for layer in model.layers)
     found = contradictions(model)
     if deprecated:
-        layers = f"{deprecated} layer{'s spell their policies' if deprecated != 1 else ' spells its policy'} as Keras 2 did"
+        layers = (
+            f"{deprecated} "
+            f"layer{'s spell their policies' if deprecated != 1 else ' spells its policy'} as "
+            "Keras 2 did"
+        )
         mends = ", which `policytool migrate` writes" if model.format in REWRITTEN else ""
         found.append(f"{layers}; Keras 3 reads the bare name instead{mends}")
-    scaled = sum(layer.deprecated and layer.loss_scale is not None and not layer.loss_scale_default for layer in model.layers)
+    scaled = sum(
+        layer.deprecated and layer.loss_scale is not None and not layer.loss_scale_default
+        for layer in model.layers
+    )
     if scaled:
-        scales = "policies have loss scales of their own" if scaled != 1 else "policy has a loss scale of its own"
+        scales = (
+            "policies have loss scales of their own"
+            if scaled != 1
+            else "policy has a loss scale of its own"
+        )
         found.append(f"{scaled} {scales}, which loaders from TF 2.4 on drop without a word")
     return found + [observation.message for observation in model.observations]
 
@@ -49,7 +60,9 @@ def generation_words(generation: str | None) -> str:
     for prefix, words in _FAMILIES:
         if generation.startswith(prefix):
             rest = generation.removeprefix(prefix)
-            return words + (f"{rest[:-1]} and later" if rest.endswith("+") else rest.replace("-", " to "))
+            return words + (
+                f"{rest[:-1]} and later" if rest.endswith("+") else rest.replace("-", " to ")
+            )
     return generation
 
 
@@ -61,7 +74,9 @@ def loss_scale_words(scale: Dynamic | Fixed | None) -> str:
         case Dynamic() if scale == Dynamic():
             return "dynamic"
         case Dynamic():
-            multiplier = "" if scale.multiplier == Dynamic().multiplier else f", times {scale.multiplier:g}"
+            multiplier = (
+                "" if scale.multiplier == Dynamic().multiplier else f", times {scale.multiplier:g}"
+            )
             return f"dynamic from {scale.initial:g}, {scale.growth_steps} steps{multiplier}"
     return ""
 
@@ -70,19 +85,24 @@ def bytes_words(count: int) -> str:
     """Return a number of bytes in the unit that keeps it readable."""
     size = float(count)
     for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if size < 1024 or unit == "GiB":  # noqa: PLR2004  # binary units
+        if size < 1024 or unit == "GiB":  # binary units  # noqa: PLR2004  # binary units
             break
         size /= 1024
     return f"{count} bytes" if unit == "bytes" else f"{size:.1f} {unit}"
 
 
 def loader_lines(found: Sequence[Verdict]) -> list[tuple[str, str]]:
-    """Return a label and a text for the loaders that take the file, for what leaves others open, and for each reason why others refuse it."""
+    """
+    Return a label and a text for the loaders that take the file, for what leaves others open, and
+    for each reason why others refuse it.
+    """
     if not found:
         return []
     taking = [verdict.loader for verdict in found if verdict.loads]
     refused = [(verdict.loader, verdict.reason) for verdict in found if verdict.reason is not None]
-    left = [(verdict.loader, verdict.not_judged) for verdict in found if verdict.not_judged is not None]
+    left = [
+        (verdict.loader, verdict.not_judged) for verdict in found if verdict.not_judged is not None
+    ]
     nobody = [] if left else [("loads in", "none of the loaders that were tried")]
     return [
         *([("loads in", loader_ranges(taking))] if taking else nobody),
@@ -94,19 +114,32 @@ def loader_lines(found: Sequence[Verdict]) -> list[tuple[str, str]]:
 def _by_reason(label: str, found: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     """Return a line for each reason, with the loaders that have it."""
     reasons = dict.fromkeys(reason for _, reason in found)
-    return [(label, f"{loader_ranges([loader for loader, said in found if said == reason])}: {reason}") for reason in reasons]
+    return [
+        (label, f"{loader_ranges([loader for loader, said in found if said == reason])}: {reason}")
+        for reason in reasons
+    ]
 
 
 def loader_ranges(loaders: Sequence[str]) -> str:
-    """Return loaders in words, neighbours of one family joined: ``TF 2.4 to 2.15, tf_keras 2.21``."""
+    """
+    Return loaders in words, neighbours of one family joined: ``TF 2.4 to 2.15, tf_keras 2.21``.
+    """
     parts: list[list[str]] = []
     for loader in loaders:
         last = parts[-1][-1] if parts else None
-        if last and LOADERS.index(loader) == LOADERS.index(last) + 1 and _family(loader) == _family(last):
+        if (
+            last
+            and LOADERS.index(loader) == LOADERS.index(last) + 1
+            and _family(loader) == _family(last)
+        ):
             parts[-1].append(loader)
         else:
             parts.append([loader])
-    return ", ".join(generation_words(part[0]) + (f" to {part[-1].removeprefix(_family(part[-1]))}" if len(part) > 1 else "") for part in parts)
+    return ", ".join(
+        generation_words(part[0])
+        + (f" to {part[-1].removeprefix(_family(part[-1]))}" if len(part) > 1 else "")
+        for part in parts
+    )
 
 
 def _family(loader: str) -> str:

@@ -1,8 +1,10 @@
 """
-The report for spreadsheets and data frames: RFC 4180, a row per layer, the same columns whatever the models hold.
+The report for spreadsheets and data frames: RFC 4180, a row per layer, the same columns whatever
+the models hold.
 
-A column has the name that its value has in the JSON report, keys of nested objects joined by a dot. What a spreadsheet would take for a formula
-gets an apostrophe before it (CWE-1236), and so does what begins with an apostrophe: whoever takes one away from a cell has the value again.
+A column has the name that its value has in the JSON report, keys of nested objects joined by a dot.
+What a spreadsheet would take for a formula gets an apostrophe before it (CWE-1236), and so does
+what begins with an apostrophe: whoever takes one away from a cell has the value again.
 """
 
 from __future__ import annotations
@@ -27,7 +29,14 @@ _OF_MODEL: Final = ("model.path", "model.format", "model.generation")
 _OF_LAYER: Final = (
     *("path", "also_at", "name", "class_name", "registered_name"),
     *("policy", "compute_dtype", "variable_dtype", "source"),
-    *("loss_scale.kind", "loss_scale.value", "loss_scale.initial", "loss_scale.growth_steps", "loss_scale.multiplier", "loss_scale.default"),
+    *(
+        "loss_scale.kind",
+        "loss_scale.value",
+        "loss_scale.initial",
+        "loss_scale.growth_steps",
+        "loss_scale.multiplier",
+        "loss_scale.default",
+    ),
     *("quantization.mode", "quantization.source", "quantization.amax_history_length"),
     *("deprecated", "autocast", "opaque", "traced_dtypes"),
 )
@@ -48,21 +57,29 @@ def render(selected: Selected, _view: View) -> str:
     writer.writerow(COLUMNS)
     for model, layers in zip(selected.inspection.models, selected.layers, strict=True):
         of_model = (model.path, model.format, model.generation)
-        writer.writerows([_cell(value) for value in (*of_model, *_values(layer))] for layer in layers)
+        writer.writerows(
+            [_cell(value) for value in (*of_model, *_values(layer))] for layer in layers
+        )
     return text.getvalue()
 
 
 def _values(layer: Layer) -> list[Any]:
     values = json_report.layer_values(layer)
     variables = layer.variables
-    counted = [len(variables), sum(variable.parameters for variable in variables), sum(variable.bytes for variable in variables)]
+    counted = [
+        len(variables),
+        sum(variable.parameters for variable in variables),
+        sum(variable.bytes for variable in variables),
+    ]
     stored = " ".join(dict.fromkeys(variable.dtype for variable in variables))
     address = [_at(values, "address.part"), _at(values, "address.pointer")]
     return [*(_at(values, column) for column in _OF_LAYER), *counted, stored, *address]
 
 
-def _at(values: Mapping[str, Any], column: str) -> Any:  # noqa: ANN401  # JSON
-    """Return the value that a column's name leads to; None where an object on the way is missing."""
+def _at(values: Mapping[str, Any], column: str) -> Any:  # JSON  # noqa: ANN401  # JSON
+    """
+    Return the value that a column's name leads to; None where an object on the way is missing.
+    """
     found: Any = values
     for key in column.split("."):
         found = None if found is None else found.get(key)

@@ -1,4 +1,7 @@
-"""The versioned JSON of ``inspect`` (design section 5); its schema is ``policytool/data/inspect.schema.json``."""
+"""
+The versioned JSON of ``inspect`` (design section 5); its schema is
+``policytool/data/inspect.schema.json``.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,10 @@ VERSION: Final = 1
 
 
 def render(selected: Selected, view: View) -> str:
-    """Return the report as JSON text; where the stream lacks characters, they are escaped as JSON does it."""
+    """
+    Return the report as JSON text; where the stream lacks characters, they are escaped as JSON does
+    it.
+    """
     return written(document(selected), view)
 
 
@@ -31,8 +37,14 @@ def document(selected: Selected) -> dict[str, Any]:
     return {
         "version": VERSION,
         "tool": {"name": "policytool", "version": version()},
-        "models": [_model(model, layers) for model, layers in zip(inspection.models, selected.layers, strict=True)],
-        "failures": [{"path": failure.path, "code": failure.code, "message": failure.message} for failure in inspection.failures],
+        "models": [
+            _model(model, layers)
+            for model, layers in zip(inspection.models, selected.layers, strict=True)
+        ],
+        "failures": [
+            {"path": failure.path, "code": failure.code, "message": failure.message}
+            for failure in inspection.failures
+        ],
     }
 
 
@@ -42,10 +54,19 @@ def _model(model: Model, layers: tuple[Layer, ...]) -> dict[str, Any]:
         "path": model.path,
         "format": model.format,
         "generation": model.generation,
-        "writer": {"keras": model.writer.keras, "tensorflow": model.writer.tensorflow, "backend": model.writer.backend},
+        "writer": {
+            "keras": model.writer.keras,
+            "tensorflow": model.writer.tensorflow,
+            "backend": model.writer.backend,
+        },
         "layers": [layer_values(layer) for layer in layers],
         "optimizer": (
-            {"class_name": model.optimizer.class_name, "loss_scale": _loss_scale(model.optimizer.loss_scale)} if model.optimizer is not None else None
+            {
+                "class_name": model.optimizer.class_name,
+                "loss_scale": _loss_scale(model.optimizer.loss_scale),
+            }
+            if model.optimizer is not None
+            else None
         ),
         "signatures": [
             {
@@ -57,15 +78,27 @@ def _model(model: Model, layers: tuple[Layer, ...]) -> dict[str, Any]:
             }
             for signature in model.signatures
         ],
-        "summary": {"layers": summary.layers, "parameters": summary.parameters, "bytes": summary.bytes, "policies": dict(summary.policies)},
-        "observations": [{"code": item.code, "message": item.message, "where": item.where} for item in model.observations],
+        "summary": {
+            "layers": summary.layers,
+            "parameters": summary.parameters,
+            "bytes": summary.bytes,
+            "policies": dict(summary.policies),
+        },
+        "observations": [
+            {"code": item.code, "message": item.message, "where": item.where}
+            for item in model.observations
+        ],
         "loaders": [_verdict(verdict) for verdict in model.loaders],
     }
 
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:
     said = "loads" if verdict.loads else "refuses" if verdict.reason is not None else "not-judged"
-    return {"loader": verdict.loader, "verdict": said, "reason": verdict.reason or verdict.not_judged}
+    return {
+        "loader": verdict.loader,
+        "verdict": said,
+        "reason": verdict.reason or verdict.not_judged,
+    }
 
 
 def layer_values(layer: Layer) -> dict[str, Any]:
@@ -88,9 +121,16 @@ def layer_values(layer: Layer) -> dict[str, Any]:
         "traced_dtypes": list(layer.traced_dtypes),
         "traced_ops": [_op(op) for op in layer.traced_ops],
         "variables": [
-            {"name": variable.name, "shape": None if variable.shape is None else list(variable.shape), "dtype": variable.dtype} for variable in layer.variables
+            {
+                "name": variable.name,
+                "shape": None if variable.shape is None else list(variable.shape),
+                "dtype": variable.dtype,
+            }
+            for variable in layer.variables
         ],
-        "address": {"part": layer.address.part, "pointer": layer.address.pointer} if layer.address else None,
+        "address": {"part": layer.address.part, "pointer": layer.address.pointer}
+        if layer.address
+        else None,
     }
 
 
@@ -102,7 +142,10 @@ def _loss_scale(scale: Dynamic | Fixed | None, *, default: bool = False) -> dict
     values = loss_scale_values(scale)
     if values is None:
         return None
-    found = {name: _number(value) if isinstance(value, float) else value for name, value in values.items()}
+    found = {
+        name: _number(value) if isinstance(value, float) else value
+        for name, value in values.items()
+    }
     return {**found, "default": True} if default else found
 
 

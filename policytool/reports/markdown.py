@@ -1,4 +1,7 @@
-"""The report for pull requests and model cards: GitHub-flavoured Markdown with the facts, a table of the layers, and what needs attention."""
+"""
+The report for pull requests and model cards: GitHub-flavoured Markdown with the facts, a table of
+the layers, and what needs attention.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,13 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.reports import _cells, _notes
 from policytool.reports._base import Reporter
-from policytool.reports._frame import is_stored_alone, optimizer_words, origin, signature_words, totals
+from policytool.reports._frame import (
+    is_stored_alone,
+    optimizer_words,
+    origin,
+    signature_words,
+    totals,
+)
 from policytool.reports._markdown import code, name, prose, row
 from policytool.reports._traced import computes_words, contradiction, declared, ops_words
 from policytool.reports._words import attention, loader_lines
@@ -20,8 +29,14 @@ if TYPE_CHECKING:
 
 
 def render(selected: Selected, view: View) -> str:
-    """Return the report as Markdown, a section per model; it is laid out by whoever shows it, so the view's width counts nothing."""
-    blocks = ["\n".join(_model(model, layers, view)) + "\n" for model, layers in zip(selected.inspection.models, selected.layers, strict=True)]
+    """
+    Return the report as Markdown, a section per model; it is laid out by whoever shows it, so the
+    view's width counts nothing.
+    """
+    blocks = [
+        "\n".join(_model(model, layers, view)) + "\n"
+        for model, layers in zip(selected.inspection.models, selected.layers, strict=True)
+    ]
     return "\n".join(blocks)
 
 
@@ -48,25 +63,49 @@ def _facts(model: Model) -> Iterator[str]:
         computes = computes_words(by, signature)
         said = f"**{prose(computes)}**" if contradiction(by, signature) else prose(computes)
         ops = prose(ops_words(signature.ops)) if alone else ""
-        yield f"**signature** {code(signature_words(signature, '→'))}" + "".join(f"; {text}" for text in (said, ops) if text)
+        yield f"**signature** {code(signature_words(signature, '→'))}" + "".join(
+            f"; {text}" for text in (said, ops) if text
+        )
     yield from (prose(total) for total in totals(model))
 
 
 def _table(layers: Sequence[Layer], view: View) -> list[str]:
-    """Return the lines of the table; a column is there where some layer has something to say in it."""
+    """
+    Return the lines of the table; a column is there where some layer has something to say in it.
+    """
     rows = [cells for layer in layers for cells in _rows(layer, view)]
     every = _STORED if is_stored_alone(layers) else _DECLARED
-    titles = [title for title in every if title not in _OPTIONAL or any(cells.get(title) for cells in rows)]
-    return [row(titles), row(["---"] * len(titles)), *(row([cells.get(title, "") for title in titles]) for cells in rows)]
+    titles = [
+        title
+        for title in every
+        if title not in _OPTIONAL or any(cells.get(title) for cells in rows)
+    ]
+    return [
+        row(titles),
+        row(["---"] * len(titles)),
+        *(row([cells.get(title, "") for title in titles]) for cells in rows),
+    ]
 
 
-_DECLARED: Final = ("layer", "class", "policy", "compute", "variable", "stored", "traced", "source", "notes")
+_DECLARED: Final = (
+    "layer",
+    "class",
+    "policy",
+    "compute",
+    "variable",
+    "stored",
+    "traced",
+    "source",
+    "notes",
+)
 _STORED: Final = ("layer", "stored", "variables", "parameters", "traced")
 _OPTIONAL: Final = frozenset({"stored", "traced", "notes"})
 
 
 def _rows(layer: Layer, view: View) -> Iterator[dict[str, str]]:
-    """Yield the cells of a layer by their column, and where they are wanted those of its variables."""
+    """
+    Yield the cells of a layer by their column, and where they are wanted those of its variables.
+    """
     letters = _notes.letters(layer)
     variables, parameters = _cells.counts(layer)
     yield {
@@ -76,7 +115,9 @@ def _rows(layer: Layer, view: View) -> Iterator[dict[str, str]]:
         "compute": prose(layer.compute_dtype or "?"),
         "variable": prose(layer.variable_dtype or "?"),
         "stored": prose(_cells.stored(layer)),
-        "traced": f"**{prose(_cells.traced(layer))}**" if "T" in letters else prose(_cells.traced(layer)),
+        "traced": f"**{prose(_cells.traced(layer))}**"
+        if "T" in letters
+        else prose(_cells.traced(layer)),
         "source": layer.source.value,
         "variables": variables,
         "parameters": parameters,

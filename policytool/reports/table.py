@@ -1,4 +1,7 @@
-"""The report for people: a header that says what the file is, a row per layer, and a footer with totals and what needs attention."""
+"""
+The report for people: a header that says what the file is, a row per layer, and a footer with
+totals and what needs attention.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ if TYPE_CHECKING:
 
 def render(selected: Selected, view: View) -> str:
     """Return the report as text for a terminal of the view's width."""
-    blocks = [_model(model, layers, view) for model, layers in zip(selected.inspection.models, selected.layers, strict=True)]
+    blocks = [
+        _model(model, layers, view)
+        for model, layers in zip(selected.inspection.models, selected.layers, strict=True)
+    ]
     return "\n".join("\n".join(block) + "\n" for block in blocks)
 
 
@@ -35,11 +41,17 @@ def _model(model: Model, layers: tuple[Layer, ...], view: View) -> list[str]:
 
 
 def _table(layers: Sequence[Layer], noted: Sequence[str], view: View) -> list[str]:
-    """Return the table of layers, or of what is stored and traced where the file says no more of them."""
+    """
+    Return the table of layers, or of what is stored and traced where the file says no more of them.
+    """
     traced = any(layer.traced_dtypes for layer in layers)
     if is_stored_alone(layers):
         columns = _STORED_COLUMNS + ((_TRACED,) if traced else ())
-        return table(columns, [row for layer in layers for row in _stored_rows(layer, view, traced=traced)], view)
+        return table(
+            columns,
+            [row for layer in layers for row in _stored_rows(layer, view, traced=traced)],
+            view,
+        )
     columns = _columns(view, noted=any(noted), traced=traced)
     return table(columns, _rows(layers, noted, columns, view), view)
 
@@ -54,14 +66,28 @@ _STORED_COLUMNS: Final = (
 
 
 def _stored_rows(layer: Layer, view: View, *, traced: bool) -> list[list[Cell]]:
-    cells = [Cell(text=clean(layer.path)), Cell(text=_cells.stored(layer)), *(Cell(text=count) for count in _cells.counts(layer))]
+    cells = [
+        Cell(text=clean(layer.path)),
+        Cell(text=_cells.stored(layer)),
+        *(Cell(text=count) for count in _cells.counts(layer)),
+    ]
     if traced:
         cells.append(Cell(text=_cells.traced(layer)))
-    return [cells, *([_variable_row(variable, len(cells), 1) for variable in layer.variables] if view.variables else [])]
+    return [
+        cells,
+        *(
+            [_variable_row(variable, len(cells), 1) for variable in layer.variables]
+            if view.variables
+            else []
+        ),
+    ]
 
 
 def _columns(view: View, *, noted: bool, traced: bool) -> tuple[Column, ...]:
-    """Return the columns; where there is little room, what is traced takes the place of the source, which a file with a graph mostly declares."""
+    """
+    Return the columns; where there is little room, what is traced takes the place of the source,
+    which a file with a graph mostly declares.
+    """
     wide = view.width >= WIDE
     columns = [
         Column(title="layer", minimum=19, middle=True),
@@ -81,7 +107,9 @@ def _columns(view: View, *, noted: bool, traced: bool) -> tuple[Column, ...]:
     return tuple(columns)
 
 
-def _rows(layers: Sequence[Layer], noted: Sequence[str], columns: Sequence[Column], view: View) -> list[list[Cell]]:
+def _rows(
+    layers: Sequence[Layer], noted: Sequence[str], columns: Sequence[Column], view: View
+) -> list[list[Cell]]:
     rows: list[list[Cell]] = []
     titles = [column.title for column in columns]
     dtype_column = titles.index("stored" if "stored" in titles else "variable")
@@ -89,7 +117,9 @@ def _rows(layers: Sequence[Layer], noted: Sequence[str], columns: Sequence[Colum
         cells = _row(layer, letters, view)
         rows.append([cells[title] for title in titles])
         if view.variables:
-            rows += [_variable_row(variable, len(titles), dtype_column) for variable in layer.variables]
+            rows += [
+                _variable_row(variable, len(titles), dtype_column) for variable in layer.variables
+            ]
     return rows
 
 
@@ -100,17 +130,26 @@ def _row(layer: Layer, letters: str, view: View) -> dict[str, Cell]:
         "layer": Cell(text=clean(layer.path)),
         "class": Cell(text=clean(layer.class_name or "")),
         "policy": Cell(text=_cells.policy(layer), style=style if layer.policy else "dim"),
-        "compute": Cell(text=layer.compute_dtype or "?", style=style if layer.compute_dtype else "dim"),
-        "variable": Cell(text=layer.variable_dtype or "?", style="" if layer.variable_dtype else "dim"),
+        "compute": Cell(
+            text=layer.compute_dtype or "?", style=style if layer.compute_dtype else "dim"
+        ),
+        "variable": Cell(
+            text=layer.variable_dtype or "?", style="" if layer.variable_dtype else "dim"
+        ),
         "stored": Cell(text=_cells.stored(layer), style="bad" if "!" in letters else ""),
         "traced": Cell(text=_cells.traced(layer), style="bad" if "T" in letters else ""),
         "source": Cell(text=layer.source.value, style="dim"),
-        "notes": Cell(text=_notes.words(layer, letters) if view.width >= WIDE else letters, style=_notes.style(letters)),
+        "notes": Cell(
+            text=_notes.words(layer, letters) if view.width >= WIDE else letters,
+            style=_notes.style(letters),
+        ),
     }
 
 
 def _variable_row(variable: Variable, columns: int, dtype_column: int) -> list[Cell]:
-    cells = [Cell(text=f"  {_cells.variable(variable)}", style="dim")] + [Cell(text="")] * (columns - 1)
+    cells = [Cell(text=f"  {_cells.variable(variable)}", style="dim")] + [Cell(text="")] * (
+        columns - 1
+    )
     cells[dtype_column] = Cell(text=variable.dtype, style="dim")
     return cells
 

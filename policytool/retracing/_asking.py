@@ -1,4 +1,6 @@
-"""The job that the child gets: the model's config with the new policies, and where everything is."""
+"""
+The job that the child gets: the model's config with the new policies, and where everything is.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ def planned(analysis: Analysis, plan: Plan) -> Analysis:
 
 def build(before: Analysis, wanted: Analysis) -> dict[str, Any]:
     """
-    Return what builds the model as ``wanted`` has it: its config, the policies of its layers, and those that it is loaded and built under.
+    Return what builds the model as ``wanted`` has it: its config, the policies of its layers, and
+    those that it is loaded and built under.
 
     :raises ModelFileError: where the file's root is no model whose config could be built.
     """
@@ -32,7 +35,10 @@ def build(before: Analysis, wanted: Analysis) -> dict[str, Any]:
     metadata = wanted.document.parts.get(root.part or "") if root is not None else None
     config = metadata.get("config") if isinstance(metadata, dict) else None
     if not isinstance(metadata, dict) or not isinstance(config, dict):
-        message = "cannot be traced anew: its root is no Keras model with a config that could be built again; save it anew where its code is"
+        message = (
+            "cannot be traced anew: its root is no Keras model with a config that could be built "
+            "again; save it anew where its code is"
+        )
         raise ModelFileError(wanted.document.path, "no-config", message)
     layers = wanted.model.layers
     return {
@@ -43,7 +49,10 @@ def build(before: Analysis, wanted: Analysis) -> dict[str, Any]:
         "policies": {
             layer.path: layer.policy
             for layer in layers
-            if layer.policy and layer.source is not Source.UNKNOWN and layer.class_name != INPUT_CLASS and dtypes.is_float(layer.compute_dtype)
+            if layer.policy
+            and layer.source is not Source.UNKNOWN
+            and layer.class_name != INPUT_CLASS
+            and dtypes.is_float(layer.compute_dtype)
         },
     }
 

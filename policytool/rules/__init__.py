@@ -1,7 +1,8 @@
 """
 The rules of ``audit``, one module each, by family.
 
-To add a rule, write its module and add one line to the tuple of its family's package. An id is never used again.
+To add a rule, write its module and add one line to the tuple of its family's package. An id is
+never used again.
 """
 
 from __future__ import annotations
@@ -45,8 +46,15 @@ def is_met(need: Needs, question: Question) -> bool:
 
 
 def asked(question: Question) -> tuple[Rule, ...]:
-    """Return the rules that are asked: those chosen whose option, where they need one, was given."""
-    return tuple(rule for rule in RULES if (question.rules is None or rule.id in question.rules) and (rule.needs is None or is_met(rule.needs, question)))
+    """
+    Return the rules that are asked: those chosen whose option, where they need one, was given.
+    """
+    return tuple(
+        rule
+        for rule in RULES
+        if (question.rules is None or rule.id in question.rules)
+        and (rule.needs is None or is_met(rule.needs, question))
+    )
 
 
 def findings(case: Case, question: Question) -> Iterator[Finding]:
@@ -55,4 +63,16 @@ def findings(case: Case, question: Question) -> Iterator[Finding]:
         yield from rule.check(case, question)
 
 
-__all__ = ["BY_ID", "FAMILIES", "RULES", "Case", "Device", "Needs", "Question", "Rule", "asked", "findings", "is_met"]
+__all__ = [
+    "BY_ID",
+    "FAMILIES",
+    "RULES",
+    "Case",
+    "Device",
+    "Needs",
+    "Question",
+    "Rule",
+    "asked",
+    "findings",
+    "is_met",
+]

@@ -43,13 +43,18 @@ class Question:
     """The ids of the rules that are asked; None for all."""
 
     targets: tuple[str, ...] = ()
-    """The loaders that are to take it, such as ``tf2.15`` and ``keras3.15``; see :mod:`policytool.planning.targets`."""
+    """
+    The loaders that are to take it, such as ``tf2.15`` and ``keras3.15``; see
+    :mod:`policytool.planning.targets`.
+    """
 
     device: Device | None = None
     weights: bool = False
     """Whether stored values are read."""
 
-    signatures: Mapping[str, tuple[Signature, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    signatures: Mapping[str, tuple[Signature, ...]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
     """The entry points that a baseline remembers, by the file's path as reports show it."""
 
 
@@ -60,10 +65,16 @@ class Case:
     model: Model
     document: Document
     subject: Subject | None
-    """The model with its graph and its configs; None for what has no config: weights, graphs without Keras' metadata."""
+    """
+    The model with its graph and its configs; None for what has no config: weights, graphs without
+    Keras' metadata.
+    """
 
     counts: Mapping[tuple[str, ...], Counts] | None = None
-    """By a stored tensor's path, what its values are and what becomes of them in its layer's compute dtype; None where values were not read."""
+    """
+    By a stored tensor's path, what its values are and what becomes of them in its layer's compute
+    dtype; None where values were not read.
+    """
 
     unread: Mapping[tuple[str, ...], str] = field(default_factory=lambda: MappingProxyType({}))
     """By a stored tensor's path, why its values could not be read."""
@@ -74,7 +85,9 @@ class Rule:
     """One thing to look for."""
 
     id: str
-    """``PT`` and three digits, the first of them the family's; never used again for another rule."""
+    """
+    ``PT`` and three digits, the first of them the family's; never used again for another rule.
+    """
 
     name: str
     """The same in words, with hyphens."""
@@ -111,7 +124,14 @@ class Rule:
     ) -> Finding:
         """Return a finding of this rule."""
         return Finding(
-            rule=self.id, severity=severity or self.severity, message=message, path=path, address=address, detail=detail, remedy=remedy, advice=advice
+            rule=self.id,
+            severity=severity or self.severity,
+            message=message,
+            path=path,
+            address=address,
+            detail=detail,
+            remedy=remedy,
+            advice=advice,
         )
 
     @property

@@ -18,9 +18,18 @@ def observed(case: Case, *codes: str) -> Iterator[Observation]:
 
 
 def finding(
-    rule: Rule, case: Case, observation: Observation, *, severity: Severity | None = None, remedy: Remedy | None = None, advice: str | None = None
+    rule: Rule,
+    case: Case,
+    observation: Observation,
+    *,
+    severity: Severity | None = None,
+    remedy: Remedy | None = None,
+    advice: str | None = None,
 ) -> Finding:
-    """Return what was observed as a finding of a rule: at the layer where it is about one, else told apart by where it is."""
+    """
+    Return what was observed as a finding of a rule: at the layer where it is about one, else told
+    apart by where it is.
+    """
     where = observation.where or ""
     layer = next((layer for layer in case.model.layers if layer.path == where), None)
     return rule.finding(

@@ -1,8 +1,10 @@
 """
-``python .../runtime/__main__.py EVENTS [MEMORY]``: do the jobs that come on stdin, one JSON line each, one after the other.
+``python .../runtime/__main__.py EVENTS [MEMORY]``: do the jobs that come on stdin, one JSON line
+each, one after the other.
 
-Each event goes to the file descriptor EVENTS as one JSON line: ``step`` while a job runs, then its ``result`` or its ``error``. The end of stdin ends the
-process at once, whatever it is doing: whoever gave the jobs is gone. MEMORY is how many bytes the process may have.
+Each event goes to the file descriptor EVENTS as one JSON line: ``step`` while a job runs, then its
+``result`` or its ``error``. The end of stdin ends the process at once, whatever it is doing:
+whoever gave the jobs is gone. MEMORY is how many bytes the process may have.
 """
 
 from __future__ import annotations
@@ -22,9 +24,18 @@ if TYPE_CHECKING:
     from typing import Any, Callable
 
 PACKAGE = "policytool_runtime"
-"""What this directory's package is called here: policytool itself may not be importable under this interpreter."""
+"""
+What this directory's package is called here: policytool itself may not be importable under this
+interpreter.
+"""
 
-JOBS = {"retrace": "retracing", "compare": "comparing", "predict": "predicting", "check": "checking", "devices": "devices.present"}
+JOBS = {
+    "retrace": "retracing",
+    "compare": "comparing",
+    "predict": "predicting",
+    "check": "checking",
+    "devices": "devices.present",
+}
 """Kind of job to the module that does it."""
 
 NEEDED = ("numpy", "tensorflow")
@@ -32,10 +43,15 @@ NEEDED = ("numpy", "tensorflow")
 
 
 def package() -> ModuleType:
-    """Import this directory as a package of its own, and take it off the path: its modules shadow nobody's."""
+    """
+    Import this directory as a package of its own, and take it off the path: its modules shadow
+    nobody's.
+    """
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) != here]
-    spec = importlib.util.spec_from_file_location(PACKAGE, os.path.join(here, "__init__.py"), submodule_search_locations=[here])
+    spec = importlib.util.spec_from_file_location(
+        PACKAGE, os.path.join(here, "__init__.py"), submodule_search_locations=[here]
+    )
     if spec is None or spec.loader is None:
         raise ImportError(here)
     module = importlib.util.module_from_spec(spec)
@@ -45,7 +61,10 @@ def package() -> ModuleType:
 
 
 def limit_memory(size: int) -> None:
-    """Let this process have no more than so many bytes of its own; what is only reserved does not count where the system can tell it apart."""
+    """
+    Let this process have no more than so many bytes of its own; what is only reserved does not
+    count where the system can tell it apart.
+    """
     import resource  # POSIX alone, as the parent is where it offers a limit
 
     kind = resource.RLIMIT_DATA if sys.platform == "linux" else resource.RLIMIT_AS
@@ -53,15 +72,28 @@ def limit_memory(size: int) -> None:
 
 
 def refusal(error: BaseException) -> dict[str, Any]:
-    """Return an event's account of what went wrong: a refusal of ours has a code, everything else its class and what it says."""
+    """
+    Return an event's account of what went wrong: a refusal of ours has a code, everything else its
+    class and what it says.
+    """
     code = getattr(error, "code", None)
     if isinstance(code, str):
-        cause = traceback.format_exception(type(error), error, error.__traceback__) if error.__cause__ else []
+        cause = (
+            traceback.format_exception(type(error), error, error.__traceback__)
+            if error.__cause__
+            else []
+        )
         return {"code": code, "message": str(error), "trace": "".join(cause)[-8000:]}
     name = type(error).__name__
     text = " ".join(str(error).split())[:300]
-    kind = "memory" if isinstance(error, MemoryError) or name == "ResourceExhaustedError" else "failed"
-    return {"code": kind, "message": name + (": " + text if text else ""), "trace": traceback.format_exc()[-8000:]}
+    kind = (
+        "memory" if isinstance(error, MemoryError) or name == "ResourceExhaustedError" else "failed"
+    )
+    return {
+        "code": kind,
+        "message": name + (": " + text if text else ""),
+        "trace": traceback.format_exc()[-8000:],
+    }
 
 
 def listen() -> queue.Queue[dict[str, Any]]:
@@ -87,7 +119,9 @@ def done(job: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -> dict[st
         missing = str(error.name).partition(".")[0]
         told = refusal(error)
         return {"error": {**told, "code": "no-tensorflow"} if missing in NEEDED else told}
-    except Exception as error:  # whatever a library raises is told to the parent, which makes a sentence of it
+    except (
+        Exception
+    ) as error:  # whatever a library raises is told to the parent, which makes a sentence of it
         return {"error": refusal(error)}
 
 

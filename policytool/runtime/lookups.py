@@ -1,4 +1,7 @@
-"""The words of lookups: a vocabulary that was learnt, or that stands in a file of the model's, is not in the config."""
+"""
+The words of lookups: a vocabulary that was learnt, or that stands in a file of the model's, is not
+in the config.
+"""
 
 from __future__ import annotations
 
@@ -17,25 +20,40 @@ class Lookups:
     """The lookups of a live original, by their names, and the directory of its assets."""
 
     def __init__(self, original: Any, assets: str) -> None:
-        self.layers = {layer.name: layer for _, layer in paths(original) if type(layer).__name__ in LOOKUPS}
+        self.layers = {
+            layer.name: layer for _, layer in paths(original) if type(layer).__name__ in LOOKUPS
+        }
         self.assets = assets
         self.files: dict[str, str] = {}
-        """Name of a lookup to the file that its config names, where the model's assets hold that."""
+        """
+        Name of a lookup to the file that its config names, where the model's assets hold that.
+        """
 
     def known(self, config: Any) -> Any:
-        """Return a config whose lookups have the words of the original: its asset where there is one, so that it comes along, else a list."""
+        """
+        Return a config whose lookups have the words of the original: its asset where there is one,
+        so that it comes along, else a list.
+        """
         if isinstance(config, list):
             return [self.known(one) for one in config]
         if not isinstance(config, dict):
             return config
         made = {key: self.known(one) for key, one in config.items()}
         inner = made.get("config")
-        if made.get("class_name") in LOOKUPS and isinstance(inner, dict) and inner.get("name") in self.layers and "vocabulary" in inner:
+        if (
+            made.get("class_name") in LOOKUPS
+            and isinstance(inner, dict)
+            and inner.get("name") in self.layers
+            and "vocabulary" in inner
+        ):
             made["config"] = {**inner, **self._words(inner)}
         return made
 
     def told_as_before(self, model: Any) -> None:
-        """Let the new lookups name the files that the original named: where this run found them is nobody's business."""
+        """
+        Let the new lookups name the files that the original named: where this run found them is
+        nobody's business.
+        """
         for _, layer in paths(model):
             inner = getattr(layer, "_lookup_layer", layer)
             if layer.name in self.files and hasattr(inner, "input_vocabulary"):
@@ -63,5 +81,9 @@ def _vocabulary(layer: Any, config: Mapping[str, Any]) -> list[Any]:
     try:
         words = layer.get_vocabulary(include_special_tokens=False)
     except TypeError:  # TF 2.3 to 2.5
-        words = [word for word in layer.get_vocabulary() if word not in ("", config.get("oov_token", "[UNK]"), config.get("mask_token"))]
+        words = [
+            word
+            for word in layer.get_vocabulary()
+            if word not in ("", config.get("oov_token", "[UNK]"), config.get("mask_token"))
+        ]
     return [word.item() if hasattr(word, "item") else word for word in words]

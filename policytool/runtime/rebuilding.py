@@ -26,10 +26,11 @@ _NAMED = 5
 
 def rebuilt(library: Library, original: Any, nested: Any, job: Mapping[str, Any]) -> Any:
     """
-    Return a model of the original's class from the job's config, with fresh variables; ``nested`` are the specs of its inputs.
+    Return a model of the original's class from the job's config, with fresh variables; ``nested``
+    are the specs of its inputs.
 
-    The config decides the policies of what is built from it. Layers that a class's own code makes get theirs from the global policy, or from the plan as
-    long as they have no variables.
+    The config decides the policies of what is built from it. Layers that a class's own code makes
+    get theirs from the global policy, or from the plan as long as they have no variables.
     """
     lookups = Lookups(original, os.path.join(job["source"], ASSETS))
     config = _decoded(library, library.spelled(lookups.known(job["config"])))
@@ -37,7 +38,11 @@ def rebuilt(library: Library, original: Any, nested: Any, job: Mapping[str, Any]
     try:
         with library.under(job["policy"]), library.scope():
             with library.deserialising():
-                model = sharing.Builder(library, places).model(config) if places else type(original).from_config(config)
+                model = (
+                    sharing.Builder(library, places).model(config)
+                    if places
+                    else type(original).from_config(config)
+                )
             _apply(library, model, job["policies"])
             if not model.built or not model.weights:
                 _call(library, model, original, nested)
@@ -51,37 +56,61 @@ def rebuilt(library: Library, original: Any, nested: Any, job: Mapping[str, Any]
 
 
 def compiled(library: Library, model: Any, training: Any) -> Any:
-    """Compile a model as a training configuration says; return its optimizer, with every variable of its state made."""
+    """
+    Compile a model as a training configuration says; return its optimizer, with every variable of
+    its state made.
+    """
     utils = library.internal("saving.legacy.saving_utils", "saving.saving_utils")
     with library.scope():
         try:
             model.compile(**utils.compile_args_from_training_config(training, library.custom))
         except (KeyError, TypeError, ValueError) as error:
-            text = "{} {} cannot compile the model as planned ({}); --target spells the optimizer as an older release reads it, --optimizer keep leaves it"
-            raise Refused("not-compilable", text.format(library.versions["library"], library.versions["keras"], sentence(error))) from error
+            text = (
+                "{} {} cannot compile the model as planned ({}); --target spells the optimizer as "
+                "an older release reads it, --optimizer keep leaves it"
+            )
+            raise Refused(
+                "not-compilable",
+                text.format(
+                    library.versions["library"], library.versions["keras"], sentence(error)
+                ),
+            ) from error
     if hasattr(utils, "try_build_compiled_arguments"):
         utils.try_build_compiled_arguments(model)
     optimizer = model.optimizer
     if hasattr(optimizer, "build"):
         optimizer.build(model.trainable_variables)
     elif hasattr(optimizer, "_create_all_weights"):
-        optimizer._create_all_weights(model.trainable_variables)  # noqa: SLF001 - what Keras itself calls before it loads the state
+        optimizer._create_all_weights(model.trainable_variables)  # noqa: SLF001  # what Keras itself calls before it loads the state
     else:  # TF 2.2
         _ = optimizer.iterations
-        optimizer._create_hypers()  # noqa: SLF001 - as above
-        optimizer._create_slots(model.trainable_variables)  # noqa: SLF001 - as above
+        optimizer._create_hypers()  # noqa: SLF001  # as above
+        optimizer._create_slots(model.trainable_variables)  # noqa: SLF001  # as above
     return optimizer
 
 
 def filled(library: Library, model: Any, optimizer: Any, prefix: str) -> Restored:
-    """Give the model the state that a checkpoint holds: all of its variables, and of the optimizer what it has a place for."""
+    """
+    Give the model the state that a checkpoint holds: all of its variables, and of the optimizer
+    what it has a place for.
+    """
     found = Checkpoint(library, prefix).restore(model, optimizer)
     missing = sorted(set(unrestored(model, found)))
     if missing:
-        raise Refused("not-restored", "the file holds no value for {} of the model that is built from its config".format(_listed(missing)))
+        raise Refused(
+            "not-restored",
+            "the file holds no value for {} of the model that is built from its config".format(
+                _listed(missing)
+            ),
+        )
     lost = [key for key in found.left if not _is_bookkeeping(key)]
     if lost:
-        raise Refused("not-restored", "the model that is built from its config has no place for {} of the file".format(_listed(lost)))
+        raise Refused(
+            "not-restored",
+            "the model that is built from its config has no place for {} of the file".format(
+                _listed(lost)
+            ),
+        )
     for _, layer in paths(model):
         if type(layer).__name__ == "Normalization" and hasattr(layer, "finalize_state"):
             layer.finalize_state()
@@ -89,15 +118,35 @@ def filled(library: Library, model: Any, optimizer: Any, prefix: str) -> Restore
 
 
 def check_code(library: Library, model: Any) -> None:
-    """Refuse a model with layers that were revived from their traces: there is no code that could be traced in another dtype."""
+    """
+    Refuse a model with layers that were revived from their traces: there is no code that could be
+    traced in another dtype.
+    """
     revived = [(path, type(layer).__name__) for path, layer in paths(model) if is_revived(layer)]
-    named = ["{} ({})".format(path, name) for path, name in revived if not hasattr(library.keras.layers, name)]
+    named = [
+        "{} ({})".format(path, name)
+        for path, name in revived
+        if not hasattr(library.keras.layers, name)
+    ]
     if named:
-        raise Refused("no-class", "the class of {} is not at hand; name the module that defines it with --custom-objects MODULE".format(_listed(named)))
+        raise Refused(
+            "no-class",
+            (
+                "the class of {} is not at hand; name the module that defines it with "
+                "--custom-objects "
+                "MODULE"
+            ).format(_listed(named)),
+        )
     if revived:
-        text = "{} {} cannot build {} from its config, which another release wrote; --python names an interpreter with that release"
+        text = (
+            "{} {} cannot build {} from its config, which another release wrote; --python names an "
+            "interpreter with that release"
+        )
         listed = _listed(["{} ({})".format(path, name) for path, name in revived])
-        raise Refused("not-loadable", text.format(library.versions["library"], library.versions["keras"], listed))
+        raise Refused(
+            "not-loadable",
+            text.format(library.versions["library"], library.versions["keras"], listed),
+        )
 
 
 def _call(library: Library, model: Any, original: Any, nested: Any) -> None:
@@ -107,12 +156,20 @@ def _call(library: Library, model: Any, original: Any, nested: Any) -> None:
     error = None
     for size in seeded.sizes(specs):
         try:
-            serving.call(model, library.tf.nest.pack_sequence_as(nested, seeded.drawn(library, original, specs, 0, size)))
+            serving.call(
+                model,
+                library.tf.nest.pack_sequence_as(
+                    nested, seeded.drawn(library, original, specs, 0, size)
+                ),
+            )
         except library.tf.errors.OpError as found:
             error = found
         else:
             return
-    raise Refused("not-callable", "the rebuilt model cannot be called with inputs of its own shapes: {}".format(error))
+    raise Refused(
+        "not-callable",
+        "the rebuilt model cannot be called with inputs of its own shapes: {}".format(error),
+    )
 
 
 def _apply(library: Library, model: Any, policies: Mapping[str, str]) -> None:
@@ -120,22 +177,39 @@ def _apply(library: Library, model: Any, policies: Mapping[str, str]) -> None:
     for path, layer in paths(model):
         wanted = policies.get(path)
         current = getattr(layer, "_dtype_policy", None)
-        if wanted is not None and current is not None and not layer.built and current.name != wanted and hasattr(layer, "_set_dtype_policy"):
-            layer._set_dtype_policy(library.policy(wanted))  # noqa: SLF001 - Keras 2 has no public way to it after construction
+        if (
+            wanted is not None
+            and current is not None
+            and not layer.built
+            and current.name != wanted
+            and hasattr(layer, "_set_dtype_policy")
+        ):
+            layer._set_dtype_policy(library.policy(wanted))  # noqa: SLF001  # Keras 2 has no public way to it after construction
 
 
 def _decoded(library: Library, config: Any) -> Any:
-    """Return a config with its tuples and shapes as Python's own, which metadata spells as objects."""
+    """
+    Return a config with its tuples and shapes as Python's own, which metadata spells as objects.
+    """
     try:
-        utils = library.internal("saving.legacy.saved_model.json_utils", "saving.saved_model.json_utils")
+        utils = library.internal(
+            "saving.legacy.saved_model.json_utils", "saving.saved_model.json_utils"
+        )
     except Refused:
         return config  # TF 2.3 and older write lists
     return utils.decode(json.dumps(config))
 
 
 def _is_bookkeeping(key: str) -> bool:
-    """Return whether a value belongs to metrics, to counters or to an optimizer, which the model predicts without."""
-    return key.startswith(("keras_api/", "optimizer/", "save_counter", "_optimizer/")) or ".OPTIMIZER_SLOT" in key or "/keras_api/" in key
+    """
+    Return whether a value belongs to metrics, to counters or to an optimizer, which the model
+    predicts without.
+    """
+    return (
+        key.startswith(("keras_api/", "optimizer/", "save_counter", "_optimizer/"))
+        or ".OPTIMIZER_SLOT" in key
+        or "/keras_api/" in key
+    )
 
 
 def _listed(names: list[str]) -> str:

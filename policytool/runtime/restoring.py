@@ -1,8 +1,9 @@
 """
 Variables from a saved model's checkpoint into a model that was built anew.
 
-The object graph in the checkpoint and the live objects are walked side by side, by the names of the edges, as TensorFlow itself restores; but values
-are cast where the new variable has another dtype, which TensorFlow refuses.
+The object graph in the checkpoint and the live objects are walked side by side, by the names of the
+edges, as TensorFlow itself restores; but values are cast where the new variable has another dtype,
+which TensorFlow refuses.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ class Checkpoint:
         self.reader = library.tf.train.load_checkpoint(prefix)
         self.dtypes = self.reader.get_variable_to_dtype_map()
         self.shapes = self.reader.get_variable_to_shape_map()
-        self.nodes = _nodes(self.reader.get_tensor(OBJECT_GRAPH)) if OBJECT_GRAPH in self.dtypes else []
+        self.nodes = (
+            _nodes(self.reader.get_tensor(OBJECT_GRAPH)) if OBJECT_GRAPH in self.dtypes else []
+        )
 
     def restore(self, model: Any, optimizer: Any) -> Restored:
         """Give every live variable that the checkpoint has a value for that value."""
@@ -58,7 +61,11 @@ class Checkpoint:
             if key is not None and _is_variable(one) and self._fits(key, one):
                 self._assign(found, key, one)
         self._slots(found, live, optimizer)
-        found.left = [key for key in self.dtypes if key != OBJECT_GRAPH and key not in found.taken and key.endswith(VALUE)]
+        found.left = [
+            key
+            for key in self.dtypes
+            if key != OBJECT_GRAPH and key not in found.taken and key.endswith(VALUE)
+        ]
         return found
 
     def _live(self, model: Any) -> dict[int, Any]:
@@ -71,7 +78,9 @@ class Checkpoint:
             by_place = any(name.startswith(_PLACED) for name, _ in edges)
             for name, child in edges:
                 if by_place and name.startswith(_COUNTED):
-                    continue  # counts layers with variables, and a lookup with a table of its own is one of them: the same number may be another layer
+                    # counts layers with variables, and a lookup with a table of its own is one of
+                    # them: the same number may be another layer
+                    continue
                 if child not in live and not (number == 0 and name in _OWN):
                     one = _lookup(live[number], name)
                     if one is not None:
@@ -105,13 +114,18 @@ class Checkpoint:
         if dtype != self.dtypes[key]:
             value = cast(value, dtype.as_numpy_dtype)
             found.cast.append(key)
-        raw = getattr(variable, "_variable", variable)  # an AutoCastVariable casts what it is given; its own variable does not
+        raw = getattr(
+            variable, "_variable", variable
+        )  # an AutoCastVariable casts what it is given; its own variable does not
         raw.assign(value)
         found.taken[key] = variable
 
 
 def cast(values: Any, dtype: Any) -> Any:
-    """Return values in another dtype, rounded once; NumPy's casts, because TensorFlow's go by way of float32 and flush what is subnormal."""
+    """
+    Return values in another dtype, rounded once; NumPy's casts, because TensorFlow's go by way of
+    float32 and flush what is subnormal.
+    """
     wanted = np.dtype(dtype)
     array = np.asarray(values)
     if array.dtype == np.float64 and wanted.name == "bfloat16":
@@ -139,7 +153,10 @@ def _nodes(serialised: bytes) -> list[Node]:
         Node(
             [(child.local_name, child.node_id) for child in node.children],
             {attribute.name: attribute.checkpoint_key for attribute in node.attributes},
-            [(slot.original_variable_node_id, slot.slot_name, slot.slot_variable_node_id) for slot in node.slot_variables],
+            [
+                (slot.original_variable_node_id, slot.slot_name, slot.slot_variable_node_id)
+                for slot in node.slot_variables
+            ],
         )
         for node in graph.nodes
     ]
@@ -150,8 +167,8 @@ def _lookup(one: Any, name: str) -> Any:
     if not hasattr(one, "_lookup_dependency"):
         return None
     if hasattr(one, "_maybe_initialize_trackable"):
-        one._maybe_initialize_trackable()  # noqa: SLF001 - a layer that never tracked anything has no table of names yet
-    found = one._lookup_dependency(name)  # noqa: SLF001 - how TensorFlow itself restores
+        one._maybe_initialize_trackable()  # noqa: SLF001  # a layer that never tracked anything has no table of names yet
+    found = one._lookup_dependency(name)  # noqa: SLF001  # how TensorFlow itself restores
     inner = _unwrapped(one)
     if found is None and inner is not one:
         return _lookup(inner, name)  # the file's optimizer scaled no loss, and this one does
@@ -172,10 +189,17 @@ def _is_variable(one: Any) -> bool:
 
 
 def _rounded_to_odd(array: Any) -> Any:
-    """Return float64 as float32, rounded to odd, after which rounding to bfloat16 gives what a single rounding would."""
+    """
+    Return float64 as float32, rounded to odd, after which rounding to bfloat16 gives what a single
+    rounding would.
+    """
     nearest = array.astype(np.float32)
     inexact = np.isfinite(array) & (nearest.astype(np.float64) != array)
-    toward_zero = np.where(np.abs(nearest.astype(np.float64)) > np.abs(array), np.nextafter(nearest, np.float32(0)), nearest)
+    toward_zero = np.where(
+        np.abs(nearest.astype(np.float64)) > np.abs(array),
+        np.nextafter(nearest, np.float32(0)),
+        nearest,
+    )
     bits = np.asarray(toward_zero, dtype=np.float32).view(np.uint32)
     return np.where(inexact, bits | 1, bits).astype(np.uint32).view(np.float32)
 

@@ -17,7 +17,10 @@ VARIABLES = "variables"
 
 
 def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
-    """Write the model of ``job["source"]`` with the policies of ``job["config"]`` to ``job["draft"]``, and return what was done."""
+    """
+    Write the model of ``job["source"]`` with the policies of ``job["config"]`` to ``job["draft"]``,
+    and return what was done.
+    """
     step("importing TensorFlow")
     library = Library(KERAS2)
     library.register(job["custom_objects"], job["registered"], job["needed"])
@@ -28,16 +31,23 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
     original = _original(library, job)
     rebuilding.check_code(library, original)
     step("comparing its signatures with its own call")
-    loaded = library.tf.saved_model.load(job["source"]) if job["traces"] else None  # held: its signatures do not keep their variables alive in TF 2.2
+    loaded = (
+        library.tf.saved_model.load(job["source"]) if job["traces"] else None
+    )  # held: its signatures do not keep their variables alive in TF 2.2
     signatures = dict(loaded.signatures) if loaded is not None else {}
     nested = serving.structure(original, signatures)
-    matched = [serving.match(library, original, nested, name, signature) for name, signature in sorted(signatures.items())]
+    matched = [
+        serving.match(library, original, nested, name, signature)
+        for name, signature in sorted(signatures.items())
+    ]
     step("building it anew")
     model = rebuilding.rebuilt(library, original, nested, job)
     optimizer = rebuilding.compiled(library, model, job["training"]) if job["training"] else None
     del original, signatures, loaded
     gc.collect()
-    restored = rebuilding.filled(library, model, optimizer, os.path.join(job["source"], VARIABLES, VARIABLES))
+    restored = rebuilding.filled(
+        library, model, optimizer, os.path.join(job["source"], VARIABLES, VARIABLES)
+    )
     step("tracing and saving")
     exported = {one.name: serving.exported(library, model, nested, one) for one in matched}
     _save(library, model, exported if job["traces"] else None, job["draft"])
@@ -60,20 +70,36 @@ def _original(library: Library, job: Mapping[str, Any]) -> Any:
 
 
 def _check_loads(library: Library, job: Mapping[str, Any]) -> None:
-    """Refuse a result that the library that saved it cannot load, which happens (a Sequential that two models share, in tf_keras 2.21)."""
+    """
+    Refuse a result that the library that saved it cannot load, which happens (a Sequential that two
+    models share, in tf_keras 2.21).
+    """
     try:
         with library.under(job["policy"]):
             library.load(job["draft"], compiled=False, trust=job["trust"])
     except Exception as error:  # whatever the library raises is its refusal
-        text = "{} {} cannot load what it saves of this model itself: {}; --python names an interpreter with another release"
-        raise Refused("not-reloadable", text.format(library.versions["library"], library.versions["keras"], sentence(error))) from error
+        text = (
+            "{} {} cannot load what it saves of this model itself: {}; --python names an "
+            "interpreter with another release"
+        )
+        raise Refused(
+            "not-reloadable",
+            text.format(library.versions["library"], library.versions["keras"], sentence(error)),
+        ) from error
 
 
 def _save(library: Library, model: Any, signatures: Any, draft: str) -> None:
     options: dict[str, Any] = {"save_format": "tf"}
     if signatures is None:
         if library.release < (2, 4):
-            raise Refused("traces", "the file has no traces, and TensorFlow {} saves none without; --python names a newer one".format(library.tf.__version__))
+            raise Refused(
+                "traces",
+                (
+                    "the file has no traces, and TensorFlow {} saves none without; --python names "
+                    "a "
+                    "newer one"
+                ).format(library.tf.__version__),
+            )
         options["save_traces"] = False
     else:
         options["signatures"] = signatures

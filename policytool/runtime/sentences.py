@@ -1,4 +1,6 @@
-"""What a library says of an error, in one line: what is wrong, and not where in its code that came up."""
+"""
+What a library says of an error, in one line: what is wrong, and not where in its code that came up.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,32 @@ def sentence(error: BaseException) -> str:
 
 
 def _cause(lines: list[str]) -> str:
-    """Return what an error says; AutoGraph puts it behind the lines of code, a graph before the node, and Keras 3's loader behind the config."""
-    raised = [place for place, line in enumerate(lines) if _RAISED.match(line)] if "in user code:" in lines else []
-    start = max([*raised[-1:], *(place for place, line in enumerate(lines) if line.startswith(_ENCOUNTERED))], default=None)
+    """
+    Return what an error says; AutoGraph puts it behind the lines of code, a graph before the node,
+    and Keras 3's loader behind the config.
+    """
+    raised = (
+        [place for place, line in enumerate(lines) if _RAISED.match(line)]
+        if "in user code:" in lines
+        else []
+    )
+    start = max(
+        [
+            *raised[-1:],
+            *(place for place, line in enumerate(lines) if line.startswith(_ENCOUNTERED)),
+        ],
+        default=None,
+    )
     if start is not None:
         lines = [lines[start].partition(": ")[2], *lines[start + 1 :]]
     node = next((place for place, line in enumerate(lines) if line.startswith(_NODES)), 0)
     if node:
         return lines[node - 1]
-    return next((line for line in lines if not line.endswith(":") and not line.startswith("Exception encountered")), lines[0] if lines else "")
+    return next(
+        (
+            line
+            for line in lines
+            if not line.endswith(":") and not line.startswith("Exception encountered")
+        ),
+        lines[0] if lines else "",
+    )

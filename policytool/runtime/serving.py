@@ -19,16 +19,24 @@ if TYPE_CHECKING:
 SEEDS = (1, 2)
 ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
 _SLACK = 64.0
-"""How many roundoffs, relative to the largest value, the traced graph may differ from the model that was rebuilt from its config."""
+"""
+How many roundoffs, relative to the largest value, the traced graph may differ from the model that
+was rebuilt from its config.
+"""
 
 _MANY = 720
 """Orders of inputs that are tried, those of six inputs."""
 
 
 class Matched:
-    """A signature that is the model's own call: where each of its inputs goes, and which output each of its outputs is."""
+    """
+    A signature that is the model's own call: where each of its inputs goes, and which output each
+    of its outputs is.
+    """
 
-    def __init__(self, name: str, specs: Mapping[str, Any], order: Sequence[str], outputs: Mapping[str, int]) -> None:
+    def __init__(
+        self, name: str, specs: Mapping[str, Any], order: Sequence[str], outputs: Mapping[str, int]
+    ) -> None:
         self.name = name
         self.specs = specs
         self.order = order
@@ -44,13 +52,23 @@ def call(model: Any, tensors: Any) -> Any:
 
 
 def output_names(model: Any, outputs: Any, count: int) -> list[str]:
-    """Return the names of the tensors that a model gives, as ``nest`` flattens them: the keys of a dict, or its own names; none where they are not as many."""
-    names = sorted(outputs) if isinstance(outputs, dict) else list(getattr(model, "output_names", None) or [])
+    """
+    Return the names of the tensors that a model gives, as ``nest`` flattens them: the keys of a
+    dict, or its own names; none where they are not as many.
+    """
+    names = (
+        sorted(outputs)
+        if isinstance(outputs, dict)
+        else list(getattr(model, "output_names", None) or [])
+    )
     return [str(name) for name in names] if len(names) == count else []
 
 
 def structure(model: Any, signatures: Mapping[str, Any]) -> Any:
-    """Return the specs of a model's inputs, nested as its call takes them; where it was never called, those of its one signature with one input."""
+    """
+    Return the specs of a model's inputs, nested as its call takes them; where it was never called,
+    those of its one signature with one input.
+    """
     saved = model.save_spec() if hasattr(model, "save_spec") else None
     if saved is not None and saved[0]:
         return saved[0][0]
@@ -60,7 +78,10 @@ def structure(model: Any, signatures: Mapping[str, Any]) -> Any:
     if isinstance(inputs, (list, tuple)) and len(inputs) == 1:
         inputs = inputs[0]
     if inputs is None:
-        alone = [list(signature.structured_input_signature[1].values()) for signature in signatures.values()]
+        alone = [
+            list(signature.structured_input_signature[1].values())
+            for signature in signatures.values()
+        ]
         if len(alone) != 1 or len(alone[0]) != 1:
             raise Refused("no-inputs", "the model does not say what it is called with")
         inputs = alone[0][0]
@@ -71,7 +92,8 @@ def match(library: Library, model: Any, nested: Any, name: str, signature: Any) 
     """
     Return how a signature is the model's own call.
 
-    It is where it gives, on seeded inputs, what the model gives. Anything else is code that the file holds as a graph alone: it cannot be traced again.
+    It is where it gives, on seeded inputs, what the model gives. Anything else is code that the
+    file holds as a graph alone: it cannot be traced again.
     """
     nest = library.tf.nest
     specs = dict(signature.structured_input_signature[1])
@@ -81,23 +103,56 @@ def match(library: Library, model: Any, nested: Any, name: str, signature: Any) 
     names = list(specs)
     failed: BaseException | None = None
     for size in sizes(specs_of(list(specs.values()))):
-        samples = [dict(zip(names, drawn(library, model, specs_of([_named(library, specs[one], one) for one in names]), seed, size))) for seed in SEEDS]
+        samples = [
+            dict(
+                zip(
+                    names,
+                    drawn(
+                        library,
+                        model,
+                        specs_of([_named(library, specs[one], one) for one in names]),
+                        seed,
+                        size,
+                    ),
+                )
+            )
+            for seed in SEEDS
+        ]
         try:
             given = [signature(**sample) for sample in samples]
         except library.tf.errors.OpError as error:
             failed = error  # too small for it
             continue
         for order in _orders(names, specs, model, wanted):
-            found = _outputs(library, model, [nest.pack_sequence_as(nested, [sample[one] for one in order]) for sample in samples], given)
+            found = _outputs(
+                library,
+                model,
+                [
+                    nest.pack_sequence_as(nested, [sample[one] for one in order])
+                    for sample in samples
+                ],
+                given,
+            )
             if found is not None:
                 return Matched(name, specs, order, found)
-        raise _foreign(name, "on the same inputs it gives other values than the model that {} loads".format(library.versions["library"]))
+        raise _foreign(
+            name,
+            "on the same inputs it gives other values than the model that {} loads".format(
+                library.versions["library"]
+            ),
+        )
     text = "signature {} cannot be called with inputs of its own shapes: {}"
-    raise Refused("signature-fails", text.format(name, sentence(failed) if failed is not None else "none were tried")) from failed
+    raise Refused(
+        "signature-fails",
+        text.format(name, sentence(failed) if failed is not None else "none were tried"),
+    ) from failed
 
 
 def exported(library: Library, model: Any, nested: Any, matched: Matched) -> Any:
-    """Return the signature over another model: the same names, shapes and input dtypes, in the order of the model's own inputs."""
+    """
+    Return the signature over another model: the same names, shapes and input dtypes, in the order
+    of the model's own inputs.
+    """
     tf = library.tf
 
     def serve(tensors: Any) -> Any:
@@ -110,7 +165,10 @@ def exported(library: Library, model: Any, nested: Any, matched: Matched) -> Any
 
 def roundoff(model: Any) -> float:
     """Return the largest unit roundoff among what the layers of a model compute in."""
-    dtypes = {str(getattr(layer, "compute_dtype", None) or getattr(layer, "_compute_dtype", "")) for _, layer in paths(model)}
+    dtypes = {
+        str(getattr(layer, "compute_dtype", None) or getattr(layer, "_compute_dtype", ""))
+        for _, layer in paths(model)
+    }
     return max([ROUNDOFF[dtype] for dtype in dtypes if dtype in ROUNDOFF], default=2.0**-24)
 
 
@@ -118,8 +176,13 @@ def _named(library: Library, spec: Any, name: str) -> Any:
     return library.tf.TensorSpec(spec.shape, spec.dtype, name=name)
 
 
-def _orders(names: Sequence[str], specs: Mapping[str, Any], model: Any, wanted: Sequence[Any]) -> Any:
-    """Yield the orders in which a signature's inputs may be the model's: by name first, then whatever dtypes and ranks allow."""
+def _orders(
+    names: Sequence[str], specs: Mapping[str, Any], model: Any, wanted: Sequence[Any]
+) -> Any:
+    """
+    Yield the orders in which a signature's inputs may be the model's: by name first, then whatever
+    dtypes and ranks allow.
+    """
     own = [str(getattr(one, "name", "")).partition(":")[0] for one in wanted]
     for listed in (list(getattr(model, "input_names", None) or []), own):
         if sorted(listed) == sorted(names):
@@ -130,12 +193,19 @@ def _orders(names: Sequence[str], specs: Mapping[str, Any], model: Any, wanted: 
 
 
 def _fits(spec: Any, tensor: Any) -> bool:
-    floating = spec.dtype.is_floating and getattr(tensor.dtype, "is_floating", "float" in str(tensor.dtype))
-    return bool((floating or spec.dtype == tensor.dtype) and spec.shape.is_compatible_with(tensor.shape))
+    floating = spec.dtype.is_floating and getattr(
+        tensor.dtype, "is_floating", "float" in str(tensor.dtype)
+    )
+    return bool(
+        (floating or spec.dtype == tensor.dtype) and spec.shape.is_compatible_with(tensor.shape)
+    )
 
 
 def _outputs(library: Library, model: Any, inputs: Sequence[Any], given: Any) -> Any:
-    """Return which of the model's outputs each output of the signature is; None where one is none of them."""
+    """
+    Return which of the model's outputs each output of the signature is; None where one is none of
+    them.
+    """
     nest = library.tf.nest
     try:
         made = [nest.flatten(call(model, one)) for one in inputs]
@@ -145,7 +215,11 @@ def _outputs(library: Library, model: Any, inputs: Sequence[Any], given: Any) ->
     bound = _SLACK * roundoff(model)
     found: dict[str, int] = {}
     for key in given[0]:
-        candidates = [place for place in range(len(made[0])) if all(_alike(result[key], one[place], bound) for result, one in zip(given, made))]
+        candidates = [
+            place
+            for place in range(len(made[0]))
+            if all(_alike(result[key], one[place], bound) for result, one in zip(given, made))
+        ]
         named = [place for place in candidates if place < len(names) and names[place] == key]
         free = [place for place in candidates if place not in found.values()]
         if not candidates:
@@ -169,7 +243,8 @@ def _alike(one: Any, other: Any, bound: float) -> bool:
 
 def _foreign(name: str, why: str) -> Refused:
     message = (
-        "signature {} is not the model's own call ({}), and its code is not in the file: a graph cannot be traced again in another dtype; "
+        "signature {} is not the model's own call ({}), and its code is not in the file: a graph "
+        "cannot be traced again in another dtype; "
         "save the model anew where that code is, or export it without this signature"
     )
     return Refused("foreign-signature", message.format(name, why))

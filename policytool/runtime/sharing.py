@@ -1,8 +1,9 @@
 """
 Models in which one layer belongs to several models.
 
-A config says it nowhere that Keras obeys, and builds such a layer twice. The live original knows which layers are one object, so the models are put
-together from the inside, each with the layers that exist already, as the loader of SavedModels does it.
+A config says it nowhere that Keras obeys, and builds such a layer twice. The live original knows
+which layers are one object, so the models are put together from the inside, each with the layers
+that exist already, as the loader of SavedModels does it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,12 @@ def shared(original: Any) -> Places:
             find(child, (*path, child.name))
 
     find(original, ())
-    return {path: number for number, places in enumerate(found.values()) if len(places) > 1 for path in places}
+    return {
+        path: number
+        for number, places in enumerate(found.values())
+        if len(places) > 1
+        for path in places
+    }
 
 
 class Builder:
@@ -48,14 +54,20 @@ class Builder:
         created = {}
         for layer in config["layers"]:
             here = (*path, layer["config"]["name"])
-            if self.places.get(here) not in self.made and layer["class_name"] in MODELS and "layers" in layer["config"]:
+            if (
+                self.places.get(here) not in self.made
+                and layer["class_name"] in MODELS
+                and "layers" in layer["config"]
+            ):
                 created[here[-1]] = self.model(layer["config"], here)
         for layer in config["layers"]:
             name = layer["config"]["name"]
             number = self.places.get((*path, name))
             if number in self.made:
                 created[name] = self.made[number]
-        inputs, outputs, layers = self.functional.reconstruct_from_config(config, self.custom, created)
+        inputs, outputs, layers = self.functional.reconstruct_from_config(
+            config, self.custom, created
+        )
         model = self.keras.Model(inputs, outputs, name=config["name"])
         self.functional.connect_ancillary_layers(model, layers)
         if config.get("trainable") is False:

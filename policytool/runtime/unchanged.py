@@ -1,4 +1,6 @@
-"""Whether the files that are about to be loaded are still those that the parent read and checked."""
+"""
+Whether the files that are about to be loaded are still those that the parent read and checked.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ if TYPE_CHECKING:
 
 def check(job: Mapping[str, Any]) -> None:
     """
-    Compare the files of a job with their paths, devices, inodes, sizes and times of modification, as the parent found them.
+    Compare the files of a job with their paths, devices, inodes, sizes and times of modification,
+    as the parent found them.
 
     :raises Refused: where one was replaced or changed.
     """
@@ -21,8 +24,20 @@ def check(job: Mapping[str, Any]) -> None:
         try:
             found = os.stat(path)
         except OSError as error:
-            raise Refused("source-changed", "{} was removed after it was checked ({}); run the command again".format(path, error.strerror)) from error
+            raise Refused(
+                "source-changed",
+                "{} was removed after it was checked ({}); run the command again".format(
+                    path, error.strerror
+                ),
+            ) from error
         now = [found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns]
-        first = 2 if os.name == "nt" else 0  # Pythons differ in how they number devices and files of Windows
+        first = (
+            2 if os.name == "nt" else 0
+        )  # Pythons differ in how they number devices and files of Windows
         if now[first:] != identity[first:]:
-            raise Refused("source-changed", "{} was replaced or changed after it was checked; run the command again".format(path))
+            raise Refused(
+                "source-changed",
+                "{} was replaced or changed after it was checked; run the command again".format(
+                    path
+                ),
+            )

@@ -15,8 +15,9 @@ class PathPattern:
     """
     Files below a directory.
 
-    ``*`` and ``?`` stand for anything but ``/``, ``**`` for any number of directories, ``[ab]`` for one of the characters. A glob without ``/`` is looked
-    for at any depth. A directory's pattern holds for all that lies in it, so a SavedModel is one file among others.
+    ``*`` and ``?`` stand for anything but ``/``, ``**`` for any number of directories, ``[ab]`` for
+    one of the characters. A glob without ``/`` is looked for at any depth. A directory's pattern
+    holds for all that lies in it, so a SavedModel is one file among others.
     """
 
     glob: str
@@ -37,7 +38,9 @@ def _expression(glob: str, base: str) -> re.Pattern[str]:
         return re.compile(f"{_translated(wanted)}(?:/.*)?", re.DOTALL)
     while wanted.startswith(_UP):
         wanted, base = wanted.removeprefix(_UP), base.rpartition("/")[0]
-    return re.compile(f"{re.escape(base.rstrip('/'))}/{deep}{_translated(wanted)}(?:/.*)?", re.DOTALL)
+    return re.compile(
+        f"{re.escape(base.rstrip('/'))}/{deep}{_translated(wanted)}(?:/.*)?", re.DOTALL
+    )
 
 
 def _translated(glob: str) -> str:
@@ -71,4 +74,7 @@ _TOKENS: Final = (
     (re.compile(r"\[([!^]?)([^\]/][^\]/]*)\]"), _class),
     (re.compile(r"(?s)."), lambda match: re.escape(match[0])),
 )
-"""The longer ones first; a bracket that is never closed, or has a range that ends before it begins, stands for itself."""
+"""
+The longer ones first; a bracket that is never closed, or has a range that ends before it begins,
+stands for itself.
+"""

@@ -29,7 +29,9 @@ class Selector:
     """The ids that it means; none for a family that has no rules."""
 
     weight: int
-    """How specific it is: the longer the beginning of an id, the more; a name is as specific as an id."""
+    """
+    How specific it is: the longer the beginning of an id, the more; a name is as specific as an id.
+    """
 
 
 def selector(text: str, option: str) -> Selector:
@@ -46,8 +48,16 @@ def selector(text: str, option: str) -> Selector:
     begun = frozenset(rule.id for rule in rules.RULES if rule.id.startswith(text))
     if _BEGINNING.fullmatch(text) and (begun or text in rules.FAMILIES):
         return Selector(text=text, rules=begun, weight=len(text))
-    known = (ALL, *rules.FAMILIES, *(rule.id for rule in rules.RULES), *(rule.name for rule in rules.RULES))
-    raise UsageError(f"{option} {short(text)!r} is no rule; the nearest is {nearest(short(text), known)}, and `policytool rules` lists all of them")
+    known = (
+        ALL,
+        *rules.FAMILIES,
+        *(rule.id for rule in rules.RULES),
+        *(rule.name for rule in rules.RULES),
+    )
+    raise UsageError(
+        f"{option} {short(text)!r} is no rule; the nearest is {nearest(short(text), known)}, and "
+        "`policytool rules` lists all of them"
+    )
 
 
 def selectors(words: Iterable[str], option: str) -> tuple[Selector, ...]:
@@ -56,7 +66,12 @@ def selectors(words: Iterable[str], option: str) -> tuple[Selector, ...]:
 
     :raises UsageError: for what means no rule.
     """
-    return tuple(selector(text, option) for word in words for part in word.split(",") if (text := part.strip()))
+    return tuple(
+        selector(text, option)
+        for word in words
+        for part in word.split(",")
+        if (text := part.strip())
+    )
 
 
 def meant(words: Iterable[str], option: str) -> frozenset[str]:
@@ -67,7 +82,10 @@ def meant(words: Iterable[str], option: str) -> frozenset[str]:
     """
     found = selectors(words, option)
     if not found:
-        raise UsageError(f"{option} names no rule; expected ids such as PT101, beginnings such as PT1, names, or {ALL}")
+        raise UsageError(
+            f"{option} names no rule; expected ids such as PT101, beginnings such as PT1, names, "
+            f"or {ALL}"
+        )
     return frozenset[str]().union(*(one.rules for one in found))
 
 
@@ -75,19 +93,27 @@ def chosen(select: Iterable[Selector], ignore: Iterable[Selector]) -> frozenset[
     """
     Return the ids of the rules that are asked; without ``select`` all are that are not ignored.
 
-    Of the words that mean a rule the most specific decides, and ``ignore`` where two are equally so, as in ruff.
+    Of the words that mean a rule the most specific decides, and ``ignore`` where two are equally
+    so, as in ruff.
     """
     wanted = tuple(select) or (selector(ALL, "--select"),)
     unwanted = tuple(ignore)
-    return frozenset(rule.id for rule in rules.RULES if _weight(rule.id, wanted) > _weight(rule.id, unwanted))
+    return frozenset(
+        rule.id for rule in rules.RULES if _weight(rule.id, wanted) > _weight(rule.id, unwanted)
+    )
 
 
 def unasked(select: Iterable[Selector], question: Question) -> tuple[str, ...]:
-    """Return a sentence for each word that the user selects and that means only rules whose option is not given."""
+    """
+    Return a sentence for each word that the user selects and that means only rules whose option is
+    not given.
+    """
     silent = []
     for one in select:
         needs = {rule.needs for rule in rules.RULES if rule.id in one.rules and one.text != ALL}
-        missing = sorted(need.value for need in needs if need is not None and not rules.is_met(need, question))
+        missing = sorted(
+            need.value for need in needs if need is not None and not rules.is_met(need, question)
+        )
         if missing and len(missing) == len(needs):
             silent.append(f"{one.text} was not asked: it needs {' or '.join(missing)}")
     return tuple(silent)
@@ -98,8 +124,15 @@ def _weight(identifier: str, words: Iterable[Selector]) -> int:
 
 
 def nearest(text: str, known: Iterable[str]) -> str:
-    """Return the word that looks most like another; of those that do equally, the one that begins like it."""
+    """
+    Return the word that looks most like another; of those that do equally, the one that begins like
+    it.
+    """
     asked = text.casefold()
     return max(
-        known, key=lambda word: (SequenceMatcher(a=asked, b=word.casefold(), autojunk=False).ratio(), len(posixpath.commonprefix([asked, word.casefold()])))
+        known,
+        key=lambda word: (
+            SequenceMatcher(a=asked, b=word.casefold(), autojunk=False).ratio(),
+            len(posixpath.commonprefix([asked, word.casefold()])),
+        ),
     )

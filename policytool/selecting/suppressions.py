@@ -1,4 +1,7 @@
-"""Findings that were looked at and are let pass: by a suppression with a reason, for a file's sake, or because a baseline knows them."""
+"""
+Findings that were looked at and are let pass: by a suppression with a reason, for a file's sake, or
+because a baseline knows them.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,10 @@ class Suppression:
     """The files it holds for; None for all."""
 
     layer: str | None = None
-    """A layer's path, or a regular expression that one matches in full; None for all, and for what is about no layer."""
+    """
+    A layer's path, or a regular expression that one matches in full; None for all, and for what is
+    about no layer.
+    """
 
     expires: date | None = None
     """From this day on it no longer works."""
@@ -50,9 +56,20 @@ class Suppression:
 
     def toml(self) -> str:
         """Return it as a settings file spells it, in one line."""
-        said: list[tuple[str, object]] = [("rules", list(self.words)), ("path", self.path and self.path.glob), ("layer", self.layer), ("reason", self.reason)]
-        words = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in said if value is not None]
-        return f"{{ {', '.join([*words, *([f'expires = {self.expires}'] if self.expires else [])])} }}"
+        said: list[tuple[str, object]] = [
+            ("rules", list(self.words)),
+            ("path", self.path and self.path.glob),
+            ("layer", self.layer),
+            ("reason", self.reason),
+        ]
+        words = [
+            f"{key} = {json.dumps(value, ensure_ascii=False)}"
+            for key, value in said
+            if value is not None
+        ]
+        return (
+            f"{{ {', '.join([*words, *([f'expires = {self.expires}'] if self.expires else [])])} }}"
+        )
 
     def is_expired(self, today: date) -> bool:
         """Return whether it no longer works."""
@@ -60,9 +77,17 @@ class Suppression:
 
     def holds(self, finding: Finding, place: str) -> bool:
         """Return whether it is meant for a finding in the model at an absolute path."""
-        if finding.rule not in self.rules or (self.path is not None and not self.path.matches(place)):
+        if finding.rule not in self.rules or (
+            self.path is not None and not self.path.matches(place)
+        ):
             return False
-        return self.layer is None or (finding.path is not None and (finding.path == self.layer or _expression(self.layer).fullmatch(finding.path) is not None))
+        return self.layer is None or (
+            finding.path is not None
+            and (
+                finding.path == self.layer
+                or _expression(self.layer).fullmatch(finding.path) is not None
+            )
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,7 +124,8 @@ def narrowed(audited: Audited, passing: Passing) -> Audited:
     """
     Return a model's result, as it was found, with the findings set apart that are let pass.
 
-    A suppression speaks before the file's ignored rules, and these before the baseline, because it has a reason of its own.
+    A suppression speaks before the file's ignored rules, and these before the baseline, because it
+    has a reason of its own.
     """
     known = Counter(passing.known.get(audited.path, {}))
     counting: list[tuple[Finding, str]] = []
@@ -110,14 +136,24 @@ def narrowed(audited: Audited, passing: Passing) -> Audited:
         if found is not None:
             passed.append(replace(found, fingerprint=fingerprint))
         elif is_known:
-            passed.append(Suppressed(finding=finding, reason=KNOWN, by="baseline", fingerprint=fingerprint))
+            passed.append(
+                Suppressed(finding=finding, reason=KNOWN, by="baseline", fingerprint=fingerprint)
+            )
         else:
             counting.append((finding, fingerprint))
-    return replace(audited, findings=tuple(finding for finding, _ in counting), fingerprints=tuple(mark for _, mark in counting), suppressed=tuple(passed))
+    return replace(
+        audited,
+        findings=tuple(finding for finding, _ in counting),
+        fingerprints=tuple(mark for _, mark in counting),
+        suppressed=tuple(passed),
+    )
 
 
 def judged(audited: Audited, passing: Passing) -> Iterator[tuple[Finding, str, Suppressed | None]]:
-    """Yield each finding of a model, as it was found, with its fingerprint and what lets it pass, baselines left out."""
+    """
+    Yield each finding of a model, as it was found, with its fingerprint and what lets it pass,
+    baselines left out.
+    """
     place = passing.place(audited)
     for finding, fingerprint in zip(audited.findings, fingerprints(audited.findings), strict=True):
         yield finding, fingerprint, _let_pass(finding, place, passing)
@@ -132,7 +168,9 @@ def idle(every: Iterable[Audited], passing: Passing) -> tuple[Suppression, ...]:
     """Return the suppressions that work and are meant for nothing that was found in any model."""
     found = [(passing.place(audited), finding) for audited in every for finding in all_of(audited)]
     working = (one for one in passing.suppressions if not one.is_expired(passing.today))
-    return tuple(one for one in working if not any(one.holds(finding, place) for place, finding in found))
+    return tuple(
+        one for one in working if not any(one.holds(finding, place) for place, finding in found)
+    )
 
 
 def all_of(audited: Audited) -> tuple[Finding, ...]:
@@ -146,7 +184,9 @@ def _let_pass(finding: Finding, place: str, passing: Passing) -> Suppressed | No
             return Suppressed(finding=finding, reason=one.reason, by="suppression")
     for ignored in passing.per_file:
         if finding.rule in ignored.rules and ignored.pattern.matches(place):
-            return Suppressed(finding=finding, reason=f"per-file-ignores has {ignored}", by="per-file-ignores")
+            return Suppressed(
+                finding=finding, reason=f"per-file-ignores has {ignored}", by="per-file-ignores"
+            )
     return None
 
 

@@ -28,8 +28,23 @@ def build(document: Document, origin: Origin) -> Placed:
         part = document.config_part or ""
         composites = {**origin.generation.composites, **origin.release.composites}
         keras3 = origin.release.id.startswith("keras3")
-        sites = configs.sites(Address(part=part, pointer=document.config_pointer), document.config, composites, keras3=keras3)
+        sites = configs.sites(
+            Address(part=part, pointer=document.config_pointer),
+            document.config,
+            composites,
+            keras3=keras3,
+        )
     return storage.place(document, sites)
 
 
-__all__ = ["INPUT_CLASS", "LAYERS", "MODEL_CLASSES", "NOT_WEIGHTS", "Site", "Unspelled", "build", "path_of", "places"]
+__all__ = [
+    "INPUT_CLASS",
+    "LAYERS",
+    "MODEL_CLASSES",
+    "NOT_WEIGHTS",
+    "Site",
+    "Unspelled",
+    "build",
+    "path_of",
+    "places",
+]

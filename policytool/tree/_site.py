@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     from policytool.model import Address
 
 MODEL_CLASSES: Final = frozenset({"Model", "Functional", "Sequential", "Network"})
-"""Classes of Keras whose config lists layers. ``Network`` is the Functional of TF 1.13 to 2.2 where it is no ``Model``."""
+"""
+Classes of Keras whose config lists layers.
+
+``Network`` is the Functional of TF 1.13 to 2.2 where it is no ``Model``.
+"""
 
 PUBLIC_NAMES: Final = {"GroupQueryAttention": "GroupedQueryAttention"}
 """The only layer of Keras 3 whose public name, which ``.keras`` holds, is not its class's."""
@@ -25,13 +29,34 @@ PUBLIC_NAMES: Final = {"GroupQueryAttention": "GroupedQueryAttention"}
 INPUT_CLASS: Final = "InputLayer"
 LAYERS: Final = "layers"
 
-CONTAINERS: Final = frozenset({"trackable_list_wrapper", "trackable_dict_wrapper", "trackable_tuple_wrapper", "_generic_user_object"})
+CONTAINERS: Final = frozenset(
+    {
+        "trackable_list_wrapper",
+        "trackable_dict_wrapper",
+        "trackable_tuple_wrapper",
+        "_generic_user_object",
+    }
+)
 """Identifiers of nodes in a SavedModel that only hold others."""
 
 BOOKKEEPING: Final = frozenset(
     {
-        *("keras_api", "signatures", "optimizer", "losses", "regularization_losses", "call_and_return_all_conditional_losses"),
-        *("variables", "trainable_variables", "non_trainable_variables", "weights", "trainable_weights", "non_trainable_weights"),
+        *(
+            "keras_api",
+            "signatures",
+            "optimizer",
+            "losses",
+            "regularization_losses",
+            "call_and_return_all_conditional_losses",
+        ),
+        *(
+            "variables",
+            "trainable_variables",
+            "non_trainable_variables",
+            "weights",
+            "trainable_weights",
+            "non_trainable_weights",
+        ),
         *("layer_metrics", "layer_regularization_losses"),
     }
 )
@@ -56,7 +81,10 @@ class Site:
     registered_name: str | None = None
     module: str | None = None
     attribute: str
-    """What the parent holds it by: :data:`LAYERS` for a model's layers, else the attribute or config key."""
+    """
+    What the parent holds it by: :data:`LAYERS` for a model's layers, else the attribute or config
+    key.
+    """
 
     listed: bool = False
     """Whether the parent holds it in a list or a dict of that name."""
@@ -95,7 +123,10 @@ def path_of(names: tuple[str, ...]) -> str:
 
 
 def split_class(class_name: str, registered_name: Json = None) -> tuple[str, str | None]:
-    """Return class name and registered name; H5 and SavedModels of Keras 2 write ``package>Class`` as the class name."""
+    """
+    Return class name and registered name; H5 and SavedModels of Keras 2 write ``package>Class`` as
+    the class name.
+    """
     registered = registered_name if isinstance(registered_name, str) else None
     class_name = PUBLIC_NAMES.get(class_name, class_name)
     if ">" in class_name:
@@ -103,11 +134,15 @@ def split_class(class_name: str, registered_name: Json = None) -> tuple[str, str
     return class_name, registered
 
 
-def with_shared_places(sites: list[Site], also_at: Mapping[int, Iterable[tuple[str, ...]]]) -> tuple[Site, ...]:
+def with_shared_places(
+    sites: list[Site], also_at: Mapping[int, Iterable[tuple[str, ...]]]
+) -> tuple[Site, ...]:
     """
-    Return the sites with their further places, by their number, and those that layers below a shared one have; a parent stands before its children.
+    Return the sites with their further places, by their number, and those that layers below a
+    shared one have; a parent stands before its children.
 
-    :raises LimitError: where there are more places than a model has layers, or their paths are longer.
+    :raises LimitError: where there are more places than a model has layers, or their paths are
+        longer.
     """
     found: list[Site] = []
     places = characters = 0
@@ -115,9 +150,16 @@ def with_shared_places(sites: list[Site], also_at: Mapping[int, Iterable[tuple[s
         site = replace(one, also_at=tuple(also_at[index])) if index in also_at else one
         above = found[site.parent].also_at if site.parent is not None else ()
         places += 1 + len(site.also_at) + len(above)
-        characters += (1 + len(site.also_at) + len(above)) * (len(site.names) + sum(map(len, site.names)))
-        if beyond := limits.LAYERS.beyond(places, counting=True) or limits.PATH_CHARACTERS.beyond(characters, counting=True):
-            raise LimitError(f"the model has, counting every place of a layer and the names on the way to it, {beyond}")
+        characters += (1 + len(site.also_at) + len(above)) * (
+            len(site.names) + sum(map(len, site.names))
+        )
+        if beyond := limits.LAYERS.beyond(places, counting=True) or limits.PATH_CHARACTERS.beyond(
+            characters, counting=True
+        ):
+            raise LimitError(
+                "the model has, counting every place of a layer and the names on the way to it, "
+                f"{beyond}"
+            )
         inherited = tuple((*names, site.name) for names in above)
         own = frozenset(site.also_at) if inherited else frozenset()
         new = tuple(names for names in inherited if names not in own)

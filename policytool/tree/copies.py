@@ -1,8 +1,9 @@
 """
 Every place in a file where a layer's policy stands.
 
-A config says it once. A SavedModel's metadata says it twice in the layer's own node, again in the configs of the models and wrappers that hold
-the layer, twice more in the root, and TF 2.5 writes all of that to two files.
+A config says it once. A SavedModel's metadata says it twice in the layer's own node, again in the
+configs of the models and wrappers that hold the layer, twice more in the root, and TF 2.5 writes
+all of that to two files.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ _ANYWHERE: Final = -1
 
 
 def places(document: Document, sites: Sequence[Site]) -> Mapping[Address, tuple[int, ...]]:
-    """Return where a policy stands, or would stand, with the sites that have it there; both directions of a Bidirectional may share one place."""
+    """
+    Return where a policy stands, or would stand, with the sites that have it there; both directions
+    of a Bidirectional may share one place.
+    """
     if document.nodes:
         return _in_metadata(document, sites)
     found: Places = {}
@@ -54,8 +58,12 @@ def _in_metadata(document: Document, sites: Sequence[Site]) -> Places:
     return found
 
 
-def _of_node(document: Document, part: str, index: int, below: Mapping[int, Mapping[str, int]]) -> Iterator[tuple[Address, int]]:
-    """Yield the places in the metadata of one layer, its own and those of the layers in its config."""
+def _of_node(
+    document: Document, part: str, index: int, below: Mapping[int, Mapping[str, int]]
+) -> Iterator[tuple[Address, int]]:
+    """
+    Yield the places in the metadata of one layer, its own and those of the layers in its config.
+    """
     metadata = document.parts.get(part)
     if not isinstance(metadata, dict):
         return
@@ -66,10 +74,17 @@ def _of_node(document: Document, part: str, index: int, below: Mapping[int, Mapp
     yield from _nested(part, f"/{_MODEL_CONFIG}", metadata.get(_MODEL_CONFIG), index, below)
 
 
-def _nested(part: str, prefix: str, holder: Json, index: int, below: Mapping[int, Mapping[str, int]]) -> Iterator[tuple[Address, int]]:
-    """Yield the places of the layers that stand in the config of the layer at ``index``, and which layers they are."""
+def _nested(
+    part: str, prefix: str, holder: Json, index: int, below: Mapping[int, Mapping[str, int]]
+) -> Iterator[tuple[Address, int]]:
+    """
+    Yield the places of the layers that stand in the config of the layer at ``index``, and which
+    layers they are.
+    """
     try:
-        inner = configs.sites(Address(part=part, pointer=prefix), holder, {}, keras3=False, each=True)
+        inner = configs.sites(
+            Address(part=part, pointer=prefix), holder, {}, keras3=False, each=True
+        )
     except SpellingError:
         return  # a layer whose get_config raised, or a class that keeps something else there
     sites = {0: index}
@@ -86,7 +101,8 @@ def _nested(part: str, prefix: str, holder: Json, index: int, below: Mapping[int
 
 def _child(children: Mapping[str, int], site: Site) -> int | None:
     """
-    Return which child of a node's site a site in its config is: by its name, or by its attribute where the names differ.
+    Return which child of a node's site a site in its config is: by its name, or by its attribute
+    where the names differ.
 
     The input layer of a Sequential stands in its config alone.
     """
@@ -98,14 +114,22 @@ def _child(children: Mapping[str, int], site: Site) -> int | None:
 
 def _below(sites: Sequence[Site]) -> dict[int, dict[str, int]]:
     """
-    Return the children of each site by name, and the first by its attribute; a shared layer is a child wherever it stands.
+    Return the children of each site by name, and the first by its attribute; a shared layer is a
+    child wherever it stands.
 
-    What a lone ``keras_metadata.pb`` tells of a shared layer is its first place alone: it is found anywhere, where only one has its name and class.
+    What a lone ``keras_metadata.pb`` tells of a shared layer is its first place alone: it is found
+    anywhere, where only one has its name and class.
     """
     found: dict[int, dict[str, int]] = {}
     kinds = Counter(_kind(site) for site in sites)
-    found[_ANYWHERE] = {_kind(site): index for index, site in enumerate(sites) if kinds[_kind(site)] == 1}
-    by_names = {names: index for index, site in reversed(list(enumerate(sites))) for names in (site.names, *site.also_at)}
+    found[_ANYWHERE] = {
+        _kind(site): index for index, site in enumerate(sites) if kinds[_kind(site)] == 1
+    }
+    by_names = {
+        names: index
+        for index, site in reversed(list(enumerate(sites)))
+        for names in (site.names, *site.also_at)
+    }
     for index, site in enumerate(sites):
         for names in (site.names, *site.also_at):
             parent = by_names.get(names[:-1])

@@ -1,8 +1,9 @@
 """
 The layers of a SavedModel's object graph.
 
-Each Keras object is one node with metadata of its own; a model's config repeats its layers several times, and a custom layer's children stand
-nowhere else. So nodes are counted, along the edges by which one object holds another.
+Each Keras object is one node with metadata of its own; a model's config repeats its layers several
+times, and a custom layer's children stand nowhere else. So nodes are counted, along the edges by
+which one object holds another.
 """
 
 from __future__ import annotations
@@ -16,7 +17,16 @@ from policytool import limits
 from policytool.errors import LimitError
 from policytool.model import Address
 from policytool.naming import snake_case
-from policytool.tree._site import BOOKKEEPING, CONTAINERS, LAYERS, MODEL_CLASSES, Site, Unspelled, split_class, with_shared_places
+from policytool.tree._site import (
+    BOOKKEEPING,
+    CONTAINERS,
+    LAYERS,
+    MODEL_CLASSES,
+    Site,
+    Unspelled,
+    split_class,
+    with_shared_places,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +38,10 @@ _LAYER: Final = re.compile(r"_tf_keras_(?!metric)\w+")
 _LISTED: Final = re.compile(r"layer-(\d{1,9})")
 
 _LAST: Final = frozenset({"layers", "_layers", "_self_tracked_trackables", "loss", "metrics"})
-"""Edges that mostly lead to what others lead to, and sometimes are an attribute of the user's: followed last."""
+"""
+Edges that mostly lead to what others lead to, and sometimes are an attribute of the user's:
+followed last.
+"""
 
 
 @dataclass
@@ -38,13 +51,16 @@ class _Walk:
     document: Document
     sites: list[Site] = field(default_factory=list)
     index_of: dict[int, int] = field(default_factory=dict)
-    also_at: defaultdict[int, dict[tuple[str, ...], None]] = field(default_factory=lambda: defaultdict(dict))
+    also_at: defaultdict[int, dict[tuple[str, ...], None]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
     """By the number of a layer, its further places, each once."""
 
 
 def sites(document: Document) -> tuple[Site, ...]:
     """
-    Return every layer of the object graph once, the model itself first; those that a ``tf.Module`` holds, where the root is one.
+    Return every layer of the object graph once, the model itself first; those that a ``tf.Module``
+    holds, where the root is one.
 
     :raises LimitError: for a graph beyond the bounds.
     """
@@ -64,7 +80,9 @@ def _visit(walk: _Walk, node: Node, parent: int | None, attribute: str, depth: i
     if beyond := limits.LAYER_DEPTH.beyond(depth, counting=True):
         raise LimitError(f"its object graph nests layers in {beyond}")
     metadata = _metadata(walk.document, node)
-    class_name, registered = split_class(str(metadata.get("class_name")), metadata.get("registered_name"))
+    class_name, registered = split_class(
+        str(metadata.get("class_name")), metadata.get("registered_name")
+    )
     config = metadata.get("config")
     name = metadata.get("name")
     above = walk.sites[parent].names if parent is not None else ()
@@ -77,7 +95,11 @@ def _visit(walk: _Walk, node: Node, parent: int | None, attribute: str, depth: i
     walk.index_of[node.id] = len(walk.sites)
     index = len(walk.sites)
     in_config = isinstance(config, dict) and "dtype" in config
-    spelled: Json | Unspelled = config["dtype"] if in_config and isinstance(config, dict) else metadata.get("dtype", Unspelled.ABSENT)
+    spelled: Json | Unspelled = (
+        config["dtype"]
+        if in_config and isinstance(config, dict)
+        else metadata.get("dtype", Unspelled.ABSENT)
+    )
     autocast = metadata.get("autocast")
     walk.sites.append(
         Site(
@@ -87,9 +109,12 @@ def _visit(walk: _Walk, node: Node, parent: int | None, attribute: str, depth: i
             attribute=attribute,
             parent=parent,
             spelled=spelled,
-            address=Address(part=node.part or "", pointer="/config/dtype" if in_config else "/dtype"),
+            address=Address(
+                part=node.part or "", pointer="/config/dtype" if in_config else "/dtype"
+            ),
             autocast=autocast if isinstance(autocast, bool) else None,
-            is_model=class_name in MODEL_CLASSES or node.identifier in {"_tf_keras_model", "_tf_keras_network", "_tf_keras_sequential"},
+            is_model=class_name in MODEL_CLASSES
+            or node.identifier in {"_tf_keras_model", "_tf_keras_network", "_tf_keras_sequential"},
             config=config if isinstance(config, dict) else None,
             node=node.id,
         )
@@ -99,14 +124,25 @@ def _visit(walk: _Walk, node: Node, parent: int | None, attribute: str, depth: i
 
 
 def _layer_edges(document: Document, node: Node) -> Iterator[tuple[str, Node]]:
-    """Yield the layers that an object holds: a model's in their order, then those held by attributes, through lists and dicts."""
-    listed: dict[int, int] = {int(match[1]): child for label, child in node.children if (match := _LISTED.fullmatch(label))}
+    """
+    Yield the layers that an object holds: a model's in their order, then those held by attributes,
+    through lists and dicts.
+    """
+    listed: dict[int, int] = {
+        int(match[1]): child
+        for label, child in node.children
+        if (match := _LISTED.fullmatch(label))
+    }
     for position in sorted(listed):
         child = document.nodes.get(listed[position])
         if child is not None and _is_layer(document, child):
             yield LAYERS, child
     seen = {node.id, *listed.values()}
-    pending = [(label, child) for label, child in reversed(node.children) if label not in BOOKKEEPING and child not in seen]
+    pending = [
+        (label, child)
+        for label, child in reversed(node.children)
+        if label not in BOOKKEEPING and child not in seen
+    ]
     pending.sort(key=lambda edge: edge[0] not in _LAST)  # stable; taken from the end
     while pending:
         label, number = pending.pop()
@@ -117,11 +153,15 @@ def _layer_edges(document: Document, node: Node) -> Iterator[tuple[str, Node]]:
         if _is_layer(document, child):
             yield label, child
         elif child.identifier in CONTAINERS:
-            pending += [(f"{label}/{inner}", grandchild) for inner, grandchild in reversed(child.children)]
+            pending += [
+                (f"{label}/{inner}", grandchild) for inner, grandchild in reversed(child.children)
+            ]
 
 
 def _is_layer(document: Document, node: Node) -> bool:
-    return _LAYER.fullmatch(node.identifier) is not None and isinstance(_metadata(document, node).get("class_name"), str)
+    return _LAYER.fullmatch(node.identifier) is not None and isinstance(
+        _metadata(document, node).get("class_name"), str
+    )
 
 
 def _metadata(document: Document, node: Node) -> dict[str, Json]:

@@ -1,8 +1,9 @@
 """
 Which stored variable belongs to which layer.
 
-Each layout names variables in its own way: legacy HDF5 by the layers' names, ``.keras`` by classes and attributes, a SavedModel by edges of the
-object graph. What matches no layer below stays with the deepest layer that does match.
+Each layout names variables in its own way: legacy HDF5 by the layers' names, ``.keras`` by classes
+and attributes, a SavedModel by edges of the object graph. What matches no layer below stays with
+the deepest layer that does match.
 """
 
 from __future__ import annotations
@@ -58,10 +59,16 @@ def place(document: Document, sites: tuple[Site, ...]) -> Placed:
         sites = _numbered(sites, children, document.tensors or ())
         owned = _by_names(sites, children, document.tensors or ())
     elif document.layout is Layout.VARIABLE_NAMES:
-        grouped = tuple(replace(tensor, path=(tensor.path[0], *tensor.path)) for tensor in document.tensors or ())  # as HDF5 has them, in a layer's group
+        grouped = tuple(
+            replace(tensor, path=(tensor.path[0], *tensor.path))
+            for tensor in document.tensors or ()
+        )  # as HDF5 has them, in a layer's group
         sites = _numbered(sites, children, grouped)
         found = _by_names(sites, children, grouped)
-        owned = {index: [(variable, replace(tensor, path=tensor.path[1:])) for variable, tensor in pairs] for index, pairs in found.items()}
+        owned = {
+            index: [(variable, replace(tensor, path=tensor.path[1:])) for variable, tensor in pairs]
+            for index, pairs in found.items()
+        }
     elif document.layout is Layout.OBJECT_PATHS:
         owned = _by_paths(document, sites, children)
     elif document.layout is Layout.GRAPH:
@@ -72,14 +79,19 @@ def place(document: Document, sites: tuple[Site, ...]) -> Placed:
     once = {index: _once(pairs, sites[index]) for index, pairs in owned.items()}
     return Placed(
         sites=sites,
-        variables={index: tuple(variable for variable, _ in pairs) for index, pairs in once.items()},
+        variables={
+            index: tuple(variable for variable, _ in pairs) for index, pairs in once.items()
+        },
         tensors=tensors,
         sources={index: tuple(tensor for _, tensor in pairs) for index, pairs in once.items()},
     )
 
 
 def _once(pairs: list[tuple[Variable, Tensor]], site: Site) -> list[tuple[Variable, Tensor]]:
-    """Return the variables of a site, each once; legacy HDF5 stores those of a shared layer at each of its places."""
+    """
+    Return the variables of a site, each once; legacy HDF5 stores those of a shared layer at each of
+    its places.
+    """
     if not site.also_at:
         return pairs
     first: dict[Variable, Tensor] = {}
@@ -88,22 +100,42 @@ def _once(pairs: list[tuple[Variable, Tensor]], site: Site) -> list[tuple[Variab
     return list(first.items())
 
 
-def _by_names(sites: tuple[Site, ...], children: Mapping[int | None, list[int]], tensors: Iterable[Tensor]) -> Owned:
-    """Legacy HDF5 and TF 1 graphs: the path begins with a layer of the model, scopes lead on, the last component is the variable."""
+def _by_names(
+    sites: tuple[Site, ...], children: Mapping[int | None, list[int]], tensors: Iterable[Tensor]
+) -> Owned:
+    """
+    Legacy HDF5 and TF 1 graphs: the path begins with a layer of the model, scopes lead on, the last
+    component is the variable.
+    """
     owned: Owned = defaultdict(list)
     children = _with_shared(sites, children)
-    top = {tuple(sites[index].name.split("/")): index for index in children[0]} if sites else {}  # a "/" in a name makes a group of its own
+    top = (
+        {tuple(sites[index].name.split("/")): index for index in children[0]} if sites else {}
+    )  # a "/" in a name makes a group of its own
     longest = 1 + max((site.name.count("/") for site in sites), default=0)
     for tensor in tensors:
-        end = next((end for end in range(min(longest, len(tensor.path) - 1), 0, -1) if tensor.path[:end] in top), 0)
+        end = next(
+            (
+                end
+                for end in range(min(longest, len(tensor.path) - 1), 0, -1)
+                if tensor.path[:end] in top
+            ),
+            0,
+        )
         index, scopes = top.get(tensor.path[:end], 0), tensor.path[end:-1]
         name = tensor.path[-1].removesuffix(":0")
-        index = _deepest(sites, children, index, scopes, longest) if scopes else _prefixed(sites, children, index, name)
+        index = (
+            _deepest(sites, children, index, scopes, longest)
+            if scopes
+            else _prefixed(sites, children, index, name)
+        )
         owned[_holder(sites, children, index, name)].append((_variable(tensor, name), tensor))
     return owned
 
 
-def _with_shared(sites: tuple[Site, ...], children: Mapping[int | None, list[int]]) -> dict[int | None, list[int]]:
+def _with_shared(
+    sites: tuple[Site, ...], children: Mapping[int | None, list[int]]
+) -> dict[int | None, list[int]]:
     """Return the children with shared layers below each of the parents that hold them."""
     by_names = {site.names: index for index, site in enumerate(sites)}
     found = defaultdict(list, {parent: list(below) for parent, below in children.items()})
@@ -115,8 +147,17 @@ def _with_shared(sites: tuple[Site, ...], children: Mapping[int | None, list[int
     return found
 
 
-def _deepest(sites: tuple[Site, ...], children: Mapping[int | None, list[int]], start: int, scopes: tuple[str, ...], longest: int) -> int:
-    """Return the site that a variable's scopes lead to from ``start``; scopes that name no layer below are passed over."""
+def _deepest(
+    sites: tuple[Site, ...],
+    children: Mapping[int | None, list[int]],
+    start: int,
+    scopes: tuple[str, ...],
+    longest: int,
+) -> int:
+    """
+    Return the site that a variable's scopes lead to from ``start``; scopes that name no layer below
+    are passed over.
+    """
     index, position = start, 0
     while position < len(scopes):
         for length in range(min(longest, len(scopes) - position), 0, -1):
@@ -131,8 +172,13 @@ def _deepest(sites: tuple[Site, ...], children: Mapping[int | None, list[int]], 
     return index
 
 
-def _prefixed(sites: tuple[Site, ...], children: Mapping[int | None, list[int]], start: int, name: str) -> int:
-    """Return the site below ``start`` whose name the variable's begins with, the longest such; ``start`` where there is none: Keras 1 writes no scopes."""
+def _prefixed(
+    sites: tuple[Site, ...], children: Mapping[int | None, list[int]], start: int, name: str
+) -> int:
+    """
+    Return the site below ``start`` whose name the variable's begins with, the longest such;
+    ``start`` where there is none: Keras 1 writes no scopes.
+    """
     pending, found = list(children.get(start, ())), start
     longest = ""
     while pending:
@@ -143,7 +189,9 @@ def _prefixed(sites: tuple[Site, ...], children: Mapping[int | None, list[int]],
     return found
 
 
-def _below(sites: tuple[Site, ...], children: Mapping[int | None, list[int]], start: int, name: str) -> int | None:
+def _below(
+    sites: tuple[Site, ...], children: Mapping[int | None, list[int]], start: int, name: str
+) -> int | None:
     """Return the first site of this name below ``start``, breadth first."""
     level = list(children.get(start, ()))
     while level:
@@ -154,25 +202,40 @@ def _below(sites: tuple[Site, ...], children: Mapping[int | None, list[int]], st
     return None
 
 
-def _holder(sites: tuple[Site, ...], children: Mapping[int | None, list[int]], index: int, name: str) -> int:
+def _holder(
+    sites: tuple[Site, ...], children: Mapping[int | None, list[int]], index: int, name: str
+) -> int:
     """
     Return who holds a variable whose scopes lead no further than ``index``.
 
-    An RNN's are its cell's, a TimeDistributed's its layer's. Of another wrapper's, those with usual names are its layer's, the rest its own
-    (``vector_u`` of SpectralNormalization).
+    An RNN's are its cell's, a TimeDistributed's its layer's. Of another wrapper's, those with usual
+    names are its layer's, the rest its own (``vector_u`` of SpectralNormalization).
     """
     while True:
-        inner = [child for child in children.get(index, ()) if sites[child].attribute in {"cell", "layer"}]
+        inner = [
+            child
+            for child in children.get(index, ())
+            if sites[child].attribute in {"cell", "layer"}
+        ]
         if len(inner) != 1:
             return index
-        own = sites[inner[0]].attribute == "layer" and sites[index].class_name != "TimeDistributed" and name not in USUAL_VARIABLES
+        own = (
+            sites[inner[0]].attribute == "layer"
+            and sites[index].class_name != "TimeDistributed"
+            and name not in USUAL_VARIABLES
+        )
         if own:
             return index
         index = inner[0]
 
 
-def _numbered(sites: tuple[Site, ...], children: Mapping[int | None, list[int]], tensors: Iterable[Tensor]) -> tuple[Site, ...]:
-    """Return the sites with the true names of cells, which carry a number (``lstm_cell_3``) that stands in variable names alone."""
+def _numbered(
+    sites: tuple[Site, ...], children: Mapping[int | None, list[int]], tensors: Iterable[Tensor]
+) -> tuple[Site, ...]:
+    """
+    Return the sites with the true names of cells, which carry a number (``lstm_cell_3``) that
+    stands in variable names alone.
+    """
     if not any(site.numbered for site in sites):
         return sites
     scopes: dict[str, list[tuple[str, ...]]] = defaultdict(list)
@@ -203,7 +266,9 @@ def _true_name(site: Site, parent: str, scopes: Iterable[tuple[str, ...]]) -> st
     return site.name
 
 
-def _by_paths(document: Document, sites: tuple[Site, ...], children: Mapping[int | None, list[int]]) -> Owned:
+def _by_paths(
+    document: Document, sites: tuple[Site, ...], children: Mapping[int | None, list[int]]
+) -> Owned:
     """``.keras``: the longest path of a site that a variable's path begins with."""
     owned: Owned = defaultdict(list)
     places = _storage_paths(document, sites, children)
@@ -219,7 +284,9 @@ def _by_paths(document: Document, sites: tuple[Site, ...], children: Mapping[int
     return owned
 
 
-def _storage_paths(document: Document, sites: tuple[Site, ...], children: Mapping[int | None, list[int]]) -> dict[tuple[str, ...], int]:
+def _storage_paths(
+    document: Document, sites: tuple[Site, ...], children: Mapping[int | None, list[int]]
+) -> dict[tuple[str, ...], int]:
     stored = _stored_names(document)
     places: dict[tuple[str, ...], int] = {}
     pending: list[tuple[int, tuple[str, ...]]] = [(0, ())] if sites else []
@@ -233,7 +300,9 @@ def _storage_paths(document: Document, sites: tuple[Site, ...], children: Mappin
                 listed[site.attribute][snake_case(site.class_name)].append(child)
             elif (*path, site.attribute) in stored or sites[index].parent is not None:
                 pending.append((child, (*path, site.attribute)))
-            else:  # Keras 2 stores what a subclassed model's attributes hold by class, below its layers
+            else:
+                # Keras 2 stores what a subclassed model's attributes hold by class, below its
+                # layers
                 listed[LAYERS][snake_case(site.class_name)].append(child)
         for attribute, by_class in listed.items():
             for container in _CONTAINERS if attribute == LAYERS else (attribute,):
@@ -250,26 +319,47 @@ def _stored_names(document: Document) -> dict[tuple[str, ...], set[str]]:
     return stored
 
 
-def _members(container: tuple[str, ...], listed: Mapping[str, list[int]], stored: Mapping[tuple[str, ...], set[str]]) -> list[tuple[int, tuple[str, ...]]]:
-    """Pair a container's members with the groups they are stored in: by class, and by count within the class."""
+def _members(
+    container: tuple[str, ...],
+    listed: Mapping[str, list[int]],
+    stored: Mapping[tuple[str, ...], set[str]],
+) -> list[tuple[int, tuple[str, ...]]]:
+    """
+    Pair a container's members with the groups they are stored in: by class, and by count within the
+    class.
+    """
     groups: dict[str, list[tuple[int, str]]] = defaultdict(list)
     for name in stored.get(container, ()):
         match = _SUFFIX.fullmatch(name)
         if match:
             groups[match["base"]].append((int(match["number"] or 0), name))
-            groups[name].append((0, name))  # a class whose own name ends in a number, such as Block_2
+            groups[name].append(
+                (0, name)
+            )  # a class whose own name ends in a number, such as Block_2
     found: list[tuple[int, tuple[str, ...]]] = []
     for base, members in listed.items():
         numbers = dict(sorted(groups.get(base, ())))
-        if container[-1] == _CONTAINERS[1] and len(numbers) == len(members):  # 2.12 and 2.13 count a layer with weights twice
-            found += [(member, (*container, name)) for member, name in zip(members, numbers.values(), strict=True)]
+        if container[-1] == _CONTAINERS[1] and len(numbers) == len(
+            members
+        ):  # 2.12 and 2.13 count a layer with weights twice
+            found += [
+                (member, (*container, name))
+                for member, name in zip(members, numbers.values(), strict=True)
+            ]
             continue
-        found += [(member, (*container, numbers[position])) for position, member in enumerate(members) if position in numbers]
+        found += [
+            (member, (*container, numbers[position]))
+            for position, member in enumerate(members)
+            if position in numbers
+        ]
     return found
 
 
 def _by_edges(document: Document, sites: tuple[Site, ...]) -> Owned:
-    """SavedModel: variables that a layer's node holds, directly or in a list or dict, each at the deepest layer that holds it."""
+    """
+    SavedModel: variables that a layer's node holds, directly or in a list or dict, each at the
+    deepest layer that holds it.
+    """
     owned: Owned = defaultdict(list)
     taken: set[int] = set()
     for index in sorted(range(len(sites)), key=lambda index: -len(sites[index].names)):
@@ -282,8 +372,15 @@ def _by_edges(document: Document, sites: tuple[Site, ...]) -> Owned:
 
 
 def _variable_edges(document: Document, start: int) -> Iterator[tuple[str, int]]:
-    """Yield the variables that a node holds, with the attribute that leads there; Keras' own lists of them are passed over."""
-    pending = [(label, number) for label, number in reversed(document.nodes[start].children) if not label.startswith("_") and label not in BOOKKEEPING]
+    """
+    Yield the variables that a node holds, with the attribute that leads there; Keras' own lists of
+    them are passed over.
+    """
+    pending = [
+        (label, number)
+        for label, number in reversed(document.nodes[start].children)
+        if not label.startswith("_") and label not in BOOKKEEPING
+    ]
     seen = {start}
     while pending:
         label, number = pending.pop()

@@ -1,8 +1,8 @@
 """
 The values of stored variables, one module for each way of storing them, read block by block.
 
-A document knows the names, shapes and dtypes of a file's variables; here are the numbers. No link and no external storage is followed, and no more
-than a block of a tensor is held at once.
+A document knows the names, shapes and dtypes of a file's variables; here are the numbers. No link
+and no external storage is followed, and no more than a block of a tensor is held at once.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ def open_values(path: Path, document: Document) -> Iterator[Values | None]:
     :raises ModelFileError: where a file with values is truncated or damaged where it begins.
     """
     probe = Probe(path, document.path)
-    found = recognition.format_of(probe)  # the document's own format is "weights" for what is stored in four ways
+    found = recognition.format_of(
+        probe
+    )  # the document's own format is "weights" for what is stored in four ways
     if found is not None and found.name in _HDF5 and (beyond := _inflation(path, document)):
         yield Unread(f"all datasets together would become {beyond}")
         return
@@ -87,14 +89,27 @@ class Unread:
 
 def _inflation(path: Path, document: Document) -> str:
     """
-    Return by how much too far the values of all datasets go beyond the bytes of the file; an empty text within the bound.
+    Return by how much too far the values of all datasets go beyond the bytes of the file; an empty
+    text within the bound.
 
-    Each alone may be within it: one that is stored once can stand at any number of places, and small ones need not be stored at all.
+    Each alone may be within it: one that is stored once can stand at any number of places, and
+    small ones need not be stored at all.
     """
-    files = path.iterdir() if path.is_dir() else path.parent.glob(f"*{SHARD_SUFFIX}") if path.name.endswith(SUFFIX) else (path,)
+    files = (
+        path.iterdir()
+        if path.is_dir()
+        else path.parent.glob(f"*{SHARD_SUFFIX}")
+        if path.name.endswith(SUFFIX)
+        else (path,)
+    )
     stored = max(sum(file.stat().st_size for file in files), 1)
-    claims = (dtypes.itemsize(tensor.dtype) * math.prod(tensor.shape or ()) for tensor in (*(document.tensors or ()), *document.state))
-    claimed = sum(claim for claim in claims if claim <= stored * limits.H5_RATIO.value)  # a larger one is not read for itself
+    claims = (
+        dtypes.itemsize(tensor.dtype) * math.prod(tensor.shape or ())
+        for tensor in (*(document.tensors or ()), *document.state)
+    )
+    claimed = sum(
+        claim for claim in claims if claim <= stored * limits.H5_RATIO.value
+    )  # a larger one is not read for itself
     return limits.H5_RATIO.beyond(-(-claimed // stored)) if claimed > _LARGE else ""
 
 

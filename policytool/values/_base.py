@@ -44,10 +44,15 @@ class Values(Protocol):
 
 
 def by_number(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Return tensors by their paths, whose last parts are numbers in Keras 3's files; ``10`` comes behind ``9``."""
+    """
+    Return tensors by their paths, whose last parts are numbers in Keras 3's files; ``10`` comes
+    behind ``9``.
+    """
     return tuple(sorted(tensors, key=_numbers))
 
 
 def _numbers(tensor: Tensor) -> tuple[tuple[str, ...], int]:
     last = tensor.path[-1]
-    return tensor.path[:-1], int(last) if last.isdigit() and len(last) < 10 else 0  # noqa: PLR2004  # longer ones are no numbers of Keras
+    return tensor.path[:-1], int(last) if last.isdigit() and len(
+        last
+    ) < 10 else 0  # longer ones are no numbers of Keras  # noqa: PLR2004  # longer ones are no numbers of Keras

@@ -57,5 +57,8 @@ def _entry(bundle: Bundle, key: str | None, tensor: Tensor) -> Entry:
     if tensor.shape is not None and -1 not in tensor.shape and entry.shape != tensor.shape:
         raise ValuesError(f"the checkpoint has values of shape {list(entry.shape)} for it")
     if entry.dtype != tensor.dtype:
-        raise ValuesError(f"the checkpoint has values of dtype {entry.dtype} for it, and the graph says {tensor.dtype}")
+        raise ValuesError(
+            f"the checkpoint has values of dtype {entry.dtype} for it, and the graph says "
+            f"{tensor.dtype}"
+        )
     return entry

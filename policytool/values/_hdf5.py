@@ -23,10 +23,16 @@ if TYPE_CHECKING:
     """Where a block begins, and its shape."""
 
 _BITS: Final = {"bfloat16": "u2", "float8_e4m3fn": "u1", "float8_e5m2": "u1"}
-"""Dtypes that NumPy lacks and HDF5 converts in no way, with the unsigned integers that have their bits."""
+"""
+Dtypes that NumPy lacks and HDF5 converts in no way, with the unsigned integers that have their
+bits.
+"""
 
 _ROW: Final = 32 * BLOCK
-"""The most bytes of chunks that are held at once: a chunk is read whole, and a row of them makes the values of C order."""
+"""
+The most bytes of chunks that are held at once: a chunk is read whole, and a row of them makes the
+values of C order.
+"""
 
 _READ: Final = frozenset({h5t.INTEGER, h5t.FLOAT, h5t.OPAQUE, h5t.ENUM, h5t.COMPOUND, h5t.STRING})
 
@@ -67,7 +73,10 @@ def holds(root: h5g.GroupID, path: tuple[str, ...]) -> bool:
 
 
 def names(root: h5g.GroupID, path: tuple[str, ...], attribute: str) -> tuple[str, ...]:
-    """Return a group's attribute that is an array of names; none where there is no group, and where damage keeps it from being read."""
+    """
+    Return a group's attribute that is an array of names; none where there is no group, and where
+    damage keeps it from being read.
+    """
     try:
         group = _at(root, path)
         return _hdf5.attribute_names(group, attribute) if isinstance(group, h5g.GroupID) else ()
@@ -91,25 +100,46 @@ def slabs(dataset: h5d.DatasetID) -> Iterator[Slab]:
         row, count = chunk[0] * math.prod(shape[1:]), _hdf5.chunks_of(shape[1:], chunk[1:])
         held = max(math.prod(chunk), min(row, math.prod(shape))) * dataset.get_type().get_size()
         if held > _ROW:
-            raise ValuesError(f"it is stored in chunks of which {held} bytes have to be held at once; at most {_ROW} are")
+            raise ValuesError(
+                f"it is stored in chunks of which {held} bytes have to be held at once; at most "
+                f"{_ROW} are"
+            )
         if count > _hdf5.MOST_CHUNKS:
-            raise ValuesError(f"it is stored in chunks of which {count} have to be read at once; at most {_hdf5.MOST_CHUNKS} are")
-        step = [max(1, min(largest // max(1, row), _hdf5.MOST_CHUNKS // max(1, count))) * chunk[0], *shape[1:]]
+            raise ValuesError(
+                f"it is stored in chunks of which {count} have to be read at once; at most "
+                f"{_hdf5.MOST_CHUNKS} are"
+            )
+        step = [
+            max(1, min(largest // max(1, row), _hdf5.MOST_CHUNKS // max(1, count))) * chunk[0],
+            *shape[1:],
+        ]
     else:
         step = [1] * len(shape)
         for axis in reversed(range(len(shape))):
             step[axis] = min(max(1, largest // max(1, math.prod(step))), max(shape[axis], 1))
             if step[axis] < shape[axis]:
                 break
-    for start in itertools.product(*(range(0, size, max(width, 1)) for size, width in zip(shape, step, strict=True))):
-        yield start, tuple(min(width, size - begin) for begin, size, width in zip(start, shape, step, strict=True))
+    for start in itertools.product(
+        *(range(0, size, max(width, 1)) for size, width in zip(shape, step, strict=True))
+    ):
+        yield (
+            start,
+            tuple(
+                min(width, size - begin)
+                for begin, size, width in zip(start, shape, step, strict=True)
+            ),
+        )
 
 
 def _at(root: h5g.GroupID, path: tuple[str, ...]) -> object:
     here: Any = root
     for step in path[: limits.H5_DEPTH.value + 1]:
         name = step.encode("utf-8", "surrogateescape")
-        if not isinstance(here, h5g.GroupID) or not here.links.exists(name) or here.links.get_info(name).type != h5l.TYPE_HARD:
+        if (
+            not isinstance(here, h5g.GroupID)
+            or not here.links.exists(name)
+            or here.links.get_info(name).type != h5l.TYPE_HARD
+        ):
             return None
         here = h5o.open(here, name)
     return here
@@ -137,7 +167,9 @@ def _read(dataset: h5d.DatasetID, slab: Slab, dtype: str) -> Array:
     if slab[1]:
         memory, file = h5s.create_simple(slab[1]), dataset.get_space()
         file.select_hyperslab(*slab)
-    _hdf5.read(dataset, memory, file, array, kind if bits or kind.get_class() == h5t.OPAQUE else None)
+    _hdf5.read(
+        dataset, memory, file, array, kind if bits or kind.get_class() == h5t.OPAQUE else None
+    )
     flat = array.reshape(-1)
     if not bits:
         return flat if flat.dtype.isnative else flat.astype(flat.dtype.newbyteorder("="))

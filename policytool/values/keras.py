@@ -1,4 +1,7 @@
-"""The values of ``.keras`` models: a zip archive or a directory, with one file of weights or several shards."""
+"""
+The values of ``.keras`` models: a zip archive or a directory, with one file of weights or several
+shards.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,9 @@ def opened(probe: Probe) -> Iterator[KerasValues]:
     :raises ModelFileError: where its weights are truncated or damaged where they begin.
     """
     with ExitStack() as stack, guard.lean():
-        yield KerasValues(_in_directory(probe, stack) if probe.is_directory else _in_archive(probe, stack))
+        yield KerasValues(
+            _in_directory(probe, stack) if probe.is_directory else _in_archive(probe, stack)
+        )
 
 
 @contextmanager
@@ -40,12 +45,20 @@ def opened_shards(probe: Probe) -> Iterator[KerasValues]:
     :raises ModelFileError: where a shard is missing, lies elsewhere, or is damaged where it begins.
     """
     with ExitStack() as stack, guard.lean():
-        yield KerasValues([_closed_with(stack, storage.open_file(probe, str(path), path.name)) for path in sharded_weights.shards(probe, [])])
+        yield KerasValues(
+            [
+                _closed_with(stack, storage.open_file(probe, str(path), path.name))
+                for path in sharded_weights.shards(probe, [])
+            ]
+        )
 
 
 def _in_directory(probe: Probe, stack: ExitStack) -> list[h5py.File]:
     names = sorted(name for name in probe.names if name.endswith(_keras.WEIGHTS_SUFFIX))
-    return [_closed_with(stack, storage.open_file(probe, str(probe.path / name), name)) for name in names]
+    return [
+        _closed_with(stack, storage.open_file(probe, str(probe.path / name), name))
+        for name in names
+    ]
 
 
 def _in_archive(probe: Probe, stack: ExitStack) -> list[h5py.File]:

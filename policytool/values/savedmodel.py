@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 
 class SavedModelValues:
-    """The values of one SavedModel; its checkpoint is opened when the first of them is asked for."""
+    """
+    The values of one SavedModel; its checkpoint is opened when the first of them is asked for.
+    """
 
     def __init__(self, probe: Probe, document: Document) -> None:
         self._probe, self._document = probe, document
@@ -31,7 +33,10 @@ class SavedModelValues:
             yield from _checkpoint.blocks(self._bundle, self._key(tensor), tensor)
 
     def ordered(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Return the tensors as they are: the object graph lists them in the order in which the layer made them."""
+        """
+        Return the tensors as they are: the object graph lists them in the order in which the layer
+        made them.
+        """
         return tensors
 
     @cached_property
@@ -42,14 +47,26 @@ class SavedModelValues:
     def _keys(self) -> Mapping[int, str]:
         """The keys by node of the object graph; none where there is none, as in TF 1."""
         nodes = self._document.nodes
-        edges = {number: node.children for number, node in nodes.items()} if nodes else savedmodel.edges(self._probe)
+        edges = (
+            {number: node.children for number, node in nodes.items()}
+            if nodes
+            else savedmodel.edges(self._probe)
+        )
         return keys_of(self._bundle, edges) if edges else {}
 
     @cached_property
     def _full_names(self) -> Mapping[str, str]:
-        """The keys by the names that variables had in the graph, which TF 1's exports of Keras models know them by."""
+        """
+        The keys by the names that variables had in the graph, which TF 1's exports of Keras models
+        know them by.
+        """
         graph = self._bundle.objects()
-        return {attribute.full_name: attribute.key for node in (graph.nodes if graph else ()) for attribute in node.attributes if attribute.full_name}
+        return {
+            attribute.full_name: attribute.key
+            for node in (graph.nodes if graph else ())
+            for attribute in node.attributes
+            if attribute.full_name
+        }
 
     def _key(self, tensor: Tensor) -> str | None:
         if tensor.node is not None and tensor.node in self._keys:

@@ -1,4 +1,7 @@
-"""The values of TensorFlow.js layers models, which lie one behind another in the shards beside ``model.json``."""
+"""
+The values of TensorFlow.js layers models, which lie one behind another in the shards beside
+``model.json``.
+"""
 
 from __future__ import annotations
 
@@ -42,13 +45,25 @@ class TfjsValues:
             raise ValuesError("text in shards is not read, nor what stands behind it")
         dtype = numpy_dtype(tensor.dtype)
         try:
-            yield from whole(self._bytes(place.paths, place.offset, dtype.itemsize * math.prod(tensor.shape or ())), dtype)
+            yield from whole(
+                self._bytes(
+                    place.paths, place.offset, dtype.itemsize * math.prod(tensor.shape or ())
+                ),
+                dtype,
+            )
         except OSError as error:
             raise ValuesError(f"its shards cannot be read: {error.strerror or error}") from error
 
     def ordered(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Return the tensors as the manifest lists them: in the layer's own order; by number, where they have numbers for names."""
-        return by_number(tensors) if all(tensor.path[-2:-1] == (_VARS,) for tensor in tensors) else tensors
+        """
+        Return the tensors as the manifest lists them: in the layer's own order; by number, where
+        they have numbers for names.
+        """
+        return (
+            by_number(tensors)
+            if all(tensor.path[-2:-1] == (_VARS,) for tensor in tensors)
+            else tensors
+        )
 
     @cached_property
     def _places(self) -> Mapping[Tensor, tfjs.Place]:
@@ -80,7 +95,7 @@ class TfjsValues:
         """Return the path of a shard: a file of the model's own directory."""
         directory = self._probe.path.parent
         path = directory / name
-        home = os.path.join(os.path.realpath(directory), "")  # noqa: PTH118  # with a separator behind it
+        home = os.path.join(os.path.realpath(directory), "")  # with a separator behind it  # noqa: PTH118  # with a separator behind it
         if tfjs.escapes(name) or not os.path.realpath(path).startswith(home):
             raise ValuesError("its shard lies outside the model's directory, which is not left")
         if not path.is_file():

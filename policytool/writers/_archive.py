@@ -41,7 +41,9 @@ def opened(path: Path) -> Iterator[tuple[BinaryIO, zipfile.ZipFile]]:
             with zipfile.ZipFile(stream) as archive:
                 yield stream, archive
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
-            raise WriteError("write-failed", f"is a zip archive that cannot be read ({error})") from error
+            raise WriteError(
+                "write-failed", f"is a zip archive that cannot be read ({error})"
+            ) from error
 
 
 def regions(archive: zipfile.ZipFile, descriptor: int) -> dict[int, Range]:
@@ -52,12 +54,19 @@ def regions(archive: zipfile.ZipFile, descriptor: int) -> dict[int, Range]:
     """
     starts = sorted(info.header_offset for info in archive.infolist())
     if len(set(starts)) != len(starts):
-        raise WriteError("not-rewritable", "is a zip archive whose members overlap; Keras writes none")
+        raise WriteError(
+            "not-rewritable", "is a zip archive whose members overlap; Keras writes none"
+        )
     ends = [*starts[1:], archive.start_dir]
-    return {start: Range(descriptor=descriptor, start=start, size=end - start) for start, end in zip(starts, ends, strict=True)}
+    return {
+        start: Range(descriptor=descriptor, start=start, size=end - start)
+        for start, end in zip(starts, ends, strict=True)
+    }
 
 
-def copy_member(archive: zipfile.ZipFile, stream: BinaryIO, info: zipfile.ZipInfo, region: Range) -> None:
+def copy_member(
+    archive: zipfile.ZipFile, stream: BinaryIO, info: zipfile.ZipInfo, region: Range
+) -> None:
     """
     Add a member of another archive as it is stored there.
 
@@ -75,7 +84,10 @@ def copy_member(archive: zipfile.ZipFile, stream: BinaryIO, info: zipfile.ZipInf
 
 
 def like(info: zipfile.ZipInfo) -> zipfile.ZipInfo:
-    """Return the description of a member that replaces another: its name, times, attributes and compression."""
+    """
+    Return the description of a member that replaces another: its name, times, attributes and
+    compression.
+    """
     made = zipfile.ZipInfo(info.filename, info.date_time)
     made.compress_type = info.compress_type
     made.comment = info.comment
@@ -88,7 +100,9 @@ def like(info: zipfile.ZipInfo) -> zipfile.ZipInfo:
 
 
 def plain_extra(info: zipfile.ZipInfo) -> bytes:
-    """Return a member's extra fields but for the sizes of large ones, which depend on where it lies."""
+    """
+    Return a member's extra fields but for the sizes of large ones, which depend on where it lies.
+    """
     kept, rest = b"", info.extra
     while len(rest) >= _EXTRA.size:
         kind, length = _EXTRA.unpack_from(rest)
@@ -112,9 +126,12 @@ def add_file(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> Non
 
 
 @contextmanager
-def weights(archive: zipfile.ZipFile, path: Path, info: zipfile.ZipInfo, scratch: Path) -> Iterator[Opened]:
+def weights(
+    archive: zipfile.ZipFile, path: Path, info: zipfile.ZipInfo, scratch: Path
+) -> Iterator[Opened]:
     """
-    Open a member as HDF5: where it stands, or inflated into a file without a name beside ``scratch``.
+    Open a member as HDF5: where it stands, or inflated into a file without a name beside
+    ``scratch``.
 
     :raises WriteError: where HDF5 fails.
     """
@@ -135,6 +152,8 @@ def _data_offset(path: Path, info: zipfile.ZipInfo) -> int:
     with opening.regular_file(path) as descriptor:
         header = os.pread(descriptor, _LOCAL_HEADER.size, info.header_offset)
     if len(header) < _LOCAL_HEADER.size:
-        raise WriteError("write-failed", f"is a damaged zip archive: {info.filename} has no header of its own")
+        raise WriteError(
+            "write-failed", f"is a damaged zip archive: {info.filename} has no header of its own"
+        )
     _, name_length, extra_length = _LOCAL_HEADER.unpack(header)
     return int(info.header_offset + _LOCAL_HEADER.size + name_length + extra_length)

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 
 class WriteError(PolicytoolError):
-    """A file that cannot be written as asked, or that does not read back as it was written; ``code`` is stable."""
+    """
+    A file that cannot be written as asked, or that does not read back as it was written; ``code``
+    is stable.
+    """
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -53,7 +56,8 @@ class Writer:
     """
     Whether the model is a directory.
 
-    Then ``write`` and ``compare`` are asked for one member at a time, and ``members`` says which of them change.
+    Then ``write`` and ``compare`` are asked for one member at a time, and ``members`` says which of
+    them change.
     """
 
     texts: Callable[[Path], Mapping[str, str]]
@@ -66,19 +70,30 @@ class Writer:
     """Write the changed source into an empty draft."""
 
     compare: Callable[[Path, Path, Changes], None]
-    """Raise :class:`WriteError` where the draft is not the source with the changes, and nothing but them."""
+    """
+    Raise :class:`WriteError` where the draft is not the source with the changes, and nothing but
+    them.
+    """
 
     members: Callable[[Path, Changes], tuple[str, ...]] | None = None
     """The names of the files that change in a directory."""
 
     owns: Callable[[Path], bool] | None = None
-    """Whether what has this relative path in a directory is the model's own: there a link stands for what it leads to."""
+    """
+    Whether what has this relative path in a directory is the model's own: there a link stands for
+    what it leads to.
+    """
 
     companions: Callable[[Path], tuple[str, ...]] | None = None
-    """The files that the model names relative to its directory, and that a copy of it needs beside itself."""
+    """
+    The files that the model names relative to its directory, and that a copy of it needs beside
+    itself.
+    """
 
 
-def edited(texts: Mapping[str, str], edits: Sequence[Edit], apply: Apply = jsonedit.apply) -> Mapping[str, str]:
+def edited(
+    texts: Mapping[str, str], edits: Sequence[Edit], apply: Apply = jsonedit.apply
+) -> Mapping[str, str]:
     """
     Return the new text of each part that changes; ``apply`` knows the language of the texts.
 
@@ -89,15 +104,24 @@ def edited(texts: Mapping[str, str], edits: Sequence[Edit], apply: Apply = jsone
         by_part[edit.address.part].append((edit.address.pointer, edit.before, edit.after))
     missing = sorted(by_part.keys() - texts.keys())
     if missing:
-        raise WriteError("source-changed", f"has no {missing[0]}, which the plan changes; plan again")
+        raise WriteError(
+            "source-changed", f"has no {missing[0]}, which the plan changes; plan again"
+        )
     try:
         return {part: apply(texts[part], changes) for part, changes in by_part.items()}
     except yamledit.UneditableError as error:
-        raise WriteError("not-rewritable", f"is YAML in a form that is only read: {error}") from error
+        raise WriteError(
+            "not-rewritable", f"is YAML in a form that is only read: {error}"
+        ) from error
     except jsonedit.EditError as error:
-        raise WriteError("source-changed", f"does not hold what the plan says: {error}; plan again") from error
+        raise WriteError(
+            "source-changed", f"does not hold what the plan says: {error}; plan again"
+        ) from error
 
 
 def differs(where: str) -> WriteError:
     """Return the error of a draft that does not read back as it should."""
-    return WriteError("write-differs", f"what was written does not read back as it should: {where} differs; nothing was changed")
+    return WriteError(
+        "write-differs",
+        f"what was written does not read back as it should: {where} differs; nothing was changed",
+    )

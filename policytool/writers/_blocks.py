@@ -32,7 +32,9 @@ def equal(one: Range, other: Range) -> bool:
         return False
     for offset in range(0, one.size, _COMPARED):
         count = min(_COMPARED, one.size - offset)
-        if os.pread(one.descriptor, count, one.start + offset) != os.pread(other.descriptor, count, other.start + offset):
+        if os.pread(one.descriptor, count, one.start + offset) != os.pread(
+            other.descriptor, count, other.start + offset
+        ):
             return False
     return True
 
@@ -44,5 +46,8 @@ def same_bytes(one: Path, other: Path) -> bool:
     :raises OSError: where one cannot be read.
     """
     with opening.regular_file(one) as first, opening.regular_file(other) as second:
-        ranges = [Range(descriptor=descriptor, start=0, size=os.fstat(descriptor).st_size) for descriptor in (first, second)]
+        ranges = [
+            Range(descriptor=descriptor, start=0, size=os.fstat(descriptor).st_size)
+            for descriptor in (first, second)
+        ]
         return equal(ranges[0], ranges[1])

@@ -1,4 +1,7 @@
-"""Files that a model names and that have to lie beside it: copied with it into another directory, whole or not at all."""
+"""
+Files that a model names and that have to lie beside it: copied with it into another directory,
+whole or not at all.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +24,12 @@ if TYPE_CHECKING:
 @dataclass
 class Companions:
     """
-    Copies in the making; a context manager that takes back what it made, unless :meth:`keep` is called.
+    Copies in the making; a context manager that takes back what it made, unless :meth:`keep` is
+    called.
 
-    A file that is there already with the same bytes is left alone, and never replaced with others. Where someone else gave the model its place meanwhile,
-    nothing is taken back: their model may need it.
+    A file that is there already with the same bytes is left alone, and never replaced with others.
+    Where someone else gave the model its place meanwhile, nothing is taken back: their model may
+    need it.
     """
 
     source: Path
@@ -49,10 +54,19 @@ class Companions:
         self._before = self._model()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         try:
-            for place in reversed(self._published if self._published and self._is_as_before() else []):
-                with contextlib.suppress(OSError):  # it is whole, and the next run takes it as it is
+            for place in reversed(
+                self._published if self._published and self._is_as_before() else []
+            ):
+                with contextlib.suppress(
+                    OSError
+                ):  # it is whole, and the next run takes it as it is
                     self._drafts[place].retract(place)
             for directory in reversed(self._made):
                 with contextlib.suppress(OSError):  # someone else put a file there
@@ -64,16 +78,25 @@ class Companions:
         """
         Make a draft of each file.
 
-        :raises WriteError: for one that is not there, or that is in the target's directory as another file.
+        :raises WriteError: for one that is not there, or that is in the target's directory as
+            another file.
         :raises OSError: where the system fails.
         """
         for name in names:
             found, place = self.source / name, self.target / name
             if not found.exists() or not stat.S_ISREG(found.stat().st_mode):
-                raise WriteError("not-rewritable", f"has no file {name} beside it, which it names; a copy elsewhere could not be loaded")
+                raise WriteError(
+                    "not-rewritable",
+                    f"has no file {name} beside it, which it names; a copy elsewhere could not be "
+                    "loaded",
+                )
             if os.path.lexists(place):
                 if not place.is_file() or not same_bytes(found, place):
-                    raise WriteError("target-exists", f"{name} exists already in {self.target.name or self.target}, as another file; name another directory")
+                    raise WriteError(
+                        "target-exists",
+                        f"{name} exists already in {self.target.name or self.target}, as another "
+                        "file; name another directory",
+                    )
                 self._needed.append(place)
                 continue
             if place not in self._drafts:
@@ -89,7 +112,8 @@ class Companions:
         """
         Give each draft its place.
 
-        :raises OSError: where the system fails, or someone else made one of the files, or took one away that was there.
+        :raises OSError: where the system fails, or someone else made one of the files, or took one
+            away that was there.
         """
         for place, draft in self._drafts.items():
             draft.publish(place, like=self.source / place.relative_to(self.target))

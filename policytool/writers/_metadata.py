@@ -1,4 +1,7 @@
-"""Where Keras' metadata stands in the files of a SavedModel, and these files with other metadata: every other byte as it was."""
+"""
+Where Keras' metadata stands in the files of a SavedModel, and these files with other metadata:
+every other byte as it was.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,10 @@ _OBJECT_GRAPH: Final = 7
 _OBJECTS: Final = 1
 _USER_OBJECT: Final = 4
 _USER_METADATA: Final = 3
-"""Fields of SavedModel, MetaGraphDef, SavedObjectGraph, SavedObject and SavedUserObject, in this order."""
+"""
+Fields of SavedModel, MetaGraphDef, SavedObjectGraph, SavedObject and SavedUserObject, in this
+order.
+"""
 
 _NODES: Final = 1
 _NODE_ID: Final = 2
@@ -37,7 +43,8 @@ def texts(path: Path, file: str) -> Mapping[str, str]:
     """
     Return the metadata in the file at ``path``, by part.
 
-    :param file: which of a SavedModel's files it is: :data:`GRAPH` or :data:`KERAS`, whatever it is called
+    :param file: which of a SavedModel's files it is: :data:`GRAPH` or :data:`KERAS`, whatever it is
+        called
     :raises WriteError: where it cannot be rewritten.
     """
     with _mapped(path) as data:
@@ -83,7 +90,11 @@ def compare(source: Path, draft: Path, file: str, edits: Sequence[Edit]) -> None
             raise differs(part)
     with opening.regular_file(source) as one, opening.regular_file(draft) as other:
         grown = 0
-        around = [(0, 0, b""), *((splice.start, splice.end, splice.new) for splice in changes), (size, size, b"")]
+        around = [
+            (0, 0, b""),
+            *((splice.start, splice.end, splice.new) for splice in changes),
+            (size, size, b""),
+        ]
         for (_, start, _), (end, after, new) in pairwise(around):
             kept = Range(descriptor=one, start=start, size=end - start)
             if not equal(kept, Range(descriptor=other, start=start + grown, size=end - start)):
@@ -97,7 +108,9 @@ def compare(source: Path, draft: Path, file: str, edits: Sequence[Edit]) -> None
 
 @contextmanager
 def _mapped(path: Path) -> Iterator[memoryview]:
-    """Map a file, which may be hundreds of megabytes of graph around the little that is read of it."""
+    """
+    Map a file, which may be hundreds of megabytes of graph around the little that is read of it.
+    """
     with opening.regular_file(path) as descriptor:
         size = os.fstat(descriptor).st_size
         if beyond := limits.PROTO_BYTES.beyond(size):
@@ -105,7 +118,10 @@ def _mapped(path: Path) -> Iterator[memoryview]:
         if not size:
             yield memoryview(b"")
             return
-        with mmap.mmap(descriptor, size, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as data:
+        with (
+            mmap.mmap(descriptor, size, access=mmap.ACCESS_READ) as mapped,
+            memoryview(mapped) as data,
+        ):
             yield data
 
 
@@ -115,14 +131,19 @@ def _texts(data: memoryview, file: str) -> Mapping[str, str]:
         try:
             found[part] = bytes(data[chain[-1].start : chain[-1].end]).decode("utf-8")
         except UnicodeDecodeError as error:
-            raise WriteError("not-rewritable", f"the metadata {part} is not UTF-8 text (byte {error.start}), and is only read") from error
+            raise WriteError(
+                "not-rewritable",
+                f"the metadata {part} is not UTF-8 text (byte {error.start}), and is only read",
+            ) from error
     return found
 
 
 def _splices(data: memoryview, file: str, edits: Sequence[Edit]) -> list[Splice]:
     places = _places(data, file)
     new = edited(_texts(data, file), edits)
-    changes = wire.splices({places[part]: text.encode("utf-8", "surrogatepass") for part, text in new.items()})
+    changes = wire.splices(
+        {places[part]: text.encode("utf-8", "surrogatepass") for part, text in new.items()}
+    )
     size = len(data) + sum(len(splice.new) - (splice.end - splice.start) for splice in changes)
     if beyond := limits.PROTO_BYTES.beyond(size):
         raise WriteError("not-rewritable", f"{file} would have {beyond}")
@@ -133,7 +154,9 @@ def _places(data: memoryview, file: str) -> Mapping[str, tuple[Span, ...]]:
     try:
         return dict(_in_graph(data) if file == GRAPH else _in_metadata(data))
     except wire.WireError as error:
-        raise WriteError("not-rewritable", f"{file} is no protobuf message that can be edited: {error}") from error
+        raise WriteError(
+            "not-rewritable", f"{file} is no protobuf message that can be edited: {error}"
+        ) from error
 
 
 def _in_graph(data: memoryview) -> Iterator[tuple[str, tuple[Span, ...]]]:

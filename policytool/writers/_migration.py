@@ -1,4 +1,6 @@
-"""One file rewritten: drafted, brought to the disk, compared with its source, and put in its place."""
+"""
+One file rewritten: drafted, brought to the disk, compared with its source, and put in its place.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,16 @@ from typing import TYPE_CHECKING, Final
 
 from policytool import drafts
 from policytool.errors import ModelFileError
-from policytool.writers import architecture, hdf5, keras_directory, keras_metadata, keras_zip, savedmodel, tfjs, yaml_architecture
+from policytool.writers import (
+    architecture,
+    hdf5,
+    keras_directory,
+    keras_metadata,
+    keras_zip,
+    savedmodel,
+    tfjs,
+    yaml_architecture,
+)
 from policytool.writers._base import Changes, WriteError, Writer, differs
 from policytool.writers._blocks import same_bytes
 from policytool.writers._companions import Companions
@@ -44,7 +55,10 @@ class _Job:
     place: Place
     writer: Writer
     home: Path
-    """The directory that the model was named in, which is not the source's where that is behind a link."""
+    """
+    The directory that the model was named in, which is not the source's where that is behind a
+    link.
+    """
 
     changes: Changes
     verify: Verify | None = None
@@ -54,10 +68,19 @@ class _Job:
 
 def writer_for(document_format: str, *, is_directory: bool) -> Writer | None:
     """Return the writer for a document's format; None where files of it are only read."""
-    return next((writer for writer in WRITERS if (writer.format, writer.directory) == (document_format, is_directory)), None)
+    return next(
+        (
+            writer
+            for writer in WRITERS
+            if (writer.format, writer.directory) == (document_format, is_directory)
+        ),
+        None,
+    )
 
 
-def measure(source: Path, document_format: str, casts: Sequence[Cast], *, shown: str | None = None) -> Counted:
+def measure(
+    source: Path, document_format: str, casts: Sequence[Cast], *, shown: str | None = None
+) -> Counted:
     """
     Return what casts would do to the values of a file.
 
@@ -80,18 +103,23 @@ def write(
     verify: Verify | None = None,
 ) -> Written:
     """
-    Write a changed copy of ``source`` to ``target``, or in the place of ``source``, whose original then stays as ``NAME.bak`` where ``backup`` asks for it.
+    Write a changed copy of ``source`` to ``target``, or in the place of ``source``, whose original
+    then stays as ``NAME.bak`` where ``backup`` asks for it.
 
-    The target is complete and compared with the source, or what it was before. Of a directory in which one file changes in place, that file alone is
-    replaced, and its backup lies beside it. ``verify`` gets a path by which any process of this user can read the result, before it has its place; what it
-    raises ends the write, and nothing was changed.
+    The target is complete and compared with the source, or what it was before. Of a directory in
+    which one file changes in place, that file alone is replaced, and its backup lies beside it.
+    ``verify`` gets a path by which any process of this user can read the result, before it has its
+    place; what it raises ends the write, and nothing was changed.
 
-    :raises ModelFileError: with a sentence, and one of the codes ``target-exists``, ``no-space``, ``not-writable``, ``write-failed``, ``write-differs``,
-        ``source-changed`` and ``not-rewritable``.
+    :raises ModelFileError: with a sentence, and one of the codes ``target-exists``, ``no-space``,
+        ``not-writable``, ``write-failed``, ``write-differs``, ``source-changed`` and
+        ``not-rewritable``.
     """
     writer = _writer(document_format, source)
     job = _Job(
-        place=Place.of(source, target, overwrite=overwrite, in_place=in_place, directory=writer.directory),
+        place=Place.of(
+            source, target, overwrite=overwrite, in_place=in_place, directory=writer.directory
+        ),
         writer=writer,
         home=source.parent.resolve(),
         changes=changes,
@@ -102,14 +130,29 @@ def write(
 
 
 def make(
-    source: Path, target: Path, fill: Callable[[Path], None], *, overwrite: bool = False, in_place: bool = False, backup: bool = True, shown: str | None = None
+    source: Path,
+    target: Path,
+    fill: Callable[[Path], None],
+    *,
+    overwrite: bool = False,
+    in_place: bool = False,
+    backup: bool = True,
+    shown: str | None = None,
 ) -> Written:
     """
-    Give a directory that ``fill`` writes, and finds right, the place of ``target``, or of ``source``, as :func:`write` does.
+    Give a directory that ``fill`` writes, and finds right, the place of ``target``, or of
+    ``source``, as :func:`write` does.
 
-    :raises ModelFileError: as :func:`write` does; what ``fill`` raises ends it too, and nothing was changed.
+    :raises ModelFileError: as :func:`write` does; what ``fill`` raises ends it too, and nothing was
+        changed.
     """
-    place = Place.of(source, target, overwrite=overwrite, in_place=in_place, directory=_writer("savedmodel", source).directory)
+    place = Place.of(
+        source,
+        target,
+        overwrite=overwrite,
+        in_place=in_place,
+        directory=_writer("savedmodel", source).directory,
+    )
     with told(shown or str(source), source if in_place else target):
         replacing = Replacing(place, backup=backup and in_place)
         with drafts.MadeDirectory.beside(place.target) as made:
@@ -144,16 +187,30 @@ def _written(job: _Job, *, backup: bool) -> Written:
 
 
 def _at(job: _Job, member: Path) -> _Job:
-    """Return the job of replacing one file of a directory; a link in it is followed, so that its target changes."""
+    """
+    Return the job of replacing one file of a directory; a link in it is followed, so that its
+    target changes.
+    """
     followed = job.place.followed or member.is_symlink()
-    return replace(job, place=replace(job.place, source=member, target=member.resolve(), followed=followed), model=job.place.source)
+    return replace(
+        job,
+        place=replace(job.place, source=member, target=member.resolve(), followed=followed),
+        model=job.place.source,
+    )
 
 
 def _write_file(job: _Job, *, backup: bool) -> Written:
     replacing = Replacing(job.place, backup=backup)
     source, target = job.place.source, job.place.target
-    with Companions(job.home, target.parent, target) as companions, drafts.Draft.beside(target) as draft:
-        if job.writer.companions is not None and target.parent != job.home and not job.place.replace:
+    with (
+        Companions(job.home, target.parent, target) as companions,
+        drafts.Draft.beside(target) as draft,
+    ):
+        if (
+            job.writer.companions is not None
+            and target.parent != job.home
+            and not job.place.replace
+        ):
             companions.copy(job.writer.companions(source))
         counts = job.writer.write(source, draft.path, job.changes)
         draft.flush()
@@ -162,9 +219,17 @@ def _write_file(job: _Job, *, backup: bool) -> Written:
         replacing.compared()
         with contextlib.ExitStack() as stack:
             if job.verify is not None:
-                others = [found for found in job.model.iterdir() if found != source] if job.model is not None else []
+                others = (
+                    [found for found in job.model.iterdir() if found != source]
+                    if job.model is not None
+                    else []
+                )
                 folder = (job.model or target).name if job.writer.directory else ""
-                job.verify(stack.enter_context(view(target, {Path(target.name): draft}, folder=folder, others=others)))
+                job.verify(
+                    stack.enter_context(
+                        view(target, {Path(target.name): draft}, folder=folder, others=others)
+                    )
+                )
             replacing.check_source()
             companions.publish()
             replacing.publish(draft)
@@ -202,14 +267,16 @@ def _files(job: _Job, made: drafts.DirectoryDraft, below: Path = Path()) -> Iter
     """
     Yield the files below a directory, relative to it, but for backups of others.
 
-    Links in it are kept as links, but for those that stand for the model's own files and folders, as a cache of downloads makes them: what they lead to is
-    copied, so that the new model is whole.
+    Links in it are kept as links, but for those that stand for the model's own files and folders,
+    as a cache of downloads makes them: what they lead to is copied, so that the new model is whole.
     """
     folder = job.place.source / below
     names = sorted(entry.name for entry in folder.iterdir())
     for name in names:
         file, relative = folder / name, below / name
-        if name.endswith(drafts.SUFFIX) or (name.endswith(BACKUP) and name.removesuffix(BACKUP) in names):
+        if name.endswith(drafts.SUFFIX) or (
+            name.endswith(BACKUP) and name.removesuffix(BACKUP) in names
+        ):
             continue
         is_own = job.writer.owns is not None and job.writer.owns(relative)
         if file.is_symlink() and not is_own:
@@ -226,5 +293,7 @@ def _files(job: _Job, made: drafts.DirectoryDraft, below: Path = Path()) -> Iter
 def _writer(document_format: str, source: Path) -> Writer:
     writer = writer_for(document_format, is_directory=source.is_dir())
     if writer is None:
-        raise ModelFileError(str(source), "not-rewritable", f"{document_format} files are only read")
+        raise ModelFileError(
+            str(source), "not-rewritable", f"{document_format} files are only read"
+        )
     return writer

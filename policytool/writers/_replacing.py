@@ -1,4 +1,7 @@
-"""A file or directory that takes its place whole: what is checked before, what is kept, what others may look at, and how each failure is told."""
+"""
+A file or directory that takes its place whole: what is checked before, what is kept, what others
+may look at, and how each failure is told.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,15 @@ _NOT_WRITABLE: Final = {errno.EACCES, errno.EPERM, errno.EROFS}
 class Publishable(Protocol):
     """A file or directory in the making."""
 
-    def publish(self, target: Path, *, like: Path, overwrite: bool, backup: Path | None, check: Callable[[], None]) -> None:
+    def publish(
+        self,
+        target: Path,
+        *,
+        like: Path,
+        overwrite: bool,
+        backup: Path | None,
+        check: Callable[[], None],
+    ) -> None:
         """Give it its place, with the attributes of ``like``, after a last check."""
 
 
@@ -72,7 +83,9 @@ class Place:
     """Whether it is a directory that is written, which alone replaces one."""
 
     @classmethod
-    def of(cls, source: Path, target: Path, *, overwrite: bool, in_place: bool, directory: bool) -> Place:
+    def of(
+        cls, source: Path, target: Path, *, overwrite: bool, in_place: bool, directory: bool
+    ) -> Place:
         """Return the place of ``target``, or of ``source`` where that is replaced."""
         asked = source if in_place else target
         followed = asked.is_symlink()
@@ -87,13 +100,17 @@ class Place:
 
 
 class Replacing:
-    """One replacement in the making: what is kept, what the source was before, and how long each part took."""
+    """
+    One replacement in the making: what is kept, what the source was before, and how long each part
+    took.
+    """
 
     def __init__(self, place: Place, *, backup: bool) -> None:
         """
         Begin.
 
-        :raises WriteError: where something stands at the target, or at the backup, that may not be replaced.
+        :raises WriteError: where something stands at the target, or at the backup, that may not be
+            replaced.
         """
         self._place = place
         self._kept = _free_backup(place) if backup else None
@@ -117,18 +134,28 @@ class Replacing:
         :raises WriteError: where someone changed it.
         """
         if _state(self._place.source) != self._before:
-            raise WriteError("source-changed", "was changed by someone else while it was read; nothing was written, try again")
+            raise WriteError(
+                "source-changed",
+                "was changed by someone else while it was read; nothing was written, try again",
+            )
 
     def publish(self, draft: Publishable, *, like: Path | None = None) -> None:
         """
-        Give the draft its place, with the attributes of the source, or of ``like``, where the source still is what it was.
+        Give the draft its place, with the attributes of the source, or of ``like``, where the
+        source still is what it was.
 
         :raises WriteError: where it is not.
         :raises OSError: where the system fails.
         """
         place = self._place
         overwrite = place.overwrite or (place.replace and self._kept is None)
-        draft.publish(place.target, like=like or place.source, overwrite=overwrite, backup=self._kept, check=self.check_source)
+        draft.publish(
+            place.target,
+            like=like or place.source,
+            overwrite=overwrite,
+            backup=self._kept,
+            check=self.check_source,
+        )
 
     def result(self, counts: Counted) -> Written:
         """Return what was written."""
@@ -143,12 +170,19 @@ class Replacing:
 
 
 @contextmanager
-def view(target: Path, members: Mapping[Path, drafts.Draft], *, folder: str = "", others: Sequence[Path] = ()) -> Iterator[Path]:
+def view(
+    target: Path,
+    members: Mapping[Path, drafts.Draft],
+    *,
+    folder: str = "",
+    others: Sequence[Path] = (),
+) -> Iterator[Path]:
     """
-    Yield a path by which other processes can read drafts under their names, in a hidden directory beside the target.
+    Yield a path by which other processes can read drafts under their names, in a hidden directory
+    beside the target.
 
-    A model that is a directory has the name ``folder`` there. The view has to last until the drafts are published: a file without a name that has had one
-    and lost it gets no other.
+    A model that is a directory has the name ``folder`` there. The view has to last until the drafts
+    are published: a file without a name that has had one and lost it gets no other.
     """
     with drafts.MadeDirectory.beside(target) as made:
         model = made.path / folder
@@ -173,7 +207,11 @@ def told(shown: str, place: Path) -> Iterator[None]:
     except WriteError as error:
         raise ModelFileError(shown, error.code, str(error)) from error
     except FileExistsError as error:
-        raise ModelFileError(shown, "target-exists", f"{place.name} was made by someone else meanwhile; nothing was changed") from error
+        raise ModelFileError(
+            shown,
+            "target-exists",
+            f"{place.name} was made by someone else meanwhile; nothing was changed",
+        ) from error
     except OSError as error:
         _raise(error, shown, place)
 
@@ -181,8 +219,13 @@ def told(shown: str, place: Path) -> Iterator[None]:
 def _free_backup(place: Place) -> Path:
     """Return where the original will be kept."""
     kept = place.target.with_name(place.target.name + BACKUP)
-    if os.path.lexists(kept) and not place.overwrite and not drafts.same_file(kept, place.target):  # an interrupted run's is the original
-        raise WriteError("target-exists", f"its backup {kept.name} exists already; remove it, or use --overwrite or --no-backup")
+    if (
+        os.path.lexists(kept) and not place.overwrite and not drafts.same_file(kept, place.target)
+    ):  # an interrupted run's is the original
+        raise WriteError(
+            "target-exists",
+            f"its backup {kept.name} exists already; remove it, or use --overwrite or --no-backup",
+        )
     return kept
 
 
@@ -190,16 +233,28 @@ def _check_target(place: Place) -> None:
     target = place.target
     kind = target.lstat().st_mode if os.path.lexists(target) else None
     if kind is not None and not stat.S_ISREG(kind) and not (stat.S_ISDIR(kind) and place.directory):
-        raise WriteError("target-exists", f"{target.name} is no file that could be replaced; name another output")
+        raise WriteError(
+            "target-exists", f"{target.name} is no file that could be replaced; name another output"
+        )
     if os.path.lexists(target) and not (place.overwrite or place.replace):
-        raise WriteError("target-exists", f"would be written to {target.name}, which exists already; use --overwrite to replace it, or -o for another name")
+        raise WriteError(
+            "target-exists",
+            f"would be written to {target.name}, which exists already; use --overwrite to replace "
+            "it, or -o for another name",
+        )
 
 
 def _state(source: Path) -> dict[str, tuple[int, int, int]]:
     """Return what tells whether the files of a model change."""
-    files = [source] if not source.is_dir() else [Path(parent, name) for parent, _, names in os.walk(source) for name in names]
+    files = (
+        [source]
+        if not source.is_dir()
+        else [Path(parent, name) for parent, _, names in os.walk(source) for name in names]
+    )
     found = {str(file): file.stat() for file in files if file.exists()}
-    return {name: (status.st_ino, status.st_size, status.st_mtime_ns) for name, status in found.items()}
+    return {
+        name: (status.st_ino, status.st_size, status.st_mtime_ns) for name, status in found.items()
+    }
 
 
 def _raise(error: OSError, shown: str, place: Path) -> NoReturn:
@@ -208,7 +263,15 @@ def _raise(error: OSError, shown: str, place: Path) -> NoReturn:
         raise ModelFileError(shown, "write-failed", f"writing failed: {reason}") from error
     where = place.parent if str(place.parent) != "." else "the working directory"
     if error.errno in _NO_SPACE:
-        raise ModelFileError(shown, "no-space", f"there is no room for the new file in {where} ({reason}); nothing was changed") from error
+        raise ModelFileError(
+            shown,
+            "no-space",
+            f"there is no room for the new file in {where} ({reason}); nothing was changed",
+        ) from error
     if error.errno in _NOT_WRITABLE:
-        raise ModelFileError(shown, "not-writable", f"no file can be made in {where} ({reason}); nothing was changed") from error
-    raise ModelFileError(shown, "write-failed", f"writing failed ({reason}); nothing was changed") from error
+        raise ModelFileError(
+            shown, "not-writable", f"no file can be made in {where} ({reason}); nothing was changed"
+        ) from error
+    raise ModelFileError(
+        shown, "write-failed", f"writing failed ({reason}); nothing was changed"
+    ) from error

@@ -29,10 +29,14 @@ def decoded(data: bytes, what: str) -> str:
     try:
         return data.removeprefix(codecs.BOM_UTF8).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise WriteError("not-rewritable", f"{what} is not UTF-8 text (byte {error.start}), and is only read") from error
+        raise WriteError(
+            "not-rewritable", f"{what} is not UTF-8 text (byte {error.start}), and is only read"
+        ) from error
 
 
-def new_bytes(data: bytes, part: str, edits: Sequence[Edit], apply: Apply = jsonedit.apply) -> bytes:
+def new_bytes(
+    data: bytes, part: str, edits: Sequence[Edit], apply: Apply = jsonedit.apply
+) -> bytes:
     """
     Return a text file with its part edited; a byte order mark stays.
 
@@ -40,7 +44,9 @@ def new_bytes(data: bytes, part: str, edits: Sequence[Edit], apply: Apply = json
     """
     mark = codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
     text = decoded(data, part)
-    return mark + edited({part: text}, edits, apply).get(part, text).encode("utf-8", "surrogatepass")
+    return mark + edited({part: text}, edits, apply).get(part, text).encode(
+        "utf-8", "surrogatepass"
+    )
 
 
 def member(path: Path) -> str:
@@ -57,7 +63,9 @@ def _content(path: Path) -> bytes:
     return opening.read_bounded(path, limits.JSON_BYTES)
 
 
-def write(source: Path, draft: Path, part: str, edits: Sequence[Edit], apply: Apply = jsonedit.apply) -> None:
+def write(
+    source: Path, draft: Path, part: str, edits: Sequence[Edit], apply: Apply = jsonedit.apply
+) -> None:
     """
     Write an edited text file into an empty draft.
 
@@ -68,7 +76,9 @@ def write(source: Path, draft: Path, part: str, edits: Sequence[Edit], apply: Ap
         drafts.write_all(descriptor, new_bytes(_content(source), part, edits, apply), 0)
 
 
-def compare(source: Path, draft: Path, part: str, edits: Sequence[Edit], apply: Apply = jsonedit.apply) -> None:
+def compare(
+    source: Path, draft: Path, part: str, edits: Sequence[Edit], apply: Apply = jsonedit.apply
+) -> None:
     """
     Compare a written text file with its source.
 
@@ -94,7 +104,10 @@ def writer(
     apply: Apply = jsonedit.apply,
     companions: Callable[[Path], tuple[str, ...]] | None = None,
 ) -> Writer:
-    """Return the writer of a format whose files are one text, in which nothing but ``part`` is edited; ``measure`` refuses casts."""
+    """
+    Return the writer of a format whose files are one text, in which nothing but ``part`` is edited;
+    ``measure`` refuses casts.
+    """
 
     def texts(path: Path) -> Mapping[str, str]:
         return {part: text(path)}
@@ -106,4 +119,12 @@ def writer(
     def compared(source: Path, draft: Path, changes: Changes) -> None:
         compare(source, draft, part, changes.edits, apply)
 
-    return Writer(name=name, format=name, texts=texts, measure=measure, write=written, compare=compared, companions=companions)
+    return Writer(
+        name=name,
+        format=name,
+        texts=texts,
+        measure=measure,
+        write=written,
+        compare=compared,
+        companions=companions,
+    )

@@ -35,15 +35,24 @@ def rebuilds(names: Sequence[str], opening: Open, changes: Changes) -> Mapping[s
     for name in sorted(names):
         with opening(name) as opened:
             root = opened.root  # h5py's links do not keep their group open
-            casts[name] = {cast.tensor: cast for cast in changes.casts if find(root, cast.tensor) is not None}
+            casts[name] = {
+                cast.tensor: cast for cast in changes.casts if find(root, cast.tensor) is not None
+            }
             if any(root.links.exists(group) for group in Rebuild(state=changes.state).new_groups):
                 holders.append(name)
     placed = {tensor for found in casts.values() for tensor in found}
     for cast in changes.casts:
         if cast.tensor not in placed:
-            raise WriteError("source-changed", f"has no tensor {'/'.join(cast.tensor)}, which the plan casts; plan again")
+            raise WriteError(
+                "source-changed",
+                f"has no tensor {'/'.join(cast.tensor)}, which the plan casts; plan again",
+            )
     holder = _holder(sorted(names), holders) if changes.state is not None else None
-    return {name: Rebuild(casts=found, state=changes.state if name == holder else None) for name, found in casts.items() if found or name == holder}
+    return {
+        name: Rebuild(casts=found, state=changes.state if name == holder else None)
+        for name, found in casts.items()
+        if found or name == holder
+    }
 
 
 def measured(opened: Opened, wanted: Rebuild) -> Mapping[tuple[str, ...], Counts]:
@@ -55,7 +64,14 @@ def measured(opened: Opened, wanted: Rebuild) -> Mapping[tuple[str, ...], Counts
 def _holder(names: Sequence[str], holders: Sequence[str]) -> str:
     """Return the file that holds the optimizer's state, or will."""
     if len(holders) > 1:
-        raise WriteError("not-rewritable", f"the optimizer's state lies in several files ({', '.join(holders)}), and cannot be arranged anew")
+        raise WriteError(
+            "not-rewritable",
+            f"the optimizer's state lies in several files ({', '.join(holders)}), and cannot be "
+            "arranged anew",
+        )
     if not names:
-        raise WriteError("source-changed", "has no weights, and the plan changes the optimizer's state; plan again")
+        raise WriteError(
+            "source-changed",
+            "has no weights, and the plan changes the optimizer's state; plan again",
+        )
     return holders[0] if holders else names[0]

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 def measure(path: Path, casts: Sequence[Cast]) -> Counted:
     """Return nothing: there are no tensors to cast."""
     if casts:
-        raise WriteError("source-changed", f"{path.name} stores no tensors, and the plan casts some; plan again")
+        raise WriteError(
+            "source-changed", f"{path.name} stores no tensors, and the plan casts some; plan again"
+        )
     return {}
 
 

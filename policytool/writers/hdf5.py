@@ -1,8 +1,8 @@
 """
 HDF5 models, rewritten.
 
-Where only texts change, the file is copied as it is and its attributes are changed in the copy. Where tensors are cast, a new file is made of the
-objects of the old one.
+Where only texts change, the file is copied as it is and its attributes are changed in the copy.
+Where tensors are cast, a new file is made of the objects of the old one.
 """
 
 from __future__ import annotations
@@ -46,8 +46,13 @@ def write(source: Path, draft: Path, changes: Changes) -> Counted:
         if wanted.casts:
             with storage.creating(draft, opened) as made:
                 return rebuild(opened, made, wanted)
-        old = {name.encode(): attributes.stored_text(opened.root, name.encode()) or b"" for name in wanted.texts}
-        variable = {name: text for name, text in old.items() if attributes.is_variable(opened.root, name)}
+        old = {
+            name.encode(): attributes.stored_text(opened.root, name.encode()) or b""
+            for name in wanted.texts
+        }
+        variable = {
+            name: text for name, text in old.items() if attributes.is_variable(opened.root, name)
+        }
     drafts.copy_file(source, draft)
     for name, text in variable.items():
         wiping.wipe(draft, name, text)
@@ -72,7 +77,9 @@ def measured(opened: Opened, casts: Mapping[tuple[str, ...], Cast]) -> Counted:
 
 def _wanted(opened: Opened, changes: Changes) -> Rebuild:
     if changes.state is not None:
-        raise WriteError("not-rewritable", "the optimizer's state of an HDF5 model cannot be arranged anew")
+        raise WriteError(
+            "not-rewritable", "the optimizer's state of an HDF5 model cannot be arranged anew"
+        )
     return Rebuild(casts=_rooted(changes.casts), texts=edited(_texts(opened), changes.edits))
 
 
@@ -82,15 +89,26 @@ def _texts(opened: Opened) -> Mapping[str, str]:
 
 
 def _rooted(casts: Sequence[Cast]) -> Mapping[tuple[str, ...], Cast]:
-    """Return the casts by their path from the root: layers' tensors are told from the group of weights on, the optimizer's from the root."""
+    """
+    Return the casts by their path from the root: layers' tensors are told from the group of weights
+    on, the optimizer's from the root.
+    """
     bfloat16 = next((cast for cast in casts if cast.after == casting.BFLOAT16), None)
     if bfloat16 is not None:
-        raise WriteError("not-rewritable", f"{'/'.join(bfloat16.tensor)} cannot be stored as bfloat16: no Keras reads that from HDF5")
-    return {cast.tensor if _is_state(cast) else (layout.WEIGHTS, *cast.tensor): cast for cast in casts}
+        raise WriteError(
+            "not-rewritable",
+            f"{'/'.join(bfloat16.tensor)} cannot be stored as bfloat16: no Keras reads that from "
+            "HDF5",
+        )
+    return {
+        cast.tensor if _is_state(cast) else (layout.WEIGHTS, *cast.tensor): cast for cast in casts
+    }
 
 
 def _is_state(cast: Cast) -> bool:
     return cast.path is None and cast.tensor[:1] == (layout.OPTIMIZER,)
 
 
-WRITER: Final = Writer(name="h5", format="h5", texts=texts, measure=measure, write=write, compare=compare)
+WRITER: Final = Writer(
+    name="h5", format="h5", texts=texts, measure=measure, write=write, compare=compare
+)

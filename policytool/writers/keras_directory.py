@@ -73,7 +73,9 @@ def _of(part: str, changes: Changes) -> list[Edit]:
 def _wanted(source: Path, changes: Changes) -> Rebuild:
     wanted = _rebuilds(source.parent, changes).get(source.name)
     if wanted is None:
-        raise WriteError("source-changed", f"{source.name} is not what the plan changes; plan again")
+        raise WriteError(
+            "source-changed", f"{source.name} is not what the plan changes; plan again"
+        )
     return wanted
 
 
@@ -83,10 +85,20 @@ def _rebuilds(path: Path, changes: Changes) -> Mapping[str, Rebuild]:
         with storage.reading(path / name) as opened:
             yield opened
 
-    names = sorted(file.name for file in path.iterdir() if file.name.endswith(layout.WEIGHTS_SUFFIX))
+    names = sorted(
+        file.name for file in path.iterdir() if file.name.endswith(layout.WEIGHTS_SUFFIX)
+    )
     return _weights.rebuilds(names, opening, changes)
 
 
 WRITER: Final = Writer(
-    name="keras-directory", format="keras", directory=True, texts=texts, measure=measure, write=write, compare=compare, members=members, owns=owns
+    name="keras-directory",
+    format="keras",
+    directory=True,
+    texts=texts,
+    measure=measure,
+    write=write,
+    compare=compare,
+    members=members,
+    owns=owns,
 )

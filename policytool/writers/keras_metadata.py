@@ -24,7 +24,9 @@ def texts(path: Path) -> Mapping[str, str]:
 def measure(path: Path, casts: Sequence[Cast]) -> Counted:
     """Return nothing: there are no tensors to cast."""
     if casts:
-        raise WriteError("source-changed", f"{path.name} stores no tensors, and the plan casts some; plan again")
+        raise WriteError(
+            "source-changed", f"{path.name} stores no tensors, and the plan casts some; plan again"
+        )
     return {}
 
 
@@ -39,4 +41,11 @@ def compare(source: Path, draft: Path, changes: Changes) -> None:
     _metadata.compare(source, draft, KERAS, changes.edits)
 
 
-WRITER: Final = Writer(name="keras-metadata", format="keras-metadata", texts=texts, measure=measure, write=write, compare=compare)
+WRITER: Final = Writer(
+    name="keras-metadata",
+    format="keras-metadata",
+    texts=texts,
+    measure=measure,
+    write=write,
+    compare=compare,
+)

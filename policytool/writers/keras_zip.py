@@ -1,4 +1,7 @@
-"""``.keras`` archives, rewritten: members that stay are copied as stored bytes, in their order, and only those that change are made anew."""
+"""
+``.keras`` archives, rewritten: members that stay are copied as stored bytes, in their order, and
+only those that change are made anew.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,11 @@ _PARTS: Final = (layout.CONFIG, layout.METADATA)
 def texts(path: Path) -> Mapping[str, str]:
     """Return the JSON members."""
     with _archive.opened(path) as (_, archive):
-        return {part: _texts.decoded(archive.read(part), part) for part in _PARTS if part in archive.NameToInfo}
+        return {
+            part: _texts.decoded(archive.read(part), part)
+            for part in _PARTS
+            if part in archive.NameToInfo
+        }
 
 
 def measure(path: Path, casts: Sequence[Cast]) -> Counted:
@@ -48,7 +55,11 @@ def measure(path: Path, casts: Sequence[Cast]) -> Counted:
 
 def write(source: Path, draft: Path, changes: Changes) -> Counted:
     """Write the changed archive into an empty draft."""
-    with _archive.opened(source) as (stream, archive), draft.open("r+b") as out, zipfile.ZipFile(out, "w") as made:
+    with (
+        _archive.opened(source) as (stream, archive),
+        draft.open("r+b") as out,
+        zipfile.ZipFile(out, "w") as made,
+    ):
         old = _Source(source, archive, draft)
         new_texts, rebuilds = old.texts(changes), old.rebuilds(changes)
         _refuse_doubles(archive, {*new_texts, *rebuilds})
@@ -56,7 +67,9 @@ def write(source: Path, draft: Path, changes: Changes) -> Counted:
         regions = _archive.regions(archive, stream.fileno())
         counts: dict[tuple[str, ...], Counts] = {}
         by_index: dict[int, zipfile.ZipInfo] = {}
-        for index, info in sorted(enumerate(archive.infolist()), key=lambda pair: pair[1].header_offset):
+        for index, info in sorted(
+            enumerate(archive.infolist()), key=lambda pair: pair[1].header_offset
+        ):
             if info.filename in new_texts:
                 made.writestr(_archive.like(info), new_texts[info.filename])
             elif info.filename in rebuilds:
@@ -70,13 +83,21 @@ def write(source: Path, draft: Path, changes: Changes) -> Counted:
 
 def compare(source: Path, draft: Path, changes: Changes) -> None:
     """Compare a draft with its source."""
-    with _archive.opened(source) as (old_stream, old_archive), _archive.opened(draft) as (new_stream, new_archive):
+    with (
+        _archive.opened(source) as (old_stream, old_archive),
+        _archive.opened(draft) as (new_stream, new_archive),
+    ):
         old, new = _Source(source, old_archive, draft), _Source(draft, new_archive, draft)
         new_texts, rebuilds = old.texts(changes), old.rebuilds(changes)
         ones, others = old_archive.infolist(), new_archive.infolist()
-        if [_described(info) for info in ones] != [_described(info) for info in others] or old_archive.comment != new_archive.comment:
+        if [_described(info) for info in ones] != [
+            _described(info) for info in others
+        ] or old_archive.comment != new_archive.comment:
             raise differs("the list of members")
-        old_regions, new_regions = _archive.regions(old_archive, old_stream.fileno()), _archive.regions(new_archive, new_stream.fileno())
+        old_regions, new_regions = (
+            _archive.regions(old_archive, old_stream.fileno()),
+            _archive.regions(new_archive, new_stream.fileno()),
+        )
         for one, other in zip(ones, others, strict=True):
             if one.filename in new_texts:
                 is_same = new_archive.read(other) == new_texts[one.filename]
@@ -85,7 +106,9 @@ def compare(source: Path, draft: Path, changes: Changes) -> None:
                     comparing.compare(first, second, rebuilds[one.filename])
                 is_same = True
             else:
-                is_same = one.CRC == other.CRC and equal(old_regions[one.header_offset], new_regions[other.header_offset])
+                is_same = one.CRC == other.CRC and equal(
+                    old_regions[one.header_offset], new_regions[other.header_offset]
+                )
             if not is_same:
                 raise differs(one.filename)
 
@@ -101,18 +124,33 @@ class _Source:
         parts = {edit.address.part for edit in changes.edits}
         missing = sorted(parts - self._archive.NameToInfo.keys() | parts - set(_PARTS))
         if missing:
-            raise WriteError("source-changed", f"has no {missing[0]}, which the plan changes; plan again")
-        return {part: _texts.new_bytes(self._archive.read(part), part, [edit for edit in changes.edits if edit.address.part == part]) for part in sorted(parts)}
+            raise WriteError(
+                "source-changed", f"has no {missing[0]}, which the plan changes; plan again"
+            )
+        return {
+            part: _texts.new_bytes(
+                self._archive.read(part),
+                part,
+                [edit for edit in changes.edits if edit.address.part == part],
+            )
+            for part in sorted(parts)
+        }
 
     def rebuilds(self, changes: Changes) -> Mapping[str, Rebuild]:
         """Return how each weights member that changes is made anew."""
-        names = {name for name in self._archive.namelist() if name.endswith(layout.WEIGHTS_SUFFIX) and "/" not in name}
+        names = {
+            name
+            for name in self._archive.namelist()
+            if name.endswith(layout.WEIGHTS_SUFFIX) and "/" not in name
+        }
         return _weights.rebuilds(sorted(names), self.weights, changes)
 
     @contextmanager
     def weights(self, name: str) -> Iterator[Opened]:
         """Open a weights member."""
-        with _archive.weights(self._archive, self._path, self._archive.NameToInfo[name], self._scratch) as opened:
+        with _archive.weights(
+            self._archive, self._path, self._archive.NameToInfo[name], self._scratch
+        ) as opened:
             yield opened
 
     @property
@@ -121,7 +159,9 @@ class _Source:
         return self._scratch
 
 
-def _rebuilt(old: _Source, info: zipfile.ZipInfo, made: zipfile.ZipFile, wanted: Rebuild) -> Mapping[tuple[str, ...], Counts]:
+def _rebuilt(
+    old: _Source, info: zipfile.ZipInfo, made: zipfile.ZipFile, wanted: Rebuild
+) -> Mapping[tuple[str, ...], Counts]:
     """Make a weights member anew, by way of a file without a name."""
     with drafts.Draft.beside(old.scratch) as draft:
         with old.weights(info.filename) as opened, storage.creating(draft.path, opened) as target:
@@ -133,7 +173,11 @@ def _rebuilt(old: _Source, info: zipfile.ZipInfo, made: zipfile.ZipFile, wanted:
 def _refuse_doubles(archive: zipfile.ZipFile, names: set[str]) -> None:
     for name, count in Counter(archive.namelist()).items():
         if count > 1 and name in names:
-            raise WriteError("not-rewritable", f"the archive has {name} {count} times, and it is to change; remove all but the last")
+            raise WriteError(
+                "not-rewritable",
+                f"the archive has {name} {count} times, and it is to change; remove all but the "
+                "last",
+            )
 
 
 def _described(info: zipfile.ZipInfo) -> tuple[object, ...]:
@@ -149,4 +193,6 @@ def _described(info: zipfile.ZipInfo) -> tuple[object, ...]:
     )
 
 
-WRITER: Final = Writer(name="keras", format="keras", texts=texts, measure=measure, write=write, compare=compare)
+WRITER: Final = Writer(
+    name="keras", format="keras", texts=texts, measure=measure, write=write, compare=compare
+)

@@ -1,4 +1,7 @@
-"""SavedModels, rewritten: Keras' metadata in ``keras_metadata.pb``, ``saved_model.pb``, or both; every other file stays byte for byte."""
+"""
+SavedModels, rewritten: Keras' metadata in ``keras_metadata.pb``, ``saved_model.pb``, or both; every
+other file stays byte for byte.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +20,29 @@ if TYPE_CHECKING:
 
 _FILES: Final = (KERAS, GRAPH)
 _DEEPEST: Final = 2
-"""``variables/variables.index``: a link any deeper stays one, and so no circle of links is followed."""
+"""
+``variables/variables.index``: a link any deeper stays one, and so no circle of links is followed.
+"""
 
 
 def texts(path: Path) -> Mapping[str, str]:
     """Return the metadata in both files."""
-    return {part: text for file in _FILES if (path / file).is_file() for part, text in _metadata.texts(path / file, file).items()}
+    return {
+        part: text
+        for file in _FILES
+        if (path / file).is_file()
+        for part, text in _metadata.texts(path / file, file).items()
+    }
 
 
 def measure(path: Path, casts: Sequence[Cast]) -> Counted:
     """Return nothing: the checkpoint stays as it is."""
     if casts:
-        raise WriteError("not-rewritable", f"{path.name} is a SavedModel, whose checkpoint stays as it is, and the plan casts some of it; plan again")
+        raise WriteError(
+            "not-rewritable",
+            f"{path.name} is a SavedModel, whose checkpoint stays as it is, and the plan casts "
+            "some of it; plan again",
+        )
     return {}
 
 
@@ -51,8 +65,13 @@ def compare(source: Path, draft: Path, changes: Changes) -> None:
 
 
 def owns(path: Path) -> bool:
-    """Return whether it is one of a SavedModel's files, or a file or folder of its variables and assets, linked at one level at the most."""
-    return (len(path.parts) == 1 and path.name in OWN_FILES) or (len(path.parts) <= _DEEPEST and path.parts[0] in OWN_DIRECTORIES)
+    """
+    Return whether it is one of a SavedModel's files, or a file or folder of its variables and
+    assets, linked at one level at the most.
+    """
+    return (len(path.parts) == 1 and path.name in OWN_FILES) or (
+        len(path.parts) <= _DEEPEST and path.parts[0] in OWN_DIRECTORIES
+    )
 
 
 def _of(file: str, changes: Changes) -> list[Edit]:
@@ -64,5 +83,13 @@ def _is_in(part: str, file: str) -> bool:
 
 
 WRITER: Final = Writer(
-    name="savedmodel", format="savedmodel", directory=True, texts=texts, measure=measure, write=write, compare=compare, members=members, owns=owns
+    name="savedmodel",
+    format="savedmodel",
+    directory=True,
+    texts=texts,
+    measure=measure,
+    write=write,
+    compare=compare,
+    members=members,
+    owns=owns,
 )

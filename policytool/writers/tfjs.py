@@ -1,5 +1,6 @@
 """
-TensorFlow.js layers models, rewritten: the text of ``model.json`` is edited, and its tensors stay as they are.
+TensorFlow.js layers models, rewritten: the text of ``model.json`` is edited, and its tensors stay
+as they are.
 
 The shards lie where the text says, beside it. A copy in another directory gets copies of them.
 """
@@ -24,7 +25,11 @@ if TYPE_CHECKING:
 def measure(path: Path, casts: Sequence[Cast]) -> Counted:
     """Return nothing: tensors are not cast."""
     if casts:
-        raise WriteError("not-rewritable", f"the tensors of {path.name} stay as TensorFlow.js stores them, and the plan casts some; plan again")
+        raise WriteError(
+            "not-rewritable",
+            f"the tensors of {path.name} stay as TensorFlow.js stores them, and the plan casts "
+            "some; plan again",
+        )
     return {}
 
 
@@ -41,7 +46,11 @@ def companions(path: Path) -> tuple[str, ...]:
     names = shards(model)
     outside = next((name for name in names if escapes(name)), None)
     if outside is not None:
-        raise WriteError("not-rewritable", f"names the shard {outside!r} outside its directory, which is not copied; write into the model's own directory")
+        raise WriteError(
+            "not-rewritable",
+            f"names the shard {outside!r} outside its directory, which is not copied; write into "
+            "the model's own directory",
+        )
     return names
 
 

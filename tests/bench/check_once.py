@@ -1,9 +1,13 @@
 """
-Measure what a check costs beside predicting: ``python check_once.py FAMILY POLICY WHAT OUT``. Runs under the interpreter that has TensorFlow.
+Measure what a check costs beside predicting: ``python check_once.py FAMILY POLICY WHAT OUT``.
 
-EfficientNetV2-B0 with random weights, and a batch of 8. WHAT is ``float32`` or ``POLICY``, which predict with one model alone, or ``check`` or
-``no-isolated``, which compare both. OUT gets, as JSON, the peak of this process in bytes and, for a check, the seconds of the two ``predict`` calls and those
-of the check, measured in turn after loading and tracing; they predict only after their peak was read.
+Runs under the interpreter that has TensorFlow.
+
+EfficientNetV2-B0 with random weights, and a batch of 8. WHAT is ``float32`` or ``POLICY``, which
+predict with one model alone, or ``check`` or ``no-isolated``, which compare both. OUT gets, as
+JSON, the peak of this process in bytes and, for a check, the seconds of the two ``predict`` calls
+and those of the check, measured in turn after loading and tracing; they predict only after their
+peak was read.
 """
 
 from __future__ import annotations
@@ -30,7 +34,9 @@ BATCH: Final = 8
 
 def package() -> None:
     """Import the child's modules, as the child does."""
-    spec: Any = importlib.util.spec_from_file_location(PACKAGE, RUNTIME / "__init__.py", submodule_search_locations=[str(RUNTIME)])
+    spec: Any = importlib.util.spec_from_file_location(
+        PACKAGE, RUNTIME / "__init__.py", submodule_search_locations=[str(RUNTIME)]
+    )
     module = importlib.util.module_from_spec(spec)
     sys.modules[PACKAGE] = module
     spec.loader.exec_module(module)
@@ -38,7 +44,9 @@ def package() -> None:
 
 def peak() -> int:
     """Return the most memory that this process had."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
+        1 if sys.platform == "darwin" else 1024
+    )
 
 
 def seconds(call: Any) -> float:
@@ -80,7 +88,9 @@ def main() -> None:
         models = [made(library, name) for name in ("float32", policy)]
         models[1].set_weights(models[0].get_weights())
         pairing = importlib.import_module(f"{PACKAGE}.engine.pairing")
-        pair = pairing.Pair((library, library), tuple(models), (None, None), isolated=what == "check")
+        pair = pairing.Pair(
+            (library, library), tuple(models), (None, None), isolated=what == "check"
+        )
         pair.trace(library.tf.TensorSpec(images.shape, images.dtype))
         unfused = importlib.import_module(f"{PACKAGE}.devices.present").unfused
 

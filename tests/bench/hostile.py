@@ -1,8 +1,10 @@
 """
-Measure what files made to be expensive cost: ``python tests/bench/hostile.py [--write FILE] [NAME...]``, by ``make bench-hostile``.
+Measure what files made to be expensive cost: ``python tests/bench/hostile.py [--write FILE]
+[NAME...]``, by ``make bench-hostile``.
 
-Each is below 50 MB and as bad as its kind can be made; each command that reads it runs in a process of its own, whose time and memory the system tells.
-What takes more than a minute of processor time is ended.
+Each is below 50 MB and as bad as its kind can be made; each command that reads it runs in a process
+of its own, whose time and memory the system tells. What takes more than a minute of processor time
+is ended.
 """
 
 from __future__ import annotations
@@ -27,7 +29,16 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from policytool import protobuf_messages
 from policytool.checkpoints import OBJECT_GRAPH_KEY
 from tests import building
-from tests.building import Object, dense, h5_model, keras_members, keras_object, keras_zip, saved_model, sequential
+from tests.building import (
+    Object,
+    dense,
+    h5_model,
+    keras_members,
+    keras_object,
+    keras_zip,
+    saved_model,
+    sequential,
+)
 from tests.checkpoints import bundles
 
 if TYPE_CHECKING:
@@ -55,19 +66,32 @@ def _layers(count: int, **more: object) -> list[Any]:
 
 
 def _digits(directory: Path) -> Path:
-    return _text(directory, json.dumps(sequential(dense(units="N"))).replace('"N"', "9" * 40 * _MIB))
+    return _text(
+        directory, json.dumps(sequential(dense(units="N"))).replace('"N"', "9" * 40 * _MIB)
+    )
 
 
 def _floats(directory: Path) -> Path:
-    return _text(directory, json.dumps(sequential(dense(units="N"))).replace('"N"', "1" * 20 * _MIB + ".5e999999"))
+    return _text(
+        directory,
+        json.dumps(sequential(dense(units="N"))).replace('"N"', "1" * 20 * _MIB + ".5e999999"),
+    )
 
 
 def _brackets(directory: Path) -> Path:
-    return _text(directory, json.dumps(sequential(dense(units="N"))).replace('"N"', "[" + "[],{}," * (6 * _MIB) + "0]"))
+    return _text(
+        directory,
+        json.dumps(sequential(dense(units="N"))).replace('"N"', "[" + "[],{}," * (6 * _MIB) + "0]"),
+    )
 
 
 def _keys(directory: Path) -> Path:
-    return _text(directory, json.dumps(sequential(dense(units="N"))).replace('"N"', "{" + '"a":0,' * (6 * _MIB) + '"a":0}'))
+    return _text(
+        directory,
+        json.dumps(sequential(dense(units="N"))).replace(
+            '"N"', "{" + '"a":0,' * (6 * _MIB) + '"a":0}'
+        ),
+    )
 
 
 def _same_names(directory: Path) -> Path:
@@ -91,7 +115,11 @@ def _shared_model(directory: Path) -> Path:
 
 def _policy_map(directory: Path) -> Path:
     policies = {f"l.*{number}x": "mixed_float16" for number in range(10_000)}
-    policy = {"class_name": "DTypePolicyMap", "config": {"default_policy": None, "policy_map": policies}, "module": "keras.dtype_policies"}
+    policy = {
+        "class_name": "DTypePolicyMap",
+        "config": {"default_policy": None, "policy_map": policies},
+        "module": "keras.dtype_policies",
+    }
     config = json.dumps(sequential(dense(dtype=policy), *_layers(20_000, dtype=policy)[:60]))
     return _text(directory, config)
 
@@ -99,26 +127,55 @@ def _policy_map(directory: Path) -> Path:
 def _wrappers(directory: Path) -> Path:
     inner: Any = dense("inner")
     for number in range(60):
-        inner = {"class_name": "Bidirectional", "config": {"name": f"b{number}", "trainable": True, "layer": inner}}
+        inner = {
+            "class_name": "Bidirectional",
+            "config": {"name": f"b{number}", "trainable": True, "layer": inner},
+        }
     return _text(directory, json.dumps(sequential(inner)))
 
 
 def _functional(layers: list[Any], outputs: list[Any]) -> str:
-    config = {"name": "model", "trainable": True, "layers": layers, "input_layers": [["in", 0, 0]], "output_layers": outputs}
-    return json.dumps({"class_name": "Functional", "config": config, "keras_version": "2.15.0", "backend": "tensorflow"})
+    config = {
+        "name": "model",
+        "trainable": True,
+        "layers": layers,
+        "input_layers": [["in", 0, 0]],
+        "output_layers": outputs,
+    }
+    return json.dumps(
+        {
+            "class_name": "Functional",
+            "config": config,
+            "keras_version": "2.15.0",
+            "backend": "tensorflow",
+        }
+    )
 
 
 def _input() -> dict[str, Any]:
-    config = {"batch_input_shape": [None, 4], "dtype": "float32", "sparse": False, "ragged": False, "name": "in"}
+    config = {
+        "batch_input_shape": [None, 4],
+        "dtype": "float32",
+        "sparse": False,
+        "ragged": False,
+        "name": "in",
+    }
     return {"class_name": "InputLayer", "config": config, "name": "in", "inbound_nodes": []}
 
 
 def _node(layer: dict[str, Any], *calls: list[str]) -> dict[str, Any]:
-    return {**layer, "name": layer["config"]["name"], "inbound_nodes": [[[name, 0, 0, {}] for name in call] for call in calls]}
+    return {
+        **layer,
+        "name": layer["config"]["name"],
+        "inbound_nodes": [[[name, 0, 0, {}] for name in call] for call in calls],
+    }
 
 
 def _chain(directory: Path) -> Path:
-    layers = [_node(dense(f"d{number}"), [f"d{number - 1}" if number else "in"]) for number in range(40_000)]
+    layers = [
+        _node(dense(f"d{number}"), [f"d{number - 1}" if number else "in"])
+        for number in range(40_000)
+    ]
     return _text(directory, _functional([_input(), *layers], [["d39999", 0, 0]]))
 
 
@@ -128,7 +185,13 @@ def _references(directory: Path) -> Path:
 
 
 def _calls(directory: Path) -> Path:
-    return _text(directory, _functional([_input(), _node(dense("d"), *[["in"]] * 500_000)], [["d", number, 0] for number in range(100_000)]))
+    return _text(
+        directory,
+        _functional(
+            [_input(), _node(dense("d"), *[["in"]] * 500_000)],
+            [["d", number, 0] for number in range(100_000)],
+        ),
+    )
 
 
 def _cycle(directory: Path) -> Path:
@@ -137,12 +200,16 @@ def _cycle(directory: Path) -> Path:
 
 
 def _aliases(directory: Path) -> Path:
-    lists = "".join(f"a{number}: &a{number} [{', '.join([f'*a{number - 1}'] * 9)}]\n" for number in range(1, 20))
+    lists = "".join(
+        f"a{number}: &a{number} [{', '.join([f'*a{number - 1}'] * 9)}]\n" for number in range(1, 20)
+    )
     return _text(directory, f"class_name: Sequential\na0: &a0 [1]\n{lists}config: *a19\n", "a.yaml")
 
 
 def _yaml(directory: Path) -> Path:
-    return _text(directory, "class_name: Sequential\nconfig:\n" + "- a\n" * (2 * _MIB - 100), "a.yaml")
+    return _text(
+        directory, "class_name: Sequential\nconfig:\n" + "- a\n" * (2 * _MIB - 100), "a.yaml"
+    )
 
 
 # HDF5
@@ -179,14 +246,22 @@ def _empty_datasets(directory: Path) -> Path:
     path = h5_model(directory / "a.h5", sequential(*_layers(20_000)))
     with h5py.File(path, "a", libver="latest") as file:
         for number in range(20_000):
-            file.create_dataset(f"model_weights/d{number}/d{number}/kernel:0", (2**20,), "float32", chunks=(2**18,), compression="gzip")
+            file.create_dataset(
+                f"model_weights/d{number}/d{number}/kernel:0",
+                (2**20,),
+                "float32",
+                chunks=(2**18,),
+                compression="gzip",
+            )
     return path
 
 
 def _shape_bomb(directory: Path) -> Path:
     path = h5_model(directory / "a.h5", sequential(dense("d0")))
     with h5py.File(path, "a") as file:
-        file.create_dataset("model_weights/d0/d0/kernel:0", (2**30, 2**30), "float32", chunks=(2**10, 2**10))
+        file.create_dataset(
+            "model_weights/d0/d0/kernel:0", (2**30, 2**30), "float32", chunks=(2**10, 2**10)
+        )
     return path
 
 
@@ -196,15 +271,26 @@ def _contiguous_bomb(directory: Path) -> Path:
         properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         properties.set_alloc_time(h5py.h5d.ALLOC_TIME_LATE)
         group = file.create_group("model_weights/d0/d0")
-        h5py.h5d.create(group.id, b"kernel:0", h5t.IEEE_F32LE, h5s.create_simple((2**30, 2**28)), properties)
+        h5py.h5d.create(
+            group.id, b"kernel:0", h5t.IEEE_F32LE, h5s.create_simple((2**30, 2**28)), properties
+        )
     return path
 
 
 def _packed_values(directory: Path) -> Path:
     path = h5_model(directory / "a.h5", sequential(dense("d0")))
     with h5py.File(path, "a") as file:
-        made = file.create_dataset("model_weights/d0/d0/kernel:0", (2**31,), "float32", chunks=(2**20,), compression="gzip", compression_opts=9)
-        block = zlib.compress(bytes(4 * 2**20), 9) + bytes(18_000)  # as much in the file as the bound on the ratio asks for
+        made = file.create_dataset(
+            "model_weights/d0/d0/kernel:0",
+            (2**31,),
+            "float32",
+            chunks=(2**20,),
+            compression="gzip",
+            compression_opts=9,
+        )
+        block = zlib.compress(bytes(4 * 2**20), 9) + bytes(
+            18_000
+        )  # as much in the file as the bound on the ratio asks for
         for start in range(0, 2**31, 2**20):
             made.id.write_direct_chunk((start,), block)
     return path
@@ -228,11 +314,15 @@ def _references_to_text(directory: Path) -> Path:
         kind = h5t.C_S1.copy()
         kind.set_size(h5t.VARIABLE)
         attribute = h5a.create(group.id, b"weight_names", kind, h5s.create_simple((1000,)))
-        values = np.array([b"x" * 4 * _MIB, *(b"MARK%04d" % number for number in range(999))], dtype=object)
+        values = np.array(
+            [b"x" * 4 * _MIB, *(b"MARK%04d" % number for number in range(999))], dtype=object
+        )
         attribute.write(values)
     raw = bytearray(path.read_bytes())
     place = raw.find(struct.pack("<II", 4 * _MIB, 0)[:4])
-    while raw[place + 16 : place + 20] != struct.pack("<I", 8):  # the second element's length, behind the first's address
+    while raw[place + 16 : place + 20] != struct.pack(
+        "<I", 8
+    ):  # the second element's length, behind the first's address
         place = raw.find(struct.pack("<I", 4 * _MIB), place + 1)
     for number in range(1, 1000):
         raw[place + 16 * number : place + 16 * number + 16] = raw[place : place + 16]
@@ -256,9 +346,16 @@ def _members(directory: Path) -> Path:
 def _entries(directory: Path) -> Path:
     """Write an archive whose list of members is as long as 45 MB are."""
     path = directory / "a.keras"
-    entry = struct.pack("<4s4B4HL2L5H2L", b"PK\x01\x02", 20, 0, 20, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0) + b"a"
+    entry = (
+        struct.pack(
+            "<4s4B4HL2L5H2L", b"PK\x01\x02", 20, 0, 20, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0
+        )
+        + b"a"
+    )
     count = 45 * _MIB // len(entry)
-    end64 = struct.pack("<4sQ2H2L4Q", b"PK\x06\x06", 44, 45, 45, 0, 0, count, count, count * len(entry), 4)
+    end64 = struct.pack(
+        "<4sQ2H2L4Q", b"PK\x06\x06", 44, 45, 45, 0, 0, count, count, count * len(entry), 4
+    )
     locator = struct.pack("<4sLQL", b"PK\x06\x07", 0, 4 + count * len(entry), 1)
     end = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0)
     path.write_bytes(b"PK\x03\x04" + entry * count + end64 + locator + end)
@@ -267,7 +364,9 @@ def _entries(directory: Path) -> Path:
 
 def _lying(directory: Path, method: int) -> Path:
     """Write an archive that says of a member that it is as small inflated as it is packed."""
-    packed = {zipfile.ZIP_BZIP2: 10**10, zipfile.ZIP_LZMA: 10**10, zipfile.ZIP_DEFLATED: 4 * 10**9}[method]
+    packed = {zipfile.ZIP_BZIP2: 10**10, zipfile.ZIP_LZMA: 10**10, zipfile.ZIP_DEFLATED: 4 * 10**9}[
+        method
+    ]
     path = directory / "a.keras"
     with zipfile.ZipFile(path, "w") as archive:
         for name, data in keras_members().items():
@@ -303,7 +402,12 @@ def _overlapping(directory: Path) -> Path:
         weights = archive.getinfo("model.weights.h5")
         for number in range(60_000):
             twin = zipfile.ZipInfo(f"{number}.weights.h5")
-            twin.header_offset, twin.file_size, twin.compress_size, twin.CRC = weights.header_offset, weights.file_size, weights.compress_size, weights.CRC
+            twin.header_offset, twin.file_size, twin.compress_size, twin.CRC = (
+                weights.header_offset,
+                weights.file_size,
+                weights.compress_size,
+                weights.CRC,
+            )
             archive.filelist.append(twin)
             archive.NameToInfo[twin.filename] = twin
         vars(archive)["_didModify"] = True  # there is no other way to have it write what is not so
@@ -338,22 +442,42 @@ def _empty_ops(directory: Path) -> Path:
 
 def _edges(directory: Path) -> Path:
     model = keras_object(
-        "mlp", "Sequential", identifier="_tf_keras_sequential", children=[(f"e{number}", 1) for number in range(300_000)], keras_version="2.4.0"
+        "mlp",
+        "Sequential",
+        identifier="_tf_keras_sequential",
+        children=[(f"e{number}", 1) for number in range(300_000)],
+        keras_version="2.4.0",
     )
     return saved_model(directory / "a", [model, keras_object("d", "Dense")])
 
 
 def _ways(directory: Path) -> Path:
     """Write objects each of which holds the same next one under many names."""
-    models = [keras_object(f"m{level}", "Sequential", children=[(f"e{number}", level + 1) for number in range(5000)]) for level in range(50)]
+    models = [
+        keras_object(
+            f"m{level}",
+            "Sequential",
+            children=[(f"e{number}", level + 1) for number in range(5000)],
+        )
+        for level in range(50)
+    ]
     return saved_model(directory / "a", [*models, keras_object("d", "Dense")])
 
 
 def _metadata(directory: Path) -> Path:
     objects = [
-        keras_object("mlp", "Sequential", identifier="_tf_keras_sequential", children=[(f"layer-{n}", n + 1) for n in range(60_000)], keras_version="2.4.0")
+        keras_object(
+            "mlp",
+            "Sequential",
+            identifier="_tf_keras_sequential",
+            children=[(f"layer-{n}", n + 1) for n in range(60_000)],
+            keras_version="2.4.0",
+        )
     ]
-    return saved_model(directory / "a", [*objects, *(keras_object(f"d{number}", "Dense") for number in range(60_000))])
+    return saved_model(
+        directory / "a",
+        [*objects, *(keras_object(f"d{number}", "Dense") for number in range(60_000))],
+    )
 
 
 def _ops(directory: Path) -> Path:
@@ -372,20 +496,37 @@ def _ops(directory: Path) -> Path:
 
 def _checkpoint_objects(directory: Path) -> Path:
     data = bundles.text(b"\x0a\x00" * (15 * _MIB))
-    bundles.write(directory / "a", {OBJECT_GRAPH_KEY: ("string", (), data), "x": ("float32", (1,), bytes(4))})
+    bundles.write(
+        directory / "a", {OBJECT_GRAPH_KEY: ("string", (), data), "x": ("float32", (1,), bytes(4))}
+    )
     return directory / "a.index"
 
 
 def _checkpoint_keys(directory: Path) -> Path:
     entry = bundles.entry("float32", (0,), b"").SerializeToString()
-    bundles.write_index(directory / "a", [[bundles.header(), *((b"%07d" % number, entry) for number in range(900_000))]])
+    bundles.write_index(
+        directory / "a",
+        [[bundles.header(), *((b"%07d" % number, entry) for number in range(900_000))]],
+    )
     (directory / "a.data-00000-of-00001").write_bytes(b"")
     return directory / "a.index"
 
 
 def _manifest(directory: Path) -> Path:
-    weights = [{"name": f"d{number}/kernel", "shape": [2**30, 2**30], "dtype": "float32"} for number in range(300_000)]
-    return _text(directory, json.dumps({"modelTopology": sequential(*_layers(20_000)), "weightsManifest": [{"paths": [], "weights": weights}]}), "model.json")
+    weights = [
+        {"name": f"d{number}/kernel", "shape": [2**30, 2**30], "dtype": "float32"}
+        for number in range(300_000)
+    ]
+    return _text(
+        directory,
+        json.dumps(
+            {
+                "modelTopology": sequential(*_layers(20_000)),
+                "weightsManifest": [{"paths": [], "weights": weights}],
+            }
+        ),
+        "model.json",
+    )
 
 
 def _nested(directory: Path) -> Path:
@@ -394,7 +535,11 @@ def _nested(directory: Path) -> Path:
 
 def _objects_of_weights(directory: Path) -> Path:
     return saved_model(
-        directory / "a", [Object(children=[(f"v{n}", n + 1) for n in range(99_000)]), *(Object(variable=(f"s{n}/v", 1, (2,))) for n in range(99_000))]
+        directory / "a",
+        [
+            Object(children=[(f"v{n}", n + 1) for n in range(99_000)]),
+            *(Object(variable=(f"s{n}/v", 1, (2,))) for n in range(99_000)),
+        ],
     )
 
 
@@ -438,7 +583,11 @@ FILES: Final[dict[str, tuple[str, Callable[[Path], Path], tuple[tuple[str, ...],
     "metadata": ("a SavedModel of 60,000 layers", _metadata, ALL),
     "ops": ("a graph of 100,000 ops", _ops, LIGHT),
     "objects-of-weights": ("a SavedModel of 99,000 scopes", _objects_of_weights, LIGHT),
-    "checkpoint-objects": ("a checkpoint's object graph of 15 million empty objects", _checkpoint_objects, LIGHT),
+    "checkpoint-objects": (
+        "a checkpoint's object graph of 15 million empty objects",
+        _checkpoint_objects,
+        LIGHT,
+    ),
     "checkpoint-keys": ("a checkpoint of 900,000 tensors", _checkpoint_keys, LIGHT),
     "manifest": ("a TensorFlow.js model of 300,000 tensors of 2^60 values", _manifest, ALL),
 }
@@ -446,11 +595,27 @@ FILES: Final[dict[str, tuple[str, Callable[[Path], Path], tuple[tuple[str, ...],
 
 
 def measured(command: tuple[str, ...], path: Path, scratch: Path) -> dict[str, Any]:
-    """Return what a command made of a file: exit code, seconds of processor time, MiB, and its last words."""
+    """
+    Return what a command made of a file: exit code, seconds of processor time, MiB, and its last
+    words.
+    """
     out = scratch / "said"
-    arguments = [sys.executable, "-m", "policytool", *(str(path) if word == "{}" else word for word in command), str(path)]
+    arguments = [
+        sys.executable,
+        "-m",
+        "policytool",
+        *(str(path) if word == "{}" else word for word in command),
+        str(path),
+    ]
     done = subprocess.run(
-        [sys.executable, "-S", str(Path(__file__).with_name("measuring.py")), str(_GIVEN_UP), str(out), *arguments],
+        [
+            sys.executable,
+            "-S",
+            str(Path(__file__).with_name("measuring.py")),
+            str(_GIVEN_UP),
+            str(out),
+            *arguments,
+        ],
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
         capture_output=True,
         check=True,
@@ -458,7 +623,11 @@ def measured(command: tuple[str, ...], path: Path, scratch: Path) -> dict[str, A
     found = json.loads(done.stdout)
     code = found["code"]
     lines = out.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    said = lines[0].removeprefix("policytool: ").replace(str(path), "")[:160].strip() if code not in {0, 1} and lines else ""
+    said = (
+        lines[0].removeprefix("policytool: ").replace(str(path), "")[:160].strip()
+        if code not in {0, 1} and lines
+        else ""
+    )
     option = " ".join(word for word in command[1:3] if word not in {"--fail-on", "never"})
     return {
         "command": command[0],
@@ -469,7 +638,11 @@ def measured(command: tuple[str, ...], path: Path, scratch: Path) -> dict[str, A
 
 
 def _size(path: Path) -> int:
-    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file()) if path.is_dir() else path.stat().st_size
+    return (
+        sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+        if path.is_dir()
+        else path.stat().st_size
+    )
 
 
 def measurements(names: list[str]) -> Iterator[dict[str, Any]]:
@@ -482,8 +655,13 @@ def measurements(names: list[str]) -> Iterator[dict[str, Any]]:
             path = build(directory / "in")
             os.chdir(scratch)
             for command in commands:
-                row = {"name": name, "what": what, "bytes": _size(path), **measured(command, path, directory)}
-                print(json.dumps(row), flush=True)  # noqa: T201  # a script
+                row = {
+                    "name": name,
+                    "what": what,
+                    "bytes": _size(path),
+                    **measured(command, path, directory),
+                }
+                print(json.dumps(row), flush=True)  # a script  # noqa: T201  # a script
                 yield row
             os.chdir("/")
 

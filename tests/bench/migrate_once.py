@@ -1,4 +1,7 @@
-"""Migrate one model to mixed_bfloat16 and tell how long the write and the reading back took: ``python migrate_once.py SOURCE TARGET RESULT``."""
+"""
+Migrate one model to mixed_bfloat16 and tell how long the write and the reading back took: ``python
+migrate_once.py SOURCE TARGET RESULT``.
+"""
 
 from __future__ import annotations
 
@@ -12,4 +15,6 @@ source, target, result = sys.argv[1:]
 done = policytool.migrate(source, to="mixed_bfloat16", output=target, overwrite=True)
 if done.written is None:
     sys.exit(f"{source} was not written: {done.status}")
-Path(result).write_text(json.dumps([done.written.write_seconds, done.written.compare_seconds]), encoding="utf-8")
+Path(result).write_text(
+    json.dumps([done.written.write_seconds, done.written.compare_seconds]), encoding="utf-8"
+)

@@ -1,8 +1,10 @@
 """
-Measure ``policytool`` against Keras' own loader, against the shortest script, and against its own start: ``make bench``.
+Measure ``policytool`` against Keras' own loader, against the shortest script, and against its own
+start: ``make bench``.
 
-Whole processes are compared with whole processes, in alternation (A B A B), and each ratio is the median of the pairs' ratios: what else the machine
-does then falls on both. Every child's output goes to /dev/null.
+Whole processes are compared with whole processes, in alternation (A B A B), and each ratio is the
+median of the pairs' ratios: what else the machine does then falls on both. Every child's output
+goes to /dev/null.
 """
 
 from __future__ import annotations
@@ -28,14 +30,18 @@ HERE: Final = Path(__file__).parent
 MODELS: Final = Path.home() / ".cache" / "policytool" / "bench"
 POLICYTOOL: Final = str(Path(sys.executable).with_name("policytool"))
 ENVIRONMENT: Final = {
-    **{name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "POLICYTOOL_"))},
+    **{
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTHON", "POLICYTOOL_"))
+    },
     "KERAS_BACKEND": "tensorflow",
     "TF_CPP_MIN_LOG_LEVEL": "3",
     "CUDA_VISIBLE_DEVICES": "-1",
 }
 """
-Without Python's own variables: under PYTHONDONTWRITEBYTECODE a source tree, unlike what pip installs, is compiled again at each start, and under
-PYTHONUNBUFFERED each line is a system call.
+Without Python's own variables: under PYTHONDONTWRITEBYTECODE a source tree, unlike what pip
+installs, is compiled again at each start, and under PYTHONUNBUFFERED each line is a system call.
 """
 
 MIB: Final = 2**20
@@ -49,8 +55,18 @@ FIXTURES: Final = HERE.parent.parent / "fixtures"
 MANY: Final = 1000
 LIBRARIES: Final = {"keras2": "tf_keras", "keras3": "Keras 3"}
 SMALL: Final = (
-    *("tf2.3/exp_mf16_fixed128.h5", "keras3.15/global_mixed_float16.keras", "tf2.5/global_mixed_float16", "tf2.3/global_mixed_float16.json"),
-    *("tf2.15/wrappers.h5", "keras3.15/rnn_mixed.keras", "tf2.15/global_mixed_float16", "tf2.1/global_mixed_float16.json"),
+    *(
+        "tf2.3/exp_mf16_fixed128.h5",
+        "keras3.15/global_mixed_float16.keras",
+        "tf2.5/global_mixed_float16",
+        "tf2.3/global_mixed_float16.json",
+    ),
+    *(
+        "tf2.15/wrappers.h5",
+        "keras3.15/rnn_mixed.keras",
+        "tf2.15/global_mixed_float16",
+        "tf2.1/global_mixed_float16.json",
+    ),
 )
 """A quarter of each: HDF5, `.keras`, SavedModel, architecture."""
 
@@ -76,12 +92,21 @@ class Pairs:
     @property
     def ratio(self) -> float:
         """Return the median over the pairs of our time divided by the baseline's."""
-        return statistics.median(ours.seconds / baseline.seconds for baseline, ours in zip(self.baseline, self.ours, strict=True))
+        return statistics.median(
+            ours.seconds / baseline.seconds
+            for baseline, ours in zip(self.baseline, self.ours, strict=True)
+        )
 
     @property
     def excess(self) -> float:
-        """Return the median over the pairs of the seconds that we take beyond one and a half times the baseline."""
-        return statistics.median(ours.seconds - 1.5 * baseline.seconds for baseline, ours in zip(self.baseline, self.ours, strict=True))
+        """
+        Return the median over the pairs of the seconds that we take beyond one and a half times the
+        baseline.
+        """
+        return statistics.median(
+            ours.seconds - 1.5 * baseline.seconds
+            for baseline, ours in zip(self.baseline, self.ours, strict=True)
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,10 +125,17 @@ def run(command: Command) -> Run:
     """
     Return what a command takes as a process of its own.
 
-    The peak is at least that of this process when it started the child, which stays small for that reason.
+    The peak is at least that of this process when it started the child, which stays small for that
+    reason.
     """
     start = time.perf_counter()
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRONMENT)
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=ENVIRONMENT,
+    )
     _, status, usage = os.wait4(process.pid, 0)
     seconds = time.perf_counter() - start
     process.returncode = os.waitstatus_to_exitcode(status)  # it is waited for; Popen need not
@@ -148,7 +180,11 @@ def saved_model(keras: str, models: Path) -> list[Row]:
     inspect = (POLICYTOOL, "inspect", str(model))
     run(inspect)  # a first run, not counted: byte code and page cache
     loaded = alternate((keras, str(HERE / "keras_load.py"), str(model)), inspect, PAIRS_WITH_KERAS)
-    shown = alternate((str(Path(keras).with_name("saved_model_cli")), "show", "--all", "--dir", str(model)), inspect, PAIRS_WITH_KERAS)
+    shown = alternate(
+        (str(Path(keras).with_name("saved_model_cli")), "show", "--all", "--dir", str(model)),
+        inspect,
+        PAIRS_WITH_KERAS,
+    )
     most = max(one.peak for one in (*loaded.ours, *shown.ours)) / MIB
     return [
         against_keras(loaded, "a SavedModel", 40),
@@ -197,8 +233,13 @@ def peak_memory(large: Pairs, thin: Pairs, suffix: str) -> Row:
 
 
 def rewriting(model: Path, runs: int) -> list[Row]:
-    """Return the rows on ``migrate --to mixed_bfloat16`` of every layer: its write against copying the file, its reading back, its memory."""
-    copy, target, result = (model.with_name(f"{name}-{model.name}") for name in ("copied", "migrated", "took"))
+    """
+    Return the rows on ``migrate --to mixed_bfloat16`` of every layer: its write against copying the
+    file, its reading back, its memory.
+    """
+    copy, target, result = (
+        model.with_name(f"{name}-{model.name}") for name in ("copied", "migrated", "took")
+    )
     sys.stderr.write(f"{runs} times: migrate {model.name}\n")
     ratios, copies, writes, readings, peaks = [], [], [], [], []
     for _ in range(runs):
@@ -207,7 +248,9 @@ def rewriting(model: Path, runs: int) -> list[Row]:
         os.sync()  # what is still on its way to the disk belongs to neither
         baseline = run(("sh", "-c", 'cp "$0" "$1" && sync "$1"', str(model), str(copy)))
         os.sync()
-        ours = run((sys.executable, str(HERE / "migrate_once.py"), str(model), str(target), str(result)))
+        ours = run(
+            (sys.executable, str(HERE / "migrate_once.py"), str(model), str(target), str(result))
+        )
         write, reading = json.loads(result.read_text(encoding="utf-8"))
         ratios.append(write / baseline.seconds)
         copies.append(baseline)
@@ -221,7 +264,8 @@ def rewriting(model: Path, runs: int) -> list[Row]:
         Row(
             what=f"write of `policytool migrate` of {model.suffix} / `cp` and `sync`",
             baseline=seconds(copies),
-            ours=f"{statistics.median(writes) * 1000:.0f} ms, reading back and comparing {statistics.median(readings) * 1000:.0f} ms",
+            ours=f"{statistics.median(writes) * 1000:.0f} ms, reading back and comparing "
+            f"{statistics.median(readings) * 1000:.0f} ms",
             ratio=f"{ratio:.2f}",
             target="at most 1.3",
             met=ratio <= 1.3,
@@ -238,7 +282,10 @@ def rewriting(model: Path, runs: int) -> list[Row]:
 
 
 def checking(keras: str, models: Path, family: str, policy: str) -> list[Row]:
-    """Return the rows on ``check`` of EfficientNetV2-B0: its comparisons against the two ``predict`` calls, and its memory against the larger of them."""
+    """
+    Return the rows on ``check`` of EfficientNetV2-B0: its comparisons against the two ``predict``
+    calls, and its memory against the larger of them.
+    """
     result = models / "checked"
 
     def measured_as(what: str) -> Any:
@@ -250,12 +297,19 @@ def checking(keras: str, models: Path, family: str, policy: str) -> list[Row]:
     rows = []
     for what, most in (("check", 3), ("no-isolated", 2)):
         found = measured_as(what)
-        ratio = statistics.median(ours / baseline for baseline, ours in zip(found["predict"], found["check"], strict=True))
+        ratio = statistics.median(
+            ours / baseline for baseline, ours in zip(found["predict"], found["check"], strict=True)
+        )
         rows.append(
             Row(
-                what=f"comparisons of `policytool check{'' if what == 'check' else ' --no-isolated'}`, {LIBRARIES[family]}, {policy} / two `predict`",
-                baseline=f"{statistics.median(found['predict']) * 1000:.0f} ms, {predicted:.0f} MiB",
-                ours=f"{statistics.median(found['check']) * 1000:.0f} ms, {found['peak'] / MIB:.0f} MiB",
+                what="comparisons of `policytool "
+                f"check{'' if what == 'check' else ' --no-isolated'}`, {LIBRARIES[family]}, "
+                f"{policy} / two `predict`",
+                baseline=f"{statistics.median(found['predict']) * 1000:.0f} ms, {predicted:.0f} "
+                "MiB",
+                ours=f"{statistics.median(found['check']) * 1000:.0f} ms, "
+                f"{found['peak'] / MIB:.0f} "
+                "MiB",
                 ratio=f"{ratio:.2f}, memory {found['peak'] / MIB / predicted:.2f}",
                 target=f"at most {most}, memory 2.5",
                 met=ratio <= most and found["peak"] / MIB <= 2.5 * predicted,
@@ -284,7 +338,9 @@ def many(models: Path, runs: int) -> Row:
         folder.mkdir()
         for number in range(MANY):
             source = FIXTURES / SMALL[number % len(SMALL)]
-            (shutil.copytree if source.is_dir() else shutil.copy)(source, folder / f"{number:04}{source.suffix}")
+            (shutil.copytree if source.is_dir() else shutil.copy)(
+                source, folder / f"{number:04}{source.suffix}"
+            )
     audit = (POLICYTOOL, "audit", "--fail-on", "never", str(folder), "--jobs")
     run((*audit, "2"))  # a first run, not counted: page cache
     found = alternate((*audit, "1"), (*audit, "2"), runs)
@@ -303,14 +359,27 @@ def measured(keras: str, models: Path, runs: int) -> list[Row]:
     with_keras, with_shortest, memory, migrated = [], [], [], []
     for suffix, at_least in ((".keras", 30), (".h5", 35)):
         large, thin = str(models / f"efficientnetv2l{suffix}"), str(models / f"thin{suffix}")
-        inspect, shortest = (POLICYTOOL, "inspect", large), (sys.executable, str(HERE / "shortest.py"), large)
+        inspect, shortest = (
+            (POLICYTOOL, "inspect", large),
+            (sys.executable, str(HERE / "shortest.py"), large),
+        )
         run(inspect)  # a first run, not counted: byte code and page cache
         read_through(Path(large))
-        with_keras.append(against_keras(alternate((keras, str(HERE / "keras_load.py"), large), inspect, PAIRS_WITH_KERAS), suffix, at_least))
+        with_keras.append(
+            against_keras(
+                alternate((keras, str(HERE / "keras_load.py"), large), inspect, PAIRS_WITH_KERAS),
+                suffix,
+                at_least,
+            )
+        )
         found = alternate(shortest, inspect, runs)
         with_shortest.append(against_shortest(found, suffix))
         migrated += rewriting(Path(large), runs)
-        memory.append(peak_memory(found, alternate((*shortest[:-1], thin), (*inspect[:-1], thin), runs), suffix))
+        memory.append(
+            peak_memory(
+                found, alternate((*shortest[:-1], thin), (*inspect[:-1], thin), runs), suffix
+            )
+        )
     with_keras += saved_model(keras, models)
     return [
         *with_keras,
@@ -320,7 +389,9 @@ def measured(keras: str, models: Path, runs: int) -> list[Row]:
         *checking(keras, models, "keras2", "mixed_float16"),
         *checking(keras, models, "keras3", "mixed_bfloat16"),
         many(models, runs),
-        start(alternate((sys.executable, "-c", "import click"), (POLICYTOOL, "--version"), 2 * runs)),
+        start(
+            alternate((sys.executable, "-c", "import click"), (POLICYTOOL, "--version"), 2 * runs)
+        ),
     ]
 
 
@@ -333,13 +404,26 @@ def read_through(path: Path) -> None:
 
 def machine(keras: str, models: Path) -> list[str]:
     """Return what the numbers depend on, a line each."""
-    script = "import platform, h5py, keras, tensorflow; print(platform.python_version(), keras.__version__, tensorflow.__version__, h5py.__version__)"
-    done = subprocess.run([keras, "-c", script], capture_output=True, text=True, check=True, env=ENVIRONMENT)
+    script = (
+        "import platform, h5py, keras, tensorflow; print(platform.python_version(), "
+        "keras.__version__, tensorflow.__version__, h5py.__version__)"
+    )
+    done = subprocess.run(
+        [keras, "-c", script], capture_output=True, text=True, check=True, env=ENVIRONMENT
+    )
     python, of_keras, tensorflow, h5py = done.stdout.split()
-    sizes = ", ".join(f"`{path.name}` {size(path) / MIB:.0f} MiB" for path in sorted(models.glob("*.*")) if path.stem in {"efficientnetv2l", "thin"})
+    sizes = ", ".join(
+        f"`{path.name}` {size(path) / MIB:.0f} MiB"
+        for path in sorted(models.glob("*.*"))
+        if path.stem in {"efficientnetv2l", "thin"}
+    )
     return [
-        f"{len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()} cores, {processor()}, {platform.system()}",
-        f"policytool: Python {platform.python_version()}, " + ", ".join(f"{name} {version(name)}" for name in ("click", "h5py", "numpy")),
+        (
+            f"{len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()} "
+            f"cores, {processor()}, {platform.system()}"
+        ),
+        f"policytool: Python {platform.python_version()}, "
+        + ", ".join(f"{name} {version(name)}" for name in ("click", "h5py", "numpy")),
         f"Keras: Python {python}, keras {of_keras} on tensorflow {tensorflow}, h5py {h5py}",
         f"models: {sizes}",
     ]
@@ -347,7 +431,11 @@ def machine(keras: str, models: Path) -> list[str]:
 
 def size(path: Path) -> int:
     """Return the bytes of a file, or of all files in a directory."""
-    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file()) if path.is_dir() else path.stat().st_size
+    return (
+        sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+        if path.is_dir()
+        else path.stat().st_size
+    )
 
 
 def processor() -> str:
@@ -356,14 +444,27 @@ def processor() -> str:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return platform.machine()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
+        platform.machine(),
+    )
 
 
 def table(rows: Sequence[Row]) -> list[str]:
     """Return the rows as a Markdown table."""
     cells = [
         ("what", "baseline", "policytool", "ratio", "target", "result"),
-        *((row.what, row.baseline, row.ours, row.ratio, row.target, ("met" if row.met else "**missed**") if row.target else "") for row in rows),
+        *(
+            (
+                row.what,
+                row.baseline,
+                row.ours,
+                row.ratio,
+                row.target,
+                ("met" if row.met else "**missed**") if row.target else "",
+            )
+            for row in rows
+        ),
     ]
     lines = [f"| {' | '.join(line)} |" for line in cells]
     return [lines[0], "|" + " --- |" * len(cells[0]), *lines[1:]]
@@ -391,16 +492,47 @@ the page cache and all modules have byte code, as after an installation; variabl
 def document(rows: Sequence[Row], facts: Sequence[str], runs: int) -> str:
     """Return the page for docs/."""
     about = ABOUT.format(with_keras=PAIRS_WITH_KERAS, runs=runs, starts=2 * runs)
-    lines = ["# Benchmarks", "", "Written by `make bench`.", "", *table(rows), "", *(f"- {fact}" for fact in facts), "", "## How it is measured", "", about]
+    lines = [
+        "# Benchmarks",
+        "",
+        "Written by `make bench`.",
+        "",
+        *table(rows),
+        "",
+        *(f"- {fact}" for fact in facts),
+        "",
+        "## How it is measured",
+        "",
+        about,
+    ]
     return "\n".join(lines) + "\n"
 
 
 def main() -> None:
     """Run the command line; what is missed stands in the table and is no failure of the run."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--keras", required=True, metavar="PYTHON", help="an interpreter with the newest Keras and TensorFlow")
-    parser.add_argument("--models", type=Path, default=MODELS, metavar="DIR", help="where the models are or go (default: %(default)s)")
-    parser.add_argument("--runs", type=int, default=7, metavar="N", help="how often each cheap pair is measured (default: %(default)s)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--keras",
+        required=True,
+        metavar="PYTHON",
+        help="an interpreter with the newest Keras and TensorFlow",
+    )
+    parser.add_argument(
+        "--models",
+        type=Path,
+        default=MODELS,
+        metavar="DIR",
+        help="where the models are or go (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--runs",
+        type=int,
+        default=7,
+        metavar="N",
+        help="how often each cheap pair is measured (default: %(default)s)",
+    )
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the page to this file")
     arguments = parser.parse_args()
     models: Path = arguments.models.absolute()

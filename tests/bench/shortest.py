@@ -1,4 +1,7 @@
-"""The shortest script that reads what ``inspect`` reads, with the same libraries: the JSON config, and name, shape and dtype of every variable."""
+"""
+The shortest script that reads what ``inspect`` reads, with the same libraries: the JSON config, and
+name, shape and dtype of every variable.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,21 @@ import h5py
 
 
 class Window(io.RawIOBase):
-    """A stored zip member as a file of its own; over ``zipfile``'s file object each backward seek reads the member again from its start."""
+    """
+    A stored zip member as a file of its own; over ``zipfile``'s file object each backward seek
+    reads the member again from its start.
+    """
 
     def __init__(self, archive: zipfile.ZipFile, name: str) -> None:
         member = archive.getinfo(name)
-        self.file = open(str(archive.filename), "rb", buffering=0)  # noqa: SIM115, PTH123 - lives as long as the process
+        self.file = open(str(archive.filename), "rb", buffering=0)  # noqa: PTH123,SIM115
         head = os.pread(self.file.fileno(), 30, member.header_offset)
-        self.start = member.header_offset + 30 + int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little")
+        self.start = (
+            member.header_offset
+            + 30
+            + int.from_bytes(head[26:28], "little")
+            + int.from_bytes(head[28:30], "little")
+        )
         self.size, self.position = member.file_size, 0
 
     def seek(self, offset: int, whence: int = 0) -> int:

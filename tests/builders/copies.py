@@ -20,7 +20,15 @@ if TYPE_CHECKING:
 
 def placed(tensor: Tensor, below: int = 0, **more: Any) -> Placement:
     """Return the placement of a tensor where it is, its path without the first ``below`` steps."""
-    return Placement(**{"path": tensor.path[below:], "shape": tensor.shape or (), "dtype": tensor.dtype, "source": tensor, **more})
+    return Placement(
+        **{
+            "path": tensor.path[below:],
+            "shape": tensor.shape or (),
+            "dtype": tensor.dtype,
+            "source": tensor,
+            **more,
+        }
+    )
 
 
 def copy_of(path: Path) -> tuple[Document, Content]:
@@ -38,9 +46,19 @@ def copy_of(path: Path) -> tuple[Document, Content]:
 def _hdf5(path: Path, document: Document) -> Content:
     with h5py.File(path) as file:
         weights = file["model_weights"]
-        names = [*attribute_names(weights.id, "layer_names"), *(["top_level_model_weights"] if "top_level_model_weights" in weights else [])]
-        groups = tuple(Group(path=(name,), names=attribute_names(weights[name].id, "weight_names")) for name in names)
-        state_names = attribute_names(file["optimizer_weights"].id, "weight_names") if "optimizer_weights" in file else ()
+        names = [
+            *attribute_names(weights.id, "layer_names"),
+            *(["top_level_model_weights"] if "top_level_model_weights" in weights else []),
+        ]
+        groups = tuple(
+            Group(path=(name,), names=attribute_names(weights[name].id, "weight_names"))
+            for name in names
+        )
+        state_names = (
+            attribute_names(file["optimizer_weights"].id, "weight_names")
+            if "optimizer_weights" in file
+            else ()
+        )
     return Content(
         container="h5",
         config=document.config,
@@ -55,8 +73,17 @@ def _hdf5(path: Path, document: Document) -> Content:
 
 def _keras(path: Path, document: Document) -> Content:
     groups: list[Group] = []
-    with zipfile.ZipFile(path) as archive, h5py.File(io.BytesIO(archive.read("model.weights.h5"))) as file:
-        file.visititems(lambda name, item: groups.append(Group(path=(name,), name=item.attrs.get("name"))) if isinstance(item, h5py.Group) else None)
+    with (
+        zipfile.ZipFile(path) as archive,
+        h5py.File(io.BytesIO(archive.read("model.weights.h5"))) as file,
+    ):
+        file.visititems(
+            lambda name, item: (
+                groups.append(Group(path=(name,), name=item.attrs.get("name")))
+                if isinstance(item, h5py.Group)
+                else None
+            )
+        )
     metadata: Any = document.parts["metadata.json"]
     return Content(
         container="keras",

@@ -1,4 +1,7 @@
-"""Whatever fails while a file is built, and whenever: what was there byte for byte, and nothing else in the directory."""
+"""
+Whatever fails while a file is built, and whenever: what was there byte for byte, and nothing else
+in the directory.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,14 @@ from tests.builders.copies import copy_of, placed
 from tests.building import h5_model, sequential
 from tests.conftest import MIXED_H5, MIXED_JSON, MIXED_KERAS, MIXED_SAVEDMODEL
 from tests.writers.changing import held
-from tests.writers.test_faults import Faults, chosen, fault, kill_after, largest_file, places_of_values
+from tests.writers.test_faults import (
+    Faults,
+    chosen,
+    fault,
+    kill_after,
+    largest_file,
+    places_of_values,
+)
 
 if TYPE_CHECKING:
     from policytool.writers import Verify, Written
@@ -31,7 +41,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Scenario:
-    """One way to call the builder: the copy of a sample, or a model with its values in another container."""
+    """
+    One way to call the builder: the copy of a sample, or a model with its values in another
+    container.
+    """
 
     sample: Path
     container: str = ""
@@ -53,13 +66,33 @@ class Scenario:
         """Build."""
         if self.container:
             document = recognition.document(source, source.name)
-            stored = document.tensors or [node.variable for node in document.nodes.values() if node.variable is not None]
-            placements = tuple(placed(tensor, path=(f"v{number}",)) for number, tensor in enumerate(stored) if tensor.dtype == "float32")
-            content = Content(container=self.container, config=sequential(), keras_version="2.15.0", placements=placements)
+            stored = document.tensors or [
+                node.variable for node in document.nodes.values() if node.variable is not None
+            ]
+            placements = tuple(
+                placed(tensor, path=(f"v{number}",))
+                for number, tensor in enumerate(stored)
+                if tensor.dtype == "float32"
+            )
+            content = Content(
+                container=self.container,
+                config=sequential(),
+                keras_version="2.15.0",
+                placements=placements,
+            )
         else:
             document, content = copy_of(source)
         target = source.with_name("other")
-        return building.build(source, document, target, content, in_place=self.in_place, backup=self.backup, overwrite=self.overwrite, verify=verify)
+        return building.build(
+            source,
+            document,
+            target,
+            content,
+            in_place=self.in_place,
+            backup=self.backup,
+            overwrite=self.overwrite,
+            verify=verify,
+        )
 
 
 SCENARIOS: Final = {
@@ -74,12 +107,24 @@ SCENARIOS: Final = {
     "keras-to-h5": Scenario(MIXED_KERAS, container="h5", in_place=True),
     "savedmodel-to-h5": Scenario(MIXED_SAVEDMODEL, container="h5"),
 }
-CODES: Final = {"no-space", "write-failed", "truncated", "damaged-h5", "unreadable", "not-rewritable", "write-differs"}
-"""The last two where reading the source, or the draft, fails within libhdf5, which knows no reasons."""
+CODES: Final = {
+    "no-space",
+    "write-failed",
+    "truncated",
+    "damaged-h5",
+    "unreadable",
+    "not-rewritable",
+    "write-differs",
+}
+"""
+The last two where reading the source, or the draft, fails within libhdf5, which knows no reasons.
+"""
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
-def test_a_failure_at_any_call_changes_nothing(scenario: Scenario, draft_kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_at_any_call_changes_nothing(
+    scenario: Scenario, draft_kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A full disk, a failing one, and Ctrl-C, at each call of the system in turn."""
     del draft_kind
     directory = tmp_path / "models"
@@ -107,7 +152,9 @@ def test_a_failure_at_any_call_changes_nothing(scenario: Scenario, draft_kind: s
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="kills a child process")
 @pytest.mark.parametrize("container", ["h5", "keras"])
-def test_a_killed_process_leaves_the_original_or_the_new_file(container: str, tmp_path: Path) -> None:
+def test_a_killed_process_leaves_the_original_or_the_new_file(
+    container: str, tmp_path: Path
+) -> None:
     """Killed at random moments; what lies around has a hidden name, and the next run removes it."""
     source = h5_model(tmp_path / "model.h5", sequential())
     with h5py.File(source, "a") as file:
@@ -130,8 +177,14 @@ def test_a_killed_process_leaves_the_original_or_the_new_file(container: str, tm
         assert found.get("model.h5.bak", before) == before
 
 
-@pytest.mark.parametrize("scenario", [SCENARIOS["h5-in-place"], SCENARIOS["keras-in-place"], SCENARIOS["json-in-place"]], ids=["h5", "keras", "json"])
-def test_a_file_that_may_not_grow_is_told_as_a_full_disk(scenario: Scenario, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "scenario",
+    [SCENARIOS["h5-in-place"], SCENARIOS["keras-in-place"], SCENARIOS["json-in-place"]],
+    ids=["h5", "keras", "json"],
+)
+def test_a_file_that_may_not_grow_is_told_as_a_full_disk(
+    scenario: Scenario, tmp_path: Path
+) -> None:
     """The limit of the shell's ``ulimit -f`` behaves like a full disk."""
     source = scenario.prepare(tmp_path / "models")
     before = held(source.parent)
@@ -141,7 +194,9 @@ def test_a_file_that_may_not_grow_is_told_as_a_full_disk(scenario: Scenario, tmp
     assert held(source.parent) == before
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root writes everywhere")
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root writes everywhere"
+)
 def test_a_directory_that_is_not_writable_is_told(tmp_path: Path) -> None:
     """The sentence names the directory."""
     source = SCENARIOS["h5-new"].prepare(tmp_path / "models")
@@ -154,7 +209,9 @@ def test_a_directory_that_is_not_writable_is_told(tmp_path: Path) -> None:
     assert caught.value.code == "not-writable"
 
 
-def test_a_directory_that_takes_no_file_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_that_takes_no_file_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As a user without rights meets it, whoever runs the tests."""
     source = SCENARIOS["h5-new"].prepare(tmp_path / "models")
 
@@ -169,15 +226,23 @@ def test_a_directory_that_takes_no_file_is_told(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("name", ["h5-new", "keras-new"])
-def test_a_draft_that_does_not_read_back_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A byte that changes between writing and comparing is found, in each variable and in the config."""
+def test_a_draft_that_does_not_read_back_is_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A byte that changes between writing and comparing is found, in each variable and in the config.
+    """
     scenario = SCENARIOS[name]
     source = scenario.prepare(tmp_path / "models")
     before = held(source.parent)
     new = scenario.run(source).target
     good = new.read_bytes()
     new.unlink()
-    for place in (good.index(b"mixed_float16"), good.index(b"dense_a/kernel:0" if name == "h5-new" else b"probabilities"), *places_of_values(good)):
+    for place in (
+        good.index(b"mixed_float16"),
+        good.index(b"dense_a/kernel:0" if name == "h5-new" else b"probabilities"),
+        *places_of_values(good),
+    ):
 
         def spoil(draft: drafts.Draft, place: int = place) -> None:
             with draft.path.open("r+b") as stream:
@@ -219,7 +284,10 @@ def test_what_verify_raises_ends_the_write(name: str, tmp_path: Path) -> None:
 
 
 def test_targets_that_exist(tmp_path: Path) -> None:
-    """Neither a file, nor an older backup is replaced unless that is asked for, and a directory never by a file."""
+    """
+    Neither a file, nor an older backup is replaced unless that is asked for, and a directory never
+    by a file.
+    """
     source = SCENARIOS["h5-overwrite"].prepare(tmp_path / "models")
     for sample, other in ((MIXED_H5, "other"), (MIXED_H5, f"{source.name}.bak")):
         source.with_name(other).write_bytes(b"what was there")
@@ -236,7 +304,9 @@ def test_targets_that_exist(tmp_path: Path) -> None:
     assert held(directory.parent) == before
 
 
-@pytest.mark.parametrize("scenario", [SCENARIOS["h5-overwrite"], SCENARIOS["savedmodel-to-h5"]], ids=["h5", "savedmodel"])
+@pytest.mark.parametrize(
+    "scenario", [SCENARIOS["h5-overwrite"], SCENARIOS["savedmodel-to-h5"]], ids=["h5", "savedmodel"]
+)
 def test_the_mode_is_that_of_the_source(scenario: Scenario, tmp_path: Path) -> None:
     """Of a directory's files where it is one: the new file is not executable."""
     source = scenario.prepare(tmp_path / "models")
@@ -252,5 +322,9 @@ def test_a_link_is_followed(tmp_path: Path) -> None:
     link = tmp_path / "link.h5"
     link.symlink_to(source)
     written: Any = SCENARIOS["h5-in-place"].run(link)
-    assert (written.target, written.followed_link, written.backup) == (source, True, source.with_name(f"{source.name}.bak"))
+    assert (written.target, written.followed_link, written.backup) == (
+        source,
+        True,
+        source.with_name(f"{source.name}.bak"),
+    )
     assert link.is_symlink()

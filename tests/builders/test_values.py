@@ -1,4 +1,7 @@
-"""Values on their way into a new file: bit for bit, cast, multiplied, filled in, and never many at once."""
+"""
+Values on their way into a new file: bit for bit, cast, multiplied, filled in, and never many at
+once.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,22 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-DTYPES: Final = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool", "complex64", "complex128")
+DTYPES: Final = (
+    "float16",
+    "float32",
+    "float64",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "bool",
+    "complex64",
+    "complex128",
+)
 BITS: Final = {"bfloat16": "uint16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
 """What stands for dtypes that NumPy lacks."""
 
@@ -40,16 +58,25 @@ def stored_in(path: Path, arrays: Mapping[str, Any]) -> Path:
     return path
 
 
-def copied(source: Path, target: Path, *placements: Placement, container: str = "h5") -> dict[str, Any]:
+def copied(
+    source: Path, target: Path, *placements: Placement, container: str = "h5"
+) -> dict[str, Any]:
     """Return the values of a built file's variables, each as one flat array."""
     document = recognition.document(source, "source")
-    content = Content(container=container, config=sequential(), keras_version="3.15.0", placements=placements)
+    content = Content(
+        container=container, config=sequential(), keras_version="3.15.0", placements=placements
+    )
     new = building.build(source, document, target, content, overwrite=True).target
     found = recognition.document(new, "new")
     assert found == building.document(content, "new")
     with open_values(new, found) as values:
         assert values is not None
-        return {tensor.path[-1]: np.concatenate([np.zeros(0), *values.blocks(tensor)][1:] or [np.zeros(0)]) for tensor in found.tensors or ()}
+        return {
+            tensor.path[-1]: np.concatenate(
+                [np.zeros(0), *values.blocks(tensor)][1:] or [np.zeros(0)]
+            )
+            for tensor in found.tensors or ()
+        }
 
 
 def tensor(name: str, array: Any, dtype: str | None = None) -> Tensor:
@@ -59,23 +86,41 @@ def tensor(name: str, array: Any, dtype: str | None = None) -> Tensor:
 
 @given(data=st.data(), container=st.sampled_from(["h5", "keras"]))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
-def test_any_variables_come_back_bit_for_bit(data: st.DataObject, container: str, tmp_path: Path) -> None:
-    """Of any shape, NaN and its payload included; of any dtype, those that HDF5 lacks in archives."""
-    dtypes = data.draw(st.lists(st.sampled_from(DTYPES if container == "h5" else (*DTYPES, *BITS)), max_size=4))
+def test_any_variables_come_back_bit_for_bit(
+    data: st.DataObject, container: str, tmp_path: Path
+) -> None:
+    """
+    Of any shape, NaN and its payload included; of any dtype, those that HDF5 lacks in archives.
+    """
+    dtypes = data.draw(
+        st.lists(st.sampled_from(DTYPES if container == "h5" else (*DTYPES, *BITS)), max_size=4)
+    )
     arrays: dict[str, Any] = {}
     placements = []
     with h5py.File(tmp_path / "source.h5", "w") as file:
         file.attrs["model_config"] = "{}"
         for number, dtype in enumerate(dtypes):
-            array = data.draw(hnp.arrays(BITS.get(dtype, dtype), hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5)))
+            array = data.draw(
+                hnp.arrays(
+                    BITS.get(dtype, dtype),
+                    hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5),
+                )
+            )
             one = tensor(f"v{number}", array, dtype)
-            made = file.create_dataset("/".join(("model_weights", *one.path)), data=array.view(f"V{array.itemsize}") if dtype in BITS else array)
+            made = file.create_dataset(
+                "/".join(("model_weights", *one.path)),
+                data=array.view(f"V{array.itemsize}") if dtype in BITS else array,
+            )
             if dtype in BITS:
                 made.attrs["dtype"] = dtype
             arrays[one.path[-1]] = array
-            placements.append(Placement(path=("new", *one.path), shape=array.shape, dtype=dtype, source=one))
+            placements.append(
+                Placement(path=("new", *one.path), shape=array.shape, dtype=dtype, source=one)
+            )
     found = copied(tmp_path / "source.h5", tmp_path / "new", *placements, container=container)
-    assert {name: array.tobytes() for name, array in found.items() if array.size} == {name: array.tobytes() for name, array in arrays.items() if array.size}
+    assert {name: array.tobytes() for name, array in found.items() if array.size} == {
+        name: array.tobytes() for name, array in arrays.items() if array.size
+    }
 
 
 @given(
@@ -84,15 +129,21 @@ def test_any_variables_come_back_bit_for_bit(data: st.DataObject, container: str
     through=st.sampled_from([None, "bfloat16", "float16"]),
 )
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
-def test_cast_values_are_those_of_a_cast(values: Any, after: str, through: str | None, tmp_path: Path) -> None:
+def test_cast_values_are_those_of_a_cast(
+    values: Any, after: str, through: str | None, tmp_path: Path
+) -> None:
     """What casting does to the whole array, and its counts."""
     source = stored_in(tmp_path / "source.h5", {"v": values})
-    placement = Placement(path=("v",), shape=values.shape, dtype=after, through=through, source=tensor("v", values))
+    placement = Placement(
+        path=("v",), shape=values.shape, dtype=after, through=through, source=tensor("v", values)
+    )
     found = copied(source, tmp_path / "new", placement)
     expected, counts = casting.cast(values, "float32", after, through)
     assert found["v"].tobytes() == expected.tobytes()
     content = Content(container="h5", config={}, placements=(placement,))
-    written = building.build(source, recognition.document(source, "x"), tmp_path / "new", content, overwrite=True)
+    written = building.build(
+        source, recognition.document(source, "x"), tmp_path / "new", content, overwrite=True
+    )
     assert written.counts == ({("v",): counts} if after != "float32" or through else {})
 
 
@@ -103,19 +154,33 @@ def test_bfloat16_is_widened_for_hdf5(tmp_path: Path) -> None:
     with h5py.File(source, "w") as file:
         file.attrs["model_config"] = "{}"
         file.create_dataset("model_weights/layer/v", data=bits.view("V2"))
-    placement = Placement(path=("v",), shape=bits.shape, dtype="float32", source=tensor("v", bits, "bfloat16"))
-    assert copied(source, tmp_path / "new", placement)["v"].tobytes() == (bits.astype("uint32") << 16).tobytes()
+    placement = Placement(
+        path=("v",), shape=bits.shape, dtype="float32", source=tensor("v", bits, "bfloat16")
+    )
+    assert (
+        copied(source, tmp_path / "new", placement)["v"].tobytes()
+        == (bits.astype("uint32") << 16).tobytes()
+    )
 
 
 @pytest.mark.parametrize("scale", [(1.2,), (1.0, 0.5, 1.2)])
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-def test_multiplied_values_are_rounded_once(scale: tuple[float, ...], dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The product in float64 becomes the stored dtype; factors follow the last axis across blocks."""
+def test_multiplied_values_are_rounded_once(
+    scale: tuple[float, ...], dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    The product in float64 becomes the stored dtype; factors follow the last axis across blocks.
+    """
     monkeypatch.setattr("policytool.values._hdf5.BLOCK", 40)
     values = np.random.default_rng(0).normal(size=(7, 5, 3)).astype(dtype)
     source = stored_in(tmp_path / "source.h5", {"v": values})
-    placement = Placement(path=("v",), shape=values.shape, dtype=dtype, source=tensor("v", values), scale=scale)
-    assert copied(source, tmp_path / "new", placement)["v"].tobytes() == (values.astype("float64") * scale).astype(dtype).tobytes()
+    placement = Placement(
+        path=("v",), shape=values.shape, dtype=dtype, source=tensor("v", values), scale=scale
+    )
+    assert (
+        copied(source, tmp_path / "new", placement)["v"].tobytes()
+        == (values.astype("float64") * scale).astype(dtype).tobytes()
+    )
 
 
 def test_filled_values(tmp_path: Path) -> None:
@@ -148,7 +213,11 @@ def test_integers_change_their_dtype_where_all_are_in_it(tmp_path: Path) -> None
     assert copied(source, tmp_path / "new", narrow)["v"].tolist() == array.tolist()
     for dtype in ("float32", "uint8", "complex64"):
         with pytest.raises(ModelFileError, match="cannot be copied"):
-            copied(source, tmp_path / "new", Placement(path=("v",), shape=(3,), dtype=dtype, source=tensor("v", array)))
+            copied(
+                source,
+                tmp_path / "new",
+                Placement(path=("v",), shape=(3,), dtype=dtype, source=tensor("v", array)),
+            )
 
 
 def test_another_number_of_values_is_refused(tmp_path: Path) -> None:
@@ -157,7 +226,11 @@ def test_another_number_of_values_is_refused(tmp_path: Path) -> None:
     source = stored_in(tmp_path / "source.h5", {"v": array})
     for shape in ((2, 2), (7,)):
         with pytest.raises(ModelFileError, match="would get 6 values"):
-            copied(source, tmp_path / "new", Placement(path=("v",), shape=shape, dtype="float32", source=tensor("v", array)))
+            copied(
+                source,
+                tmp_path / "new",
+                Placement(path=("v",), shape=shape, dtype="float32", source=tensor("v", array)),
+            )
 
 
 @given(shape=hnp.array_shapes(min_dims=0, max_dims=4, max_side=5), data=st.data())
@@ -169,17 +242,32 @@ def test_boxes_cover_a_range_in_order(shape: tuple[int, ...], data: st.DataObjec
     numbers = np.arange(size).reshape(shape)
     found: list[int] = []
     for begin, box in _hdf5.boxes(shape, start, count):
-        found += numbers[tuple(slice(first, first + width) for first, width in zip(begin, box, strict=True))].ravel().tolist()
+        found += (
+            numbers[
+                tuple(slice(first, first + width) for first, width in zip(begin, box, strict=True))
+            ]
+            .ravel()
+            .tolist()
+        )
     assert found == list(range(start, start + count))
 
 
-@given(data=st.binary(max_size=60), cuts=st.lists(st.integers(0, 60)), others=st.lists(st.integers(0, 60)), spoiled=st.integers(0, 59))
-def test_streams_are_the_same_wherever_they_are_cut(data: bytes, cuts: list[int], others: list[int], spoiled: int) -> None:
+@given(
+    data=st.binary(max_size=60),
+    cuts=st.lists(st.integers(0, 60)),
+    others=st.lists(st.integers(0, 60)),
+    spoiled=st.integers(0, 59),
+)
+def test_streams_are_the_same_wherever_they_are_cut(
+    data: bytes, cuts: list[int], others: list[int], spoiled: int
+) -> None:
     """And differ where a byte does, or the length."""
 
     def pieces(of: bytes, at: list[int]) -> list[Any]:
         edges = [0, *sorted(min(cut, len(of)) for cut in at), len(of)]
-        return [np.frombuffer(of[start:end], dtype="uint8") for start, end in itertools.pairwise(edges)]
+        return [
+            np.frombuffer(of[start:end], dtype="uint8") for start, end in itertools.pairwise(edges)
+        ]
 
     assert _values.same(pieces(data, cuts), pieces(data, others))
     assert not _values.same(pieces(data, cuts), pieces(data + b"x", others))
@@ -189,8 +277,12 @@ def test_streams_are_the_same_wherever_they_are_cut(data: bytes, cuts: list[int]
 
 
 @pytest.mark.parametrize("container", ["h5", "keras"])
-@pytest.mark.parametrize("more", [{}, {"dtype": "float16"}, {"scale": (1.2,)}], ids=["plain", "cast", "scaled"])
-def test_a_large_tensor_is_never_held_whole(container: str, more: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "more", [{}, {"dtype": "float16"}, {"scale": (1.2,)}], ids=["plain", "cast", "scaled"]
+)
+def test_a_large_tensor_is_never_held_whole(
+    container: str, more: dict[str, Any], tmp_path: Path
+) -> None:
     """128 MiB pass through in blocks: the process grows by less than half of that."""
     shape = (2**12, 2**13)
     source = tmp_path / "source.h5"
@@ -200,8 +292,15 @@ def test_a_large_tensor_is_never_held_whole(container: str, more: dict[str, Any]
         for start in range(0, shape[0], 1024):
             made[start : start + 1024] = np.full((1024, shape[1]), start, dtype="float32")
     large = Tensor(path=("layer", "v"), shape=shape, dtype="float32")
-    placement = Placement(**{"path": ("v",), "shape": shape, "dtype": "float32", "source": large, **more})
+    placement = Placement(
+        **{"path": ("v",), "shape": shape, "dtype": "float32", "source": large, **more}
+    )
     document = recognition.document(source, "source")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    building.build(source, document, tmp_path / "new", Content(container=container, config={}, placements=(placement,)))
+    building.build(
+        source,
+        document,
+        tmp_path / "new",
+        Content(container=container, config={}, placements=(placement,)),
+    )
     assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 < 64 * 2**20

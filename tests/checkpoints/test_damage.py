@@ -1,4 +1,7 @@
-"""Damaged, foreign and hostile checkpoints: each is read to the same effect or refused with a code, whatever stands in it."""
+"""
+Damaged, foreign and hostile checkpoints: each is read to the same effect or refused with a code,
+whatever stands in it.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +63,7 @@ def test_flipped_bytes_are_found_or_harmless(copied: Path) -> None:
     index = copied.with_name(f"{copied.name}.index")
     data = index.read_bytes()
     whole = reading(copied)
-    generator = random.Random(1)  # noqa: S311  # no secret
+    generator = random.Random(1)  # no secret  # noqa: S311  # no secret
     harmless = 0
     for place in range(0, len(data), 2):
         changed = bytearray(data)
@@ -82,12 +85,19 @@ def test_flipped_bytes_of_values_are_found(copied: Path) -> None:
 
 
 @given(data=st.data())
-def test_any_bytes_in_a_sound_table_are_read_or_refused(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_any_bytes_in_a_sound_table_are_read_or_refused(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """Whoever makes the checksums right gets no further: any keys and values of any bytes."""
     prefix = tmp_path_factory.mktemp("any") / "made"
     real = (WRITTEN / "saver.index").read_bytes()
     keys = data.draw(st.lists(st.binary(max_size=12) | st.just(b"") | st.just(b"v"), max_size=4))
-    values = st.binary(max_size=40) | st.just(ENTRY[1]) | st.just(bundles.header()[1]) | st.integers(0, len(real) - 50).map(lambda at: real[at : at + 40])
+    values = (
+        st.binary(max_size=40)
+        | st.just(ENTRY[1])
+        | st.just(bundles.header()[1])
+        | st.integers(0, len(real) - 50).map(lambda at: real[at : at + 40])
+    )
     bundles.write_index(prefix, [[(key, data.draw(values)) for key in keys]])
     reading(prefix)
     shutil.rmtree(prefix.parent)
@@ -106,7 +116,12 @@ def _sliced(*extents: tuple[int, int], shape: tuple[int, ...] = (4,)) -> list[tu
     for start, length in extents:
         extent = full.slices.add().extents.add()
         extent.start, extent.length = start, length
-        pairs.append((ordered_code.slice_key(b"v", [(start, length)]), bundles.entry("uint8", (length,), b"x" * length, place).SerializeToString()))
+        pairs.append(
+            (
+                ordered_code.slice_key(b"v", [(start, length)]),
+                bundles.entry("uint8", (length,), b"x" * length, place).SerializeToString(),
+            )
+        )
         place += length
     return [*sorted(pairs), (b"v", full.SerializeToString())]
 
@@ -118,24 +133,88 @@ FORGED: Final[dict[str, tuple[list[tuple[bytes, bytes]], str, str]]] = {
     "newer version": ([bundles.header(min_consumer=2)], "checkpoint-unsupported", "version 2"),
     "no files": ([bundles.header(shards=0)], "checkpoint-damaged", "0 files"),
     "too many files": ([bundles.header(shards=100_000)], "checkpoint-limit", "100000 files"),
-    "file of another number": ([bundles.header(), (b"v", _made(lambda entry: setattr(entry, "shard", 1)))], "checkpoint-damaged", "file 1 of 1"),
-    "negative file": ([bundles.header(), (b"v", _made(lambda entry: setattr(entry, "shard", -1)))], "checkpoint-damaged", "negative"),
-    "negative offset": ([bundles.header(), (b"v", _made(lambda entry: setattr(entry, "offset", -1)))], "checkpoint-damaged", "negative"),
-    "negative dimension": ([bundles.header(), (b"v", _made(lambda entry: setattr(entry.shape.dims[0], "size", -4)))], "checkpoint-damaged", "negative"),
-    "size is not the shape's": ([bundles.header(), (b"v", _made(lambda entry: setattr(entry, "size", 5)))], "checkpoint-damaged", "5 bytes"),
-    "rank": ([bundles.header(), (b"v", bundles.entry("uint8", [1] * 255, b"a").SerializeToString())], "checkpoint-limit", "254"),
-    "no rank": ([bundles.header(), (b"v", _made(lambda entry: setattr(entry.shape, "unknown_rank", True)))], "checkpoint-damaged", "no shape"),
+    "file of another number": (
+        [bundles.header(), (b"v", _made(lambda entry: setattr(entry, "shard", 1)))],
+        "checkpoint-damaged",
+        "file 1 of 1",
+    ),
+    "negative file": (
+        [bundles.header(), (b"v", _made(lambda entry: setattr(entry, "shard", -1)))],
+        "checkpoint-damaged",
+        "negative",
+    ),
+    "negative offset": (
+        [bundles.header(), (b"v", _made(lambda entry: setattr(entry, "offset", -1)))],
+        "checkpoint-damaged",
+        "negative",
+    ),
+    "negative dimension": (
+        [bundles.header(), (b"v", _made(lambda entry: setattr(entry.shape.dims[0], "size", -4)))],
+        "checkpoint-damaged",
+        "negative",
+    ),
+    "size is not the shape's": (
+        [bundles.header(), (b"v", _made(lambda entry: setattr(entry, "size", 5)))],
+        "checkpoint-damaged",
+        "5 bytes",
+    ),
+    "rank": (
+        [bundles.header(), (b"v", bundles.entry("uint8", [1] * 255, b"a").SerializeToString())],
+        "checkpoint-limit",
+        "254",
+    ),
+    "no rank": (
+        [bundles.header(), (b"v", _made(lambda entry: setattr(entry.shape, "unknown_rank", True)))],
+        "checkpoint-damaged",
+        "no shape",
+    ),
     "key twice": ([bundles.header(), ENTRY, ENTRY], "checkpoint-damaged", "not in order"),
-    "keys out of order": ([bundles.header(), (b"w", ENTRY[1]), ENTRY], "checkpoint-damaged", "not in order"),
-    "tensors in one place": ([bundles.header(), ENTRY, (b"w", ENTRY[1])], "checkpoint-damaged", "the same place"),
+    "keys out of order": (
+        [bundles.header(), (b"w", ENTRY[1]), ENTRY],
+        "checkpoint-damaged",
+        "not in order",
+    ),
+    "tensors in one place": (
+        [bundles.header(), ENTRY, (b"w", ENTRY[1])],
+        "checkpoint-damaged",
+        "the same place",
+    ),
     "key is no text": ([bundles.header(), (b"\xff", ENTRY[1])], "checkpoint-damaged", "utf-8"),
-    "entry is no message": ([bundles.header(), (b"v", b"\xff\xff")], "checkpoint-damaged", "no protobuf message"),
-    "slice is missing": ([bundles.header(), *_sliced((0, 2), (2, 2))[1:]], "checkpoint-damaged", "not all of its slices"),
-    "slices leave a gap": ([bundles.header(), *_sliced((0, 1), (2, 2))], "checkpoint-damaged", "do not make one tensor"),
-    "slices do not reach the end": ([bundles.header(), *_sliced((0, 1), (1, 2))], "checkpoint-damaged", "do not cover"),
-    "slices overlap": ([bundles.header(), *_sliced((0, 3), (2, 2))], "checkpoint-damaged", "do not make one tensor"),
-    "slice of another rank": ([bundles.header(), *_sliced((0, 4), shape=(4, 1))], "checkpoint-damaged", "dimensions"),
-    "slices of a scalar": ([bundles.header(), *_sliced((0, 4), shape=())], "checkpoint-damaged", "dimensions"),
+    "entry is no message": (
+        [bundles.header(), (b"v", b"\xff\xff")],
+        "checkpoint-damaged",
+        "no protobuf message",
+    ),
+    "slice is missing": (
+        [bundles.header(), *_sliced((0, 2), (2, 2))[1:]],
+        "checkpoint-damaged",
+        "not all of its slices",
+    ),
+    "slices leave a gap": (
+        [bundles.header(), *_sliced((0, 1), (2, 2))],
+        "checkpoint-damaged",
+        "do not make one tensor",
+    ),
+    "slices do not reach the end": (
+        [bundles.header(), *_sliced((0, 1), (1, 2))],
+        "checkpoint-damaged",
+        "do not cover",
+    ),
+    "slices overlap": (
+        [bundles.header(), *_sliced((0, 3), (2, 2))],
+        "checkpoint-damaged",
+        "do not make one tensor",
+    ),
+    "slice of another rank": (
+        [bundles.header(), *_sliced((0, 4), shape=(4, 1))],
+        "checkpoint-damaged",
+        "dimensions",
+    ),
+    "slices of a scalar": (
+        [bundles.header(), *_sliced((0, 4), shape=())],
+        "checkpoint-damaged",
+        "dimensions",
+    ),
 }
 """Pairs of an index, the code, and words of the sentence."""
 
@@ -162,19 +241,25 @@ def test_one_block_listed_many_times_is_refused(tmp_path: Path) -> None:
     """Else a small file would take for ever."""
     data = bundles.block([bundles.header()])
     handle = bundles.varint(0) + bundles.varint(len(data) - 5)
-    (tmp_path / "made.index").write_bytes(bundles.finished(data, [(b"%05d" % index, handle) for index in range(1000)]))
+    (tmp_path / "made.index").write_bytes(
+        bundles.finished(data, [(b"%05d" % index, handle) for index in range(1000)])
+    )
     with pytest.raises(BundleError, match="overlap"):
         open_bundle(tmp_path / "made")
 
 
 @pytest.mark.parametrize("length", [40_000, 70_000])
-def test_keys_that_prefix_compression_multiplies_are_bounded(length: int, tmp_path: Path, bounded: Bounded) -> None:
+def test_keys_that_prefix_compression_multiplies_are_bounded(
+    length: int, tmp_path: Path, bounded: Bounded
+) -> None:
     """A file of a few hundred kB that stands for a GB of keys is refused before it is that."""
     bounded("checkpoint-index-bytes", 8 * 2**20)
     pairs = [bundles.header(), *((b"k" * length + b"%06d" % index, b"") for index in range(300))]
     data = bundles.block(pairs, restart_every=10**9)
     assert len(data) < 2**20
-    (tmp_path / "made.index").write_bytes(bundles.finished(data, [(b"z", bundles.varint(0) + bundles.varint(len(data) - 5))]))
+    (tmp_path / "made.index").write_bytes(
+        bundles.finished(data, [(b"z", bundles.varint(0) + bundles.varint(len(data) - 5))])
+    )
     tracemalloc.start()
     assert reading(tmp_path / "made") in {"checkpoint-limit", "checkpoint-damaged"}
     assert tracemalloc.get_traced_memory()[1] < 64 * 2**20
@@ -188,7 +273,12 @@ def test_keys_of_empty_blocks_are_bounded(tmp_path: Path, bounded: Bounded) -> N
     handles = [(b"", bundles.varint(0) + bundles.varint(len(data) - 5))]
     for number in range(100):
         empty = bundles.block([])
-        handles.append((b"k" * 40_000 + b"%06d" % number, bundles.varint(len(data)) + bundles.varint(len(empty) - 5)))
+        handles.append(
+            (
+                b"k" * 40_000 + b"%06d" % number,
+                bundles.varint(len(data)) + bundles.varint(len(empty) - 5),
+            )
+        )
         data += empty
     (tmp_path / "made.index").write_bytes(bundles.finished(data, handles))
     assert reading(tmp_path / "made") == "checkpoint-limit"
@@ -208,7 +298,9 @@ def test_index_beyond_the_bounds_is_not_read(tmp_path: Path) -> None:
     assert reading(tmp_path / "made") == "checkpoint-limit"
 
 
-def opened(directory: Path, tensors: dict[str, tuple[str, Sequence[int], bytes]] | None = None) -> Bundle:
+def opened(
+    directory: Path, tensors: dict[str, tuple[str, Sequence[int], bytes]] | None = None
+) -> Bundle:
     """Return a small checkpoint that was just written."""
     bundles.write(directory / "made", tensors or {"v": ("uint8", (4,), b"abcd")})
     return open_bundle(directory / "made")
@@ -225,7 +317,13 @@ def test_shards_are_looked_for_beside_the_index(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "code"), [(b"abc", "truncated"), (b"", "empty"), (b"version https://git-lfs.github.com/spec/v1\n", "truncated"), (b"ABCD", None)]
+    ("content", "code"),
+    [
+        (b"abc", "truncated"),
+        (b"", "empty"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "truncated"),
+        (b"ABCD", None),
+    ],
 )
 def test_short_shards_are_told(content: bytes, code: str | None, tmp_path: Path) -> None:
     """A shard that ends before its tensors do is truncated, or what a failed download left."""
@@ -281,7 +379,13 @@ def test_object_graph_beyond_the_bounds_is_refused(tmp_path: Path) -> None:
     bundle = opened(tmp_path, dict([bundles.object_graph([([("a", 1)], []), ([], [])])]))
     assert bundle.objects() is not None
     for name in ("checkpoint-graph-bytes", "object-nodes"):
-        with limits.given({name: 1}), pytest.raises(BundleError, match=f"its object graph has .*, more than the 1.* of {name}; --limit {name}="):
+        with (
+            limits.given({name: 1}),
+            pytest.raises(
+                BundleError,
+                match=f"its object graph has .*, more than the 1.* of {name}; --limit {name}=",
+            ),
+        ):
             bundle.objects()
 
 

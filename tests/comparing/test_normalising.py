@@ -16,26 +16,69 @@ from tests.conftest import ROOT
 if TYPE_CHECKING:
     from policytool.comparison import Change
 
-WRAPPED: Final[dict[str, Any]] = {"module": "keras.initializers", "class_name": "Zeros", "config": {}, "registered_name": None}
+WRAPPED: Final[dict[str, Any]] = {
+    "module": "keras.initializers",
+    "class_name": "Zeros",
+    "config": {},
+    "registered_name": None,
+}
 
 SAME: Final[dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
     "batch_input_shape": ({"batch_input_shape": [None, 6]}, {"batch_shape": [None, 6]}),
     "learning rates": ({"lr": 0.5}, {"learning_rate": 0.5}),
-    "a wrapper": ({"bias_initializer": {"class_name": "Zeros", "config": {}}}, {"bias_initializer": WRAPPED}),
-    "a shared object": ({"bias_initializer": {"class_name": "Zeros", "config": {}, "shared_object_id": 3}}, {"bias_initializer": WRAPPED}),
+    "a wrapper": (
+        {"bias_initializer": {"class_name": "Zeros", "config": {}}},
+        {"bias_initializer": WRAPPED},
+    ),
+    "a shared object": (
+        {"bias_initializer": {"class_name": "Zeros", "config": {}, "shared_object_id": 3}},
+        {"bias_initializer": WRAPPED},
+    ),
     "a bare name": ({"bias_initializer": "Zeros"}, {"bias_initializer": WRAPPED}),
-    "unsaid inside": ({"k": {"class_name": "GlorotUniform", "config": {"seed": None}}}, {"k": {"class_name": "GlorotUniform", "config": {}}}),
-    "a function": ({"activation": {"module": "builtins", "class_name": "function", "config": "relu", "registered_name": "function"}}, {"activation": "relu"}),
-    "an initialiser's dtype": ({"k": {"class_name": "Zeros", "config": {"dtype": "float32"}}}, {"k": WRAPPED}),
+    "unsaid inside": (
+        {"k": {"class_name": "GlorotUniform", "config": {"seed": None}}},
+        {"k": {"class_name": "GlorotUniform", "config": {}}},
+    ),
+    "a function": (
+        {
+            "activation": {
+                "module": "builtins",
+                "class_name": "function",
+                "config": "relu",
+                "registered_name": "function",
+            }
+        },
+        {"activation": "relu"},
+    ),
+    "an initialiser's dtype": (
+        {"k": {"class_name": "Zeros", "config": {"dtype": "float32"}}},
+        {"k": WRAPPED},
+    ),
     "a scaling": (
-        {"k": {"class_name": "VarianceScaling", "config": {"scale": 1.0, "mode": "fan_avg", "distribution": "uniform", "seed": None}}},
+        {
+            "k": {
+                "class_name": "VarianceScaling",
+                "config": {
+                    "scale": 1.0,
+                    "mode": "fan_avg",
+                    "distribution": "uniform",
+                    "seed": None,
+                },
+            }
+        },
         {"k": {"class_name": "GlorotUniform", "config": {"seed": None}}},
     ),
-    "a renamed class": ({"k": {"class_name": "OrthogonalInitializer", "config": {"gain": 1.0}}}, {"k": {"class_name": "Orthogonal", "config": {"gain": 1.0}}}),
+    "a renamed class": (
+        {"k": {"class_name": "OrthogonalInitializer", "config": {"gain": 1.0}}},
+        {"k": {"class_name": "Orthogonal", "config": {"gain": 1.0}}},
+    ),
     "a tuple": ({"strides": {"class_name": "__tuple__", "items": [1, 1]}}, {"strides": [1, 1]}),
     "a shape": ({"shape": {"class_name": "TensorShape", "items": [None, 3]}}, {"shape": [None, 3]}),
     "one axis": ({"axis": [3]}, {"axis": 3}),
-    "a policy inside": ({"output": {"class_name": "Policy", "config": {"name": "mixed_float16"}}}, {"output": "mixed_float16"}),
+    "a policy inside": (
+        {"output": {"class_name": "Policy", "config": {"name": "mixed_float16"}}},
+        {"output": "mixed_float16"},
+    ),
     "float32": ({"learning_rate": 0.001}, {"learning_rate": 0.0010000000474974513}),
     "an integer": ({"rate": 1}, {"rate": 1.0}),
     "null": ({"bias_regularizer": None}, {}),
@@ -48,8 +91,14 @@ OTHER: Final[dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
     "a boolean is no number": ({"rate": True}, {"rate": 1}),
     "a package": ({"k": {"class_name": "mine>Zeros", "config": {}}}, {"k": WRAPPED}),
     "a module": ({"k": {**WRAPPED, "module": "mine.initializers"}}, {"k": WRAPPED}),
-    "two packages": ({"k": {"class_name": "mine>Zeros", "config": {}}}, {"k": {"class_name": "yours>Zeros", "config": {}}}),
-    "a config": ({"k": {"class_name": "Constant", "config": {"value": 1.0}}}, {"k": {"class_name": "Constant", "config": {"value": 2.0}}}),
+    "two packages": (
+        {"k": {"class_name": "mine>Zeros", "config": {}}},
+        {"k": {"class_name": "yours>Zeros", "config": {}}},
+    ),
+    "a config": (
+        {"k": {"class_name": "Constant", "config": {"value": 1.0}}},
+        {"k": {"class_name": "Constant", "config": {"value": 2.0}}},
+    ),
     "a loss scale": (
         {"k": {"class_name": "Policy", "config": {"name": "mixed_float16", "loss_scale": None}}},
         {"k": {"class_name": "Policy", "config": {"name": "mixed_float16"}}},
@@ -59,7 +108,12 @@ OTHER: Final[dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
     "two axes": ({"axis": [1, 2]}, {"axis": 1}),
     "an unknown key": ({"mystery": 0}, {}),
     "a scaling of its own": (
-        {"k": {"class_name": "VarianceScaling", "config": {"scale": 3.0, "mode": "fan_avg", "distribution": "uniform"}}},
+        {
+            "k": {
+                "class_name": "VarianceScaling",
+                "config": {"scale": 3.0, "mode": "fan_avg", "distribution": "uniform"},
+            }
+        },
         {"k": {"class_name": "GlorotUniform", "config": {}}},
     ),
     "NaN and a number": ({"rate": float("nan")}, {"rate": 1.0}),
@@ -100,19 +154,42 @@ def test_layers_in_a_config_are_compared_as_layers() -> None:
 def test_a_layer_in_a_list_of_other_things_is_left_out_too() -> None:
     """A list keeps what is no layer."""
     inner = {"class_name": "Dense", "config": {"name": "inner", "trainable": True}}
-    assert [change.key for change in changes({"parts": [inner, 1]}, {"parts": [inner, 2]})] == ["parts"]
+    assert [change.key for change in changes({"parts": [inner, 1]}, {"parts": [inner, 2]})] == [
+        "parts"
+    ]
 
 
 def test_an_input_layer_says_its_own_shape() -> None:
-    """On any other layer ``batch_input_shape`` stands for an input that the other file has, on an input layer it is the shape."""
-    assert all(change.spelling for change in layers.configs({"batch_input_shape": [None, 6]}, {}, ("Dense", "Dense")))
-    assert not all(change.spelling for change in layers.configs({"batch_input_shape": [None, 6]}, {}, ("InputLayer", "InputLayer")))
+    """
+    On any other layer ``batch_input_shape`` stands for an input that the other file has, on an
+    input layer it is the shape.
+    """
+    assert all(
+        change.spelling
+        for change in layers.configs({"batch_input_shape": [None, 6]}, {}, ("Dense", "Dense"))
+    )
+    assert not all(
+        change.spelling
+        for change in layers.configs(
+            {"batch_input_shape": [None, 6]}, {}, ("InputLayer", "InputLayer")
+        )
+    )
 
 
 def test_a_key_of_one_class_is_not_renamed_in_others() -> None:
     """``alpha`` is LeakyReLU's ``negative_slope``, and ELU's ``alpha``."""
-    assert not [change for change in layers.configs({"alpha": 0.3}, {"negative_slope": 0.3}, ("LeakyReLU", "LeakyReLU")) if not change.spelling]
-    assert [change for change in layers.configs({"alpha": 0.3}, {"negative_slope": 0.3}, ("ELU", "ELU")) if not change.spelling]
+    assert not [
+        change
+        for change in layers.configs(
+            {"alpha": 0.3}, {"negative_slope": 0.3}, ("LeakyReLU", "LeakyReLU")
+        )
+        if not change.spelling
+    ]
+    assert [
+        change
+        for change in layers.configs({"alpha": 0.3}, {"negative_slope": 0.3}, ("ELU", "ELU"))
+        if not change.spelling
+    ]
 
 
 def test_what_one_side_lacks_is_absent_and_not_null() -> None:
@@ -124,7 +201,12 @@ def test_what_one_side_lacks_is_absent_and_not_null() -> None:
 JSON: Final = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=True) | st.text(max_size=4),
     lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["class_name", "config", "items", "module", "axis", "name", "k"]), inner, max_size=4)
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["class_name", "config", "items", "module", "axis", "name", "k"]),
+            inner,
+            max_size=4,
+        )
     ),
     max_leaves=12,
 )
@@ -139,7 +221,9 @@ def test_any_value_is_the_same_as_itself(value: Any) -> None:
 @given(a=JSON, b=JSON)
 def test_sameness_is_symmetric(a: Any, b: Any) -> None:
     """Neither side is the better one."""
-    assert normalising.same(normalising.normal(a), normalising.normal(b)) == normalising.same(normalising.normal(b), normalising.normal(a))
+    assert normalising.same(normalising.normal(a), normalising.normal(b)) == normalising.same(
+        normalising.normal(b), normalising.normal(a)
+    )
 
 
 def test_every_rule_is_on_the_page() -> None:

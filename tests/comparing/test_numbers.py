@@ -27,10 +27,16 @@ NUMBERS: Final = st.floats(allow_nan=True, allow_infinity=True, width=64)
 def array(values: list[Any], dtype: str) -> np.ndarray[Any, Any]:
     """Return values in a dtype by Keras' name."""
     with np.errstate(all="ignore"):
-        return casting.cast(np.array(values, dtype=np.float64), "float64", dtype)[0] if dtype in casting.DTYPES else np.array(values, dtype=dtype)
+        return (
+            casting.cast(np.array(values, dtype=np.float64), "float64", dtype)[0]
+            if dtype in casting.DTYPES
+            else np.array(values, dtype=dtype)
+        )
 
 
-def compared(a: list[Any], b: list[Any], dtypes: tuple[str, str] = ("float32", "float32")) -> Values:
+def compared(
+    a: list[Any], b: list[Any], dtypes: tuple[str, str] = ("float32", "float32")
+) -> Values:
     """Return how two lists of numbers compare in these dtypes."""
     return numbers.compared([array(a, dtypes[0])], [array(b, dtypes[1])], dtypes)
 
@@ -42,7 +48,10 @@ def test_equal_bytes_are_equal() -> None:
 
 
 def test_zeros_of_two_signs_differ() -> None:
-    """They compare equal as numbers and are other bytes: the report says so, with a difference of nothing."""
+    """
+    They compare equal as numbers and are other bytes: the report says so, with a difference of
+    nothing.
+    """
     found = compared([0.0, 1.0], [-0.0, 1.0])
     assert (found.verdict, found.differing, found.largest) == (Verdict.DIFFERENT, 1, 0.0)
 
@@ -50,7 +59,12 @@ def test_zeros_of_two_signs_differ() -> None:
 def test_what_differs_is_counted_and_measured() -> None:
     """The largest difference is of elements that are finite in both."""
     found = compared([1.0, 2.0, math.nan, 4.0], [1.5, 2.0, 3.0, math.inf])
-    assert (found.verdict, found.elements, found.differing, found.largest) == (Verdict.DIFFERENT, 4, 3, 0.5)
+    assert (found.verdict, found.elements, found.differing, found.largest) == (
+        Verdict.DIFFERENT,
+        4,
+        3,
+        0.5,
+    )
 
 
 def test_where_nothing_is_finite_no_number_says_the_difference() -> None:
@@ -62,7 +76,12 @@ def test_where_nothing_is_finite_no_number_says_the_difference() -> None:
 def test_one_may_be_the_other_rounded() -> None:
     """What the cast lost is counted."""
     found = compared([1.0, 1.0 + 2**-20], [1.0, 1.0], ("float32", "float16"))
-    assert (found.verdict, found.rounded, found.differing, found.largest) == (Verdict.ROUNDED, Presence.B, 1, 2**-20)
+    assert (found.verdict, found.rounded, found.differing, found.largest) == (
+        Verdict.ROUNDED,
+        Presence.B,
+        1,
+        2**-20,
+    )
 
 
 def test_a_cast_that_loses_nothing_goes_both_ways() -> None:
@@ -90,8 +109,13 @@ def test_one_other_number_is_more_than_rounding() -> None:
         ([True, False], [True, True], ("bool", "bool"), Verdict.DIFFERENT),
     ],
 )
-def test_other_dtypes(a: list[Any], b: list[Any], dtypes: tuple[str, str], verdict: Verdict) -> None:
-    """Integers of any width are compared as numbers; what has no numbers in common is not compared, and that is said."""
+def test_other_dtypes(
+    a: list[Any], b: list[Any], dtypes: tuple[str, str], verdict: Verdict
+) -> None:
+    """
+    Integers of any width are compared as numbers; what has no numbers in common is not compared,
+    and that is said.
+    """
     found = compared(a, b, dtypes)
     assert found.verdict is verdict
     assert (found.reason is not None) == (verdict is Verdict.NOT_COMPARED)
@@ -123,16 +147,23 @@ def test_values_that_cannot_be_read_are_not_compared() -> None:
 
 
 @given(
-    values=st.lists(NUMBERS, min_size=1, max_size=40), cuts=st.tuples(st.lists(st.integers(0, 40)), st.lists(st.integers(0, 40))), dtype=st.sampled_from(FLOATS)
+    values=st.lists(NUMBERS, min_size=1, max_size=40),
+    cuts=st.tuples(st.lists(st.integers(0, 40)), st.lists(st.integers(0, 40))),
+    dtype=st.sampled_from(FLOATS),
 )
-def test_blocks_may_be_cut_anywhere(values: list[float], cuts: tuple[list[int], list[int]], dtype: str) -> None:
+def test_blocks_may_be_cut_anywhere(
+    values: list[float], cuts: tuple[list[int], list[int]], dtype: str
+) -> None:
     """However each file's values come in blocks, the same values are equal."""
     whole = array(values, dtype)
     one, other = (np.split(whole, sorted(cut)) for cut in cuts)
     assert numbers.compared(one, other, (dtype, dtype)).verdict is Verdict.EQUAL
 
 
-@given(values=st.lists(NUMBERS, min_size=1, max_size=40), dtypes=st.tuples(st.sampled_from(FLOATS), st.sampled_from(FLOATS)))
+@given(
+    values=st.lists(NUMBERS, min_size=1, max_size=40),
+    dtypes=st.tuples(st.sampled_from(FLOATS), st.sampled_from(FLOATS)),
+)
 def test_a_cast_is_recognised_as_one(values: list[float], dtypes: tuple[str, str]) -> None:
     """Whatever the numbers, B made of A by a cast is A rounded."""
     before, after = dtypes
@@ -146,11 +177,27 @@ def test_a_cast_is_recognised_as_one(values: list[float], dtypes: tuple[str, str
         assert found.rounded in {Presence.B, Presence.BOTH}
 
 
-@given(a=st.lists(NUMBERS, min_size=1, max_size=20), b=st.lists(NUMBERS, min_size=1, max_size=20), dtypes=st.tuples(*[st.sampled_from(FLOATS)] * 2))
-def test_reading_from_the_other_side_mirrors(a: list[float], b: list[float], dtypes: tuple[str, str]) -> None:
+@given(
+    a=st.lists(NUMBERS, min_size=1, max_size=20),
+    b=st.lists(NUMBERS, min_size=1, max_size=20),
+    dtypes=st.tuples(*[st.sampled_from(FLOATS)] * 2),
+)
+def test_reading_from_the_other_side_mirrors(
+    a: list[float], b: list[float], dtypes: tuple[str, str]
+) -> None:
     """The same counts, and the rounded one is the other."""
     size = min(len(a), len(b))
     there = compared(a[:size], b[:size], dtypes)
     back = compared(b[:size], a[:size], (dtypes[1], dtypes[0]))
-    mirror = {Presence.A: Presence.B, Presence.B: Presence.A, Presence.BOTH: Presence.BOTH, None: None}
-    assert (there.verdict, there.differing, there.largest, there.rounded) == (back.verdict, back.differing, back.largest, mirror[back.rounded])
+    mirror = {
+        Presence.A: Presence.B,
+        Presence.B: Presence.A,
+        Presence.BOTH: Presence.BOTH,
+        None: None,
+    }
+    assert (there.verdict, there.differing, there.largest, there.rounded) == (
+        back.verdict,
+        back.differing,
+        back.largest,
+        mirror[back.rounded],
+    )

@@ -1,4 +1,7 @@
-"""An axis counted from the end: the same as one from the start where something proves it, and a difference where nothing does."""
+"""
+An axis counted from the end: the same as one from the start where something proves it, and a
+difference where nothing does.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +35,15 @@ def functional(*layers: Layer) -> Layer:
     """Return a functional model in which each layer is fed by the one before."""
     names = [one["config"]["name"] for one in layers]
     wired = [
-        {**one, "name": name, "inbound_nodes": [[[before, 0, 0, {}]]] if before else []} for one, name, before in zip(layers, names, ["", *names], strict=False)
+        {**one, "name": name, "inbound_nodes": [[[before, 0, 0, {}]]] if before else []}
+        for one, name, before in zip(layers, names, ["", *names], strict=False)
     ]
-    config = {"name": "model", "layers": wired, "input_layers": [[names[0], 0, 0]], "output_layers": [[names[-1], 0, 0]]}
+    config = {
+        "name": "model",
+        "layers": wired,
+        "input_layers": [[names[0], 0, 0]],
+        "output_layers": [[names[-1], 0, 0]],
+    }
     return {"class_name": "Functional", "config": config}
 
 
@@ -42,7 +51,12 @@ def differs(before: tuple[Layer, ...], one: Any, other: Any, model: Any = functi
     """Return whether models with these two axes behind the same layers differ."""
     a, b = (
         comparing.subject(
-            Document(path="model.json", format="json", parts={"config": model(*before, layer("BatchNormalization", "norm", axis=axis))}, config_part="config")
+            Document(
+                path="model.json",
+                format="json",
+                parts={"config": model(*before, layer("BatchNormalization", "norm", axis=axis))},
+                config_part="config",
+            )
         )
         for axis in (one, other)
     )
@@ -71,7 +85,9 @@ def test_the_last_axis_is_one_number(model: Any, before: tuple[Layer, ...], last
 
 
 def test_what_a_custom_layer_gives_is_unknown() -> None:
-    """It can have any number of dimensions, and so can an operation and an input without a shape."""
+    """
+    It can have any number of dimensions, and so can an operation and an input without a shape.
+    """
     assert differs((inputs(6), layer("mine>Dense", "dense", units=3)), 1, -1)
     assert differs((inputs(6), layer("Reshape", "shaped", target_shape=[2, 3])), 1, -1)
     assert differs((layer("InputLayer", "features"),), 1, -1)
@@ -84,7 +100,11 @@ def test_the_first_layer_of_a_sequential_may_say_its_own_shape() -> None:
             Document(
                 path="model.json",
                 format="json",
-                parts={"config": sequential(layer("BatchNormalization", "norm", axis=axis, batch_input_shape=[None, 6]))},
+                parts={
+                    "config": sequential(
+                        layer("BatchNormalization", "norm", axis=axis, batch_input_shape=[None, 6])
+                    )
+                },
                 config_part="config",
             )
         )
@@ -101,4 +121,6 @@ def test_what_is_no_axis_proves_nothing(axis: Any) -> None:
 
 def test_a_long_way_back_is_given_up() -> None:
     """No model needs one; what was not followed is a difference."""
-    assert differs((inputs(6), *(layer("Dense", f"dense_{number}", units=3) for number in range(100))), 1, -1)
+    assert differs(
+        (inputs(6), *(layer("Dense", f"dense_{number}", units=3) for number in range(100))), 1, -1
+    )

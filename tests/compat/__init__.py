@@ -1,1 +1,5 @@
-"""Compatibility tests: what the newest real libraries make of the fixtures. ``make test-compat`` runs them."""
+"""
+Compatibility tests: what the newest real libraries make of the fixtures.
+
+``make test-compat`` runs them.
+"""

@@ -1,4 +1,7 @@
-"""Ask a library what it makes of files: one child process under its interpreter, and one more after each file that ends it."""
+"""
+Ask a library what it makes of files: one child process under its interpreter, and one more after
+each file that ends it.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,17 @@ if TYPE_CHECKING:
 LOADER: Final = Path(__file__).with_name("loader.py")
 
 SECONDS: Final = 900
-"""What all files of a library may take together, several times what they do; a load that hangs ends much earlier by its own alarm."""
+"""
+What all files of a library may take together, several times what they do; a load that hangs ends
+much earlier by its own alarm.
+"""
 
-ENVIRONMENT: Final = {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "PYTHONWARNINGS": "ignore"}
+ENVIRONMENT: Final = {
+    "KERAS_BACKEND": "tensorflow",
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    "CUDA_VISIBLE_DEVICES": "-1",
+    "PYTHONWARNINGS": "ignore",
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,7 +75,15 @@ def ask(python: Path, release: str, jobs: Sequence[Job]) -> Answers:
     while left:
         events = _events(python, release, left)
         versions = events[0]["versions"]
-        ended = [Loaded(error=event["error"], layers=tuple(event["layers"]), outputs=tuple(event.get("outputs", ()))) for event in events if "end" in event]
+        ended = [
+            Loaded(
+                error=event["error"],
+                layers=tuple(event["layers"]),
+                outputs=tuple(event.get("outputs", ())),
+            )
+            for event in events
+            if "end" in event
+        ]
         if "begin" in events[-1]:
             ended.append(Loaded(error="the process ended or the load never returned"))
         loaded.update(zip(left, ended, strict=False))
@@ -75,8 +94,13 @@ def ask(python: Path, release: str, jobs: Sequence[Job]) -> Answers:
 def _events(python: Path, release: str, jobs: Sequence[Job]) -> list[dict[str, Any]]:
     """Run one child; return what it wrote down before it came to its end."""
     with tempfile.TemporaryDirectory() as scratch:
-        listed, results, messages = (Path(scratch, name) for name in ("jobs.json", "results.jsonl", "messages"))
-        listed.write_text(json.dumps([(job.format, job.path, job.policy, job.sample) for job in jobs]), encoding="utf-8")
+        listed, results, messages = (
+            Path(scratch, name) for name in ("jobs.json", "results.jsonl", "messages")
+        )
+        listed.write_text(
+            json.dumps([(job.format, job.path, job.policy, job.sample) for job in jobs]),
+            encoding="utf-8",
+        )
         results.touch()
         with messages.open("w") as stream:
             done = subprocess.run(
@@ -89,5 +113,8 @@ def _events(python: Path, release: str, jobs: Sequence[Job]) -> list[dict[str, A
             )
         events = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
         if done.returncode > 0 or len(events) < 2:
-            raise RuntimeError(f"{release} does not run under {python}:\n{messages.read_text(encoding='utf-8')[-2000:]}")
+            raise RuntimeError(
+                f"{release} does not run under "
+                f"{python}:\n{messages.read_text(encoding='utf-8')[-2000:]}"
+            )
         return events

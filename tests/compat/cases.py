@@ -16,7 +16,10 @@ TF_KERAS: Final = "tf_keras2.21"
 KERAS: Final = "keras3.15"
 LIBRARIES: Final = (TF_KERAS, KERAS)
 CASES: Final = tuple(case for case in WRITTEN if case.format not in {"tfjs", "export"})
-"""What a library's own loaders are given; TensorFlow.js models need a converter, and of an export of TF 1 ``load_model`` makes no Keras model."""
+"""
+What a library's own loaders are given; TensorFlow.js models need a converter, and of an export of
+TF 1 ``load_model`` makes no Keras model.
+"""
 
 RELEASES: Final = tuple(dict.fromkeys(case.release for case in CASES))
 OTHER: Final = "mixed_bfloat16"
@@ -30,22 +33,40 @@ OP_LAYERS: Final = frozenset({"TensorFlowOpLayer", "TFOpLambda", "SlicingOpLambd
 LOADED_OTHERWISE: Final[tuple[tuple[str, Callable[[str, Case, Record], bool]], ...]] = (
     (
         "a custom model's constructor makes its layers again, under the loader's global policy",
-        lambda library, case, record: library == TF_KERAS and case.name == "subclassed" and record["path"] != "net",
+        lambda library, case, record: (
+            library == TF_KERAS and case.name == "subclassed" and record["path"] != "net"
+        ),
     ),
     (
-        "tf_keras gives the layers inside a MultiHeadAttention its policy, releases up to TF 2.12 gave them the global one",
-        lambda library, case, record: library == TF_KERAS and case.name.startswith("mha") and record["role"] == "sublayer",
+        (
+            "tf_keras gives the layers inside a MultiHeadAttention its policy, releases up to TF "
+            "2.12 "
+            "gave them the global one"
+        ),
+        lambda library, case, record: (
+            library == TF_KERAS and case.name.startswith("mha") and record["role"] == "sublayer"
+        ),
     ),
     (
         "up to TF 2.5 the dtype of a lookup layer is its input's, from TF 2.6 on its output's",
-        lambda library, case, record: library == TF_KERAS and record["class_name"] == "StringLookup",
+        lambda library, case, record: (
+            library == TF_KERAS and record["class_name"] == "StringLookup"
+        ),
     ),
     (
-        "Keras 3 gives lookup layers the dtype of their vocabulary, whatever a file of Keras 2 says",
-        lambda library, case, record: library == KERAS and record["class_name"] == "StringLookup" and not case.keras3,
+        (
+            "Keras 3 gives lookup layers the dtype of their vocabulary, whatever a file of Keras 2 "
+            "says"
+        ),
+        lambda library, case, record: (
+            library == KERAS and record["class_name"] == "StringLookup" and not case.keras3
+        ),
     ),
     (
-        "Keras 3 writes the policy of a Sequential and does not read it: the loader's global policy decides",
+        (
+            "Keras 3 writes the policy of a Sequential and does not read it: the loader's global "
+            "policy decides"
+        ),
         lambda library, case, record: library == KERAS and record["class_name"] == "Sequential",
     ),
 )
@@ -59,7 +80,9 @@ def job(case: Case, policy: str | None = None) -> Job:
 
 def verdict(case: Case, library: str) -> Verdict | None:
     """Return what the report says of a library; None where it says nothing."""
-    return next((verdict for verdict in report(case.path).loaders if verdict.loader == library), None)
+    return next(
+        (verdict for verdict in report(case.path).loaders if verdict.loader == library), None
+    )
 
 
 def left_to_the_loader(case: Case) -> list[Layer]:
@@ -68,10 +91,17 @@ def left_to_the_loader(case: Case) -> list[Layer]:
 
 
 def under_another_policy(library: str) -> list[Case]:
-    """Return one file per release, format and set of classes that leave their policy to the loader."""
+    """
+    Return one file per release, format and set of classes that leave their policy to the loader.
+    """
     chosen: dict[tuple[str, str, frozenset[str | None]], Case] = {}
     for case in CASES:
         classes = frozenset(layer.class_name for layer in left_to_the_loader(case))
-        if classes and case.name != "lambda" and (said := verdict(case, library)) is not None and said.reason is None:
+        if (
+            classes
+            and case.name != "lambda"
+            and (said := verdict(case, library)) is not None
+            and said.reason is None
+        ):
             chosen.setdefault((case.release, case.format, classes), case)
     return list(chosen.values())

@@ -1,4 +1,7 @@
-"""Classes of somebody's own, for models that only they can load: ``check_classes:TF_KERAS`` and ``check_classes:KERAS`` are what ``--custom-objects`` names."""
+"""
+Classes of somebody's own, for models that only they can load: ``check_classes:TF_KERAS`` and
+``check_classes:KERAS`` are what ``--custom-objects`` names.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,9 @@ def classes(library: str) -> dict[str, Any]:
         """Multiplies by one weight for each channel."""
 
         def build(self, input_shape: Any) -> None:
-            self.factor = self.add_weight(name="factor", shape=(input_shape[-1],), initializer="random_uniform")
+            self.factor = self.add_weight(
+                name="factor", shape=(input_shape[-1],), initializer="random_uniform"
+            )
             super().build(input_shape)
 
         def call(self, inputs: Any) -> Any:
@@ -40,8 +45,15 @@ def classes(library: str) -> dict[str, Any]:
         def __init__(self, units: int = 8, **options: Any) -> None:
             super().__init__(**options)
             self.units = units
-            self.inner = layers.Dense(units, activation="relu", name="inner", dtype=self.dtype_policy if library == "keras" else self._dtype_policy)
-            self.scale = Scale(name="scale", dtype=self.dtype_policy if library == "keras" else self._dtype_policy)
+            self.inner = layers.Dense(
+                units,
+                activation="relu",
+                name="inner",
+                dtype=self.dtype_policy if library == "keras" else self._dtype_policy,
+            )
+            self.scale = Scale(
+                name="scale", dtype=self.dtype_policy if library == "keras" else self._dtype_policy
+            )
 
         def build(self, input_shape: Any) -> None:
             self.inner.build(input_shape)
@@ -60,7 +72,10 @@ def classes(library: str) -> dict[str, Any]:
         def __init__(self, units: int = 8, **options: Any) -> None:
             super().__init__(**options)
             self.units = units
-            self.hidden = [layers.Dense(units, activation="tanh", name=f"hidden_{number}") for number in range(2)]
+            self.hidden = [
+                layers.Dense(units, activation="tanh", name=f"hidden_{number}")
+                for number in range(2)
+            ]
             self.scores = layers.Dense(3, name="scores")
 
         def call(self, inputs: Any) -> Any:

@@ -1,7 +1,9 @@
 """
-Models that are easily measured wrongly: ``python -m tests.compat.check_traps DIRECTORY`` writes them, in a directory for each library, all in float32.
+Models that are easily measured wrongly: ``python -m tests.compat.check_traps DIRECTORY`` writes
+them, in a directory for each library, all in float32.
 
-It also is the module that has their class: ``check_traps:TF_KERAS`` and ``check_traps:KERAS`` are what ``--custom-objects`` names.
+It also is the module that has their class: ``check_traps:TF_KERAS`` and ``check_traps:KERAS`` are
+what ``--custom-objects`` names.
 """
 
 from __future__ import annotations
@@ -34,11 +36,16 @@ def classes(library: str) -> dict[str, Any]:
     keras: Any = import_module(library)
 
     class Unshaped(keras.Model):  # type: ignore[misc]
-        """A model with a Sequential that no one gives an input shape, so that its first call puts it together."""
+        """
+        A model with a Sequential that no one gives an input shape, so that its first call puts it
+        together.
+        """
 
         def __init__(self, **options: Any) -> None:
             super().__init__(**options)
-            self.stack = keras.Sequential([keras.layers.Dense(8, activation="relu"), keras.layers.Dense(4)], name="stack")
+            self.stack = keras.Sequential(
+                [keras.layers.Dense(8, activation="relu"), keras.layers.Dense(4)], name="stack"
+            )
 
         def call(self, inputs: Any) -> Any:
             return self.stack(inputs)
@@ -50,13 +57,18 @@ def classes(library: str) -> dict[str, Any]:
 
 
 def asserting(keras: Any) -> Any:
-    """Return a model with a layer that asserts something before six others, and one that does so behind them."""
+    """
+    Return a model with a layer that asserts something before six others, and one that does so
+    behind them.
+    """
     layers = keras.layers
     early, late = (layers.Input((1,), dtype="int64", name=name) for name in ("early", "late"))
     tensor = layers.CategoryEncoding(num_tokens=5, output_mode="one_hot", name="first")(early)
     for number in range(6):
         tensor = layers.Dense(4, name=f"dense_{number}")(tensor)
-    joined = layers.Concatenate(name="joined")([tensor, layers.CategoryEncoding(num_tokens=5, output_mode="one_hot", name="last")(late)])
+    joined = layers.Concatenate(name="joined")(
+        [tensor, layers.CategoryEncoding(num_tokens=5, output_mode="one_hot", name="last")(late)]
+    )
     return keras.Model([early, late], layers.Dense(1, name="scores")(joined), name="asserting")
 
 
@@ -72,7 +84,11 @@ def masked(keras: Any) -> Any:
 def unshaped(keras: Any) -> Any:
     """Return a model of somebody's own, called once."""
     model = classes(keras.__name__)[UNSHAPED](name="unshaped")
-    model(keras.ops.zeros((2, 5)) if hasattr(keras, "ops") else import_module("numpy").zeros((2, 5), "float32"))
+    model(
+        keras.ops.zeros((2, 5))
+        if hasattr(keras, "ops")
+        else import_module("numpy").zeros((2, 5), "float32")
+    )
     return model
 
 

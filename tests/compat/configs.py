@@ -1,8 +1,9 @@
 """
-Load models with one library and write down their configs and weights: ``python configs.py LIBRARY PATHS RESULTS``.
+Load models with one library and write down their configs and weights: ``python configs.py LIBRARY
+PATHS RESULTS``.
 
-PATHS is a JSON list of files; RESULTS gets a list with ``config`` (``get_config()`` of the model), and ``weights`` (the SHA-256 of each), for each of them,
-or with ``error`` where it does not load.
+PATHS is a JSON list of files; RESULTS gets a list with ``config`` (``get_config()`` of the model),
+and ``weights`` (the SHA-256 of each), for each of them, or with ``error`` where it does not load.
 """
 
 from __future__ import annotations
@@ -19,15 +20,21 @@ import numpy as np
 
 def told(model: Any) -> dict[str, Any]:
     """Return what a loaded model says of itself."""
-    weights = [hashlib.sha256(np.ascontiguousarray(one).tobytes()).hexdigest() for one in model.get_weights()]
-    return {"config": json.loads(json.dumps(model.get_config(), default=str)), "weights": sorted(weights)}
+    weights = [
+        hashlib.sha256(np.ascontiguousarray(one).tobytes()).hexdigest()
+        for one in model.get_weights()
+    ]
+    return {
+        "config": json.loads(json.dumps(model.get_config(), default=str)),
+        "weights": sorted(weights),
+    }
 
 
 def loaded(keras: Any, path: str) -> dict[str, Any]:
     """Return what a library says of the model in a file."""
     try:
         return told(keras.models.load_model(path, compile=False))
-    except Exception as raised:  # noqa: BLE001  # whatever a loader raises is what we want to know
+    except Exception as raised:  # whatever a loader raises is what we want to know  # noqa: BLE001  # whatever a loader raises is what we want to know
         return {"error": f"{type(raised).__name__}: {raised}"}
 
 

@@ -1,7 +1,9 @@
 """
-Compatibility tests run where ``POLICYTOOL_COMPAT`` names the interpreter of an environment with the newest releases.
+Compatibility tests run where ``POLICYTOOL_COMPAT`` names the interpreter of an environment with the
+newest releases.
 
-``environment.py`` makes one; ``make test-compat`` does both. Elsewhere the tests are deselected, so that a plain ``pytest`` says nothing of them.
+``environment.py`` makes one; ``make test-compat`` does both. Elsewhere the tests are deselected, so
+that a plain ``pytest`` says nothing of them.
 """
 
 from __future__ import annotations
@@ -35,7 +37,17 @@ Tally = dict[tuple[str, str], Counter[str]]
 """By library and format, how many of each column."""
 
 TALLY: Final = pytest.StashKey[Tally]()
-COLUMNS: Final = ("files", "load", "refused", "agree", "open", "layers", "same dtypes", "bit for bit", "within 8 eps")
+COLUMNS: Final = (
+    "files",
+    "load",
+    "refused",
+    "agree",
+    "open",
+    "layers",
+    "same dtypes",
+    "bit for bit",
+    "within 8 eps",
+)
 
 
 CONVERTED: Final = pytest.StashKey[tuple["Converted", ...]]()
@@ -58,7 +70,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in set(unwanted)]
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
     """Show how often the reports and the real libraries agreed, and what came of conversions."""
     conversions = config.stash[CONVERTED]
     if conversions:
@@ -71,31 +85,49 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     terminalreporter.section("what the newest libraries made of the fixtures")
     terminalreporter.write_line(f"{'':34}" + "".join(f"{column:>13}" for column in COLUMNS))
     for (library, kind), counts in sorted(tally.items()):
-        terminalreporter.write_line(f"{library:14}{kind:20}" + "".join(f"{counts[column]:13}" for column in COLUMNS))
+        terminalreporter.write_line(
+            f"{library:14}{kind:20}" + "".join(f"{counts[column]:13}" for column in COLUMNS)
+        )
 
 
 @pytest.fixture(scope="session")
 def compat_python() -> Path:
-    """Return the interpreter of the environment; not resolved, because a virtual environment's is a link out of it."""
+    """
+    Return the interpreter of the environment; not resolved, because a virtual environment's is a
+    link out of it.
+    """
     assert COMPAT is not None
     return Path(COMPAT).absolute()
 
 
 @pytest.fixture(scope="session")
 def answers(compat_python: Path) -> Callable[[str], Answers]:
-    """Return a function that gives a library's answers about the fixtures, asking it the first time."""
+    """
+    Return a function that gives a library's answers about the fixtures, asking it the first time.
+    """
 
     @cache
     def asked(library: str) -> Answers:
-        return ask(compat_python, library, [*map(job, CASES), *(job(case, OTHER) for case in under_another_policy(library))])
+        return ask(
+            compat_python,
+            library,
+            [*map(job, CASES), *(job(case, OTHER) for case in under_another_policy(library))],
+        )
 
     return asked
 
 
 @pytest.fixture(scope="session")
-def conversions(compat_python: Path, tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> tuple[Converted, ...]:
-    """Return what came of the fixtures converted from one of the newest libraries to the other: a spread, or all of them."""
-    found = converting.measured(compat_python, tmp_path_factory.mktemp("converted").resolve(), everything=EVERYTHING)
+def conversions(
+    compat_python: Path, tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> tuple[Converted, ...]:
+    """
+    Return what came of the fixtures converted from one of the newest libraries to the other: a
+    spread, or all of them.
+    """
+    found = converting.measured(
+        compat_python, tmp_path_factory.mktemp("converted").resolve(), everything=EVERYTHING
+    )
     pytestconfig.stash[CONVERTED] = found
     return found
 
@@ -105,7 +137,15 @@ def models(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     """Return the directory of the models that ``check_models.py`` writes."""
     base = tmp_path_factory.mktemp("models")
     command = [str(compat_python), "-m", "tests.compat.check_models", str(base)]
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, check=False, timeout=SECONDS)
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, **ENVIRONMENT},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return base
 

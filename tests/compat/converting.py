@@ -1,4 +1,7 @@
-"""Which fixtures are converted for which of the newest libraries, and what came of it: ``fixtures/conversions.py`` does it and judges."""
+"""
+Which fixtures are converted for which of the newest libraries, and what came of it:
+``fixtures/conversions.py`` does it and judges.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,8 @@ def measured(python: Path, scratch: Path, *, everything: bool) -> tuple[Converte
     """
     Return what came of the fixtures, each library with processes of its own beside the other's.
 
-    :param everything: whether each fixture goes to both libraries; else a spread of them, from one library to the other
+    :param everything: whether each fixture goes to both libraries; else a spread of them, from one
+        library to the other
     """
     conversions = module()
     venvs = scratch / "venvs"
@@ -60,13 +64,18 @@ def measured(python: Path, scratch: Path, *, everything: bool) -> tuple[Converte
     for library in LIBRARIES:
         (venvs / library).symlink_to(python.parent.parent, target_is_directory=True)
     known = conversions.fixtures()
-    chosen = {library: known if everything else list(_spread(known, library, conversions.WITH_WEIGHTS)) for library in LIBRARIES}
+    chosen = {
+        library: known if everything else list(_spread(known, library, conversions.WITH_WEIGHTS))
+        for library in LIBRARIES
+    }
 
     def one(library: str) -> Mapping[str, str]:
         folder = scratch / library
         folder.mkdir()
         campaign = conversions.Campaign(chosen[library], venvs, folder)
-        campaign.table = {name: campaign.table[name] for name in LIBRARIES}  # the newest of each library alone refer and load
+        campaign.table = {
+            name: campaign.table[name] for name in LIBRARIES
+        }  # the newest of each library alone refer and load
         campaign.refer()
         found: Mapping[str, str] = campaign.target(library)
         return found
@@ -75,19 +84,30 @@ def measured(python: Path, scratch: Path, *, everything: bool) -> tuple[Converte
         outcomes = dict(zip(LIBRARIES, pool.map(one, LIBRARIES), strict=True))
     kinds = {fixture.name: fixture.kind for fixture in known}
     return tuple(
-        Converted(name=name, release=name.partition("/")[0], format=kinds[name], target=library, outcome=outcome)
+        Converted(
+            name=name,
+            release=name.partition("/")[0],
+            format=kinds[name],
+            target=library,
+            outcome=outcome,
+        )
         for library, found in outcomes.items()
         for name, outcome in found.items()
     )
 
 
 def _spread(known: Iterable[Any], library: str, with_weights: Collection[str]) -> Iterator[Any]:
-    """Yield files of the other library, so that each case, each format and each release of it occurs; those that can be called come first."""
+    """
+    Yield files of the other library, so that each case, each format and each release of it occurs;
+    those that can be called come first.
+    """
     seen = set[tuple[str, str]]()
     newest_first = reversed(list(known))
     for fixture in sorted(newest_first, key=lambda one: one.kind not in with_weights):
         release = fixture.name.partition("/")[0]
-        if release.startswith("keras3.") == library.startswith("keras3.") and not release.startswith("keras2."):
+        if release.startswith("keras3.") == library.startswith(
+            "keras3."
+        ) and not release.startswith("keras2."):
             continue  # standalone Keras 2 is a library of its own
         wanted = {("case", _case(fixture.name)), ("format", fixture.kind), ("release", release)}
         if not wanted <= seen:
@@ -100,12 +120,21 @@ def _case(name: str) -> str:
 
 
 def table(found: Iterable[Converted]) -> list[str]:
-    """Return the lines of a table: how many files of each release and format came to what, for each library."""
+    """
+    Return the lines of a table: how many files of each release and format came to what, for each
+    library.
+    """
     counts: dict[tuple[str, str], Counter[tuple[str, str]]] = {}
     for one in found:
         counts.setdefault((one.release, one.format), Counter())[one.target, one.word] += 1
     head = "".join(f"{word:>{_WIDTH}}" for _ in LIBRARIES for word in WORDS)
-    lines = [f"{'':34}" + "".join(f"{library:^{_WIDTH * len(WORDS)}}" for library in LIBRARIES), f"{'':34}{head}"]
+    lines = [
+        f"{'':34}" + "".join(f"{library:^{_WIDTH * len(WORDS)}}" for library in LIBRARIES),
+        f"{'':34}{head}",
+    ]
     for (release, kind), row in counts.items():
-        lines.append(f"{release:14}{kind:20}" + "".join(f"{row[library, word]:{_WIDTH}}" for library in LIBRARIES for word in WORDS))
+        lines.append(
+            f"{release:14}{kind:20}"
+            + "".join(f"{row[library, word]:{_WIDTH}}" for library in LIBRARIES for word in WORDS)
+        )
     return lines

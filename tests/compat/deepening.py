@@ -1,4 +1,7 @@
-"""Tell the reduction depth of functions of TensorFlow's: ``python deepening.py`` prints a JSON object, name to depth."""
+"""
+Tell the reduction depth of functions of TensorFlow's: ``python deepening.py`` prints a JSON object,
+name to depth.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,11 @@ FUNCTIONS: Final[dict[str, Any]] = {
 
 def depth(function: Any) -> int:
     """Return the depth of a function of one tensor, as it is traced."""
-    graph = tf.function(function, autograph=False).get_concrete_function(tf.TensorSpec([BATCH, LENGTH, WIDTH])).graph
+    graph = (
+        tf.function(function, autograph=False)
+        .get_concrete_function(tf.TensorSpec([BATCH, LENGTH, WIDTH]))
+        .graph
+    )
     return int(runtime("engine.depths").total(graph.get_operations()))
 
 

@@ -1,9 +1,12 @@
 """
-Feed models and tell what came of each: ``python feeding.py FAMILY JOBS RESULTS``, under an interpreter that has TensorFlow.
+Feed models and tell what came of each: ``python feeding.py FAMILY JOBS RESULTS``, under an
+interpreter that has TensorFlow.
 
-FAMILY is ``keras2`` or ``keras3``. JOBS is a JSON list of ``[model, wanted]``: a model is the path of a file, or the name of one of MODELS, which are built
-here alike under both libraries; ``wanted`` is what a check asks for. RESULTS gets for each a JSON object: ``loaded`` is false where the library does not
-load the file, ``refused`` has the code and the message of a refusal; else there is what was told, the specs, and whether every value that was fed is finite.
+FAMILY is ``keras2`` or ``keras3``. JOBS is a JSON list of ``[model, wanted]``: a model is the path
+of a file, or the name of one of MODELS, which are built here alike under both libraries; ``wanted``
+is what a check asks for. RESULTS gets for each a JSON object: ``loaded`` is false where the library
+does not load the file, ``refused`` has the code and the message of a refusal; else there is what
+was told, the specs, and whether every value that was fed is finite.
 """
 
 from __future__ import annotations
@@ -26,7 +29,9 @@ RELEASES: Final = {"keras2": "tf_keras2.21", "keras3": "keras3.15"}
 
 def runtime() -> Any:
     """Return the child's own package, by the name that it has in a child."""
-    spec = importlib.util.spec_from_file_location("runtime_main", ROOT / "policytool/runtime/__main__.py")
+    spec = importlib.util.spec_from_file_location(
+        "runtime_main", ROOT / "policytool/runtime/__main__.py"
+    )
     assert spec is not None
     assert spec.loader is not None
     main = importlib.util.module_from_spec(spec)
@@ -44,27 +49,50 @@ class Models:
         self.is_keras2 = library.family == "keras2"
 
     def nested(self) -> Any:
-        """Return one with a dict of inputs: ids of several tables, a mask in a nested model, an open length."""
+        """
+        Return one with a dict of inputs: ids of several tables, a mask in a nested model, an open
+        length.
+        """
         layers = self.layers
-        tokens, segments = self.input((12,), name="tokens"), self.input((12,), dtype="int32", name="segments")
+        tokens, segments = (
+            self.input((12,), name="tokens"),
+            self.input((12,), dtype="int32", name="segments"),
+        )
         series = self.input((None, 4), name="series")
         inside = self.input((None, 4), name="inside")
-        inner = self.keras.Model(inside, layers.GRU(3, name="gru")(layers.Masking(-1.0, name="masking")(inside)), name="inner")
+        inner = self.keras.Model(
+            inside,
+            layers.GRU(3, name="gru")(layers.Masking(-1.0, name="masking")(inside)),
+            name="inner",
+        )
         embedded = layers.Embedding(50, 4, mask_zero=True, name="words")(tokens)
-        typed = layers.Embedding(2, 4, name="kinds")(layers.Reshape((12,), name="reshape")(segments))
-        joined = layers.GlobalAveragePooling1D(name="pool")(layers.Add(name="add")([embedded, typed]))
+        typed = layers.Embedding(2, 4, name="kinds")(
+            layers.Reshape((12,), name="reshape")(segments)
+        )
+        joined = layers.GlobalAveragePooling1D(name="pool")(
+            layers.Add(name="add")([embedded, typed])
+        )
         outputs = layers.Concatenate(name="joined")([joined, inner(series)])
-        return self.keras.Model({"series": series, "tokens": tokens, "segments": segments}, outputs, name="net")
+        return self.keras.Model(
+            {"series": series, "tokens": tokens, "segments": segments}, outputs, name="net"
+        )
 
     def operations(self) -> Any:
-        """Return one whose ids come to their layers through operations: a cast and a shape, one column of many, an offset, a one-hot."""
+        """
+        Return one whose ids come to their layers through operations: a cast and a shape, one column
+        of many, an offset, a one-hot.
+        """
         layers, tf = self.layers, self.tf
-        whole, offset, hot = (self.input((3,), dtype="int32", name=name) for name in ("whole", "offset", "hot"))
+        whole, offset, hot = (
+            self.input((3,), dtype="int32", name=name) for name in ("whole", "offset", "hot")
+        )
         columns = self.input((3,), name="columns")
         cast: Any = tf.cast if self.is_keras2 else self.keras.ops.cast
         one_hot: Any = tf.one_hot if self.is_keras2 else self.keras.ops.one_hot
         outputs = [
-            layers.Embedding(7, 2, name="cast")(cast(layers.Reshape((1, 3), name="shaped")(whole), "int64")),
+            layers.Embedding(7, 2, name="cast")(
+                cast(layers.Reshape((1, 3), name="shaped")(whole), "int64")
+            ),
             layers.Embedding(9, 2, name="column")(columns[:, 0]),
             layers.Embedding(20, 2, name="moved")(offset + 1),
             one_hot(hot, 6),
@@ -78,11 +106,18 @@ class Models:
         features, amounts = self.input((2,), name="features"), self.input((1,), name="amounts")
         numbers = self.input((1,), dtype="int64", name="numbers")
         words, text = (self.input((1,), dtype="string", name=name) for name in ("words", "text"))
-        flags, padding = self.input((6,), dtype="bool", name="flags"), self.input((6,), dtype="int32", name="padding_mask")
-        vectorize = layers.TextVectorization(vocabulary=["red", "green"], output_sequence_length=4, name="vectorize")
+        flags, padding = (
+            self.input((6,), dtype="bool", name="flags"),
+            self.input((6,), dtype="int32", name="padding_mask"),
+        )
+        vectorize = layers.TextVectorization(
+            vocabulary=["red", "green"], output_sequence_length=4, name="vectorize"
+        )
         outputs = [
             layers.Rescaling(1 / 127.5, -1, name="rescaling")(image),
-            layers.Normalization(mean=[1.0, 200.0], variance=[0.01, 400.0], name="normalization")(features),
+            layers.Normalization(mean=[1.0, 200.0], variance=[0.01, 400.0], name="normalization")(
+                features
+            ),
             layers.Discretization(bin_boundaries=[10.0, 20.0, 50.0], name="bins")(amounts),
             layers.IntegerLookup(vocabulary=[10, 20], name="lookup")(numbers),
             layers.StringLookup(vocabulary=["a", "b"], num_oov_indices=0, name="strict")(words),
@@ -90,17 +125,23 @@ class Models:
             layers.Reshape((6, 1), name="flags_out")(flags),
             layers.Reshape((6, 1), name="mask_out")(padding),
         ]
-        return self.keras.Model([image, features, amounts, numbers, words, text, flags, padding], outputs, name="net")
+        return self.keras.Model(
+            [image, features, amounts, numbers, words, text, flags, padding], outputs, name="net"
+        )
 
     def stateful(self) -> Any:
         """Return one that fixes its batch size, and leaves a length open."""
         values = self.input(batch_shape=(4, None, 2), name="series")
-        return self.keras.Model(values, self.layers.LSTM(2, stateful=True, name="lstm")(values), name="net")
+        return self.keras.Model(
+            values, self.layers.LSTM(2, stateful=True, name="lstm")(values), name="net"
+        )
 
     def half(self) -> Any:
         """Return one with an input in bfloat16, which NumPy's files do not know."""
         values = self.input((5,), dtype="bfloat16", name="values")
-        return self.keras.Model(values, self.layers.Dense(2, dtype="bfloat16", name="dense")(values), name="net")
+        return self.keras.Model(
+            values, self.layers.Dense(2, dtype="bfloat16", name="dense")(values), name="net"
+        )
 
     def sparse(self) -> Any:
         """Return one with a sparse input."""
@@ -119,7 +160,10 @@ class Models:
         class Net(self.keras.Model):  # type: ignore[misc,name-defined]
             def __init__(self) -> None:
                 super().__init__(name="net")
-                self.dense, self.table = layers.Dense(2, name="dense"), layers.Embedding(5, 2, name="table")
+                self.dense, self.table = (
+                    layers.Dense(2, name="dense"),
+                    layers.Embedding(5, 2, name="table"),
+                )
 
             def call(self, inputs: Any) -> Any:
                 return self.dense(inputs["values"]) + tf.reduce_mean(self.table(inputs["ids"]), 1)
@@ -142,8 +186,13 @@ class Child:
         self.feeding = import_module("policytool_runtime.feeding.fed")
         self.serving = import_module("policytool_runtime.serving")
         sys.path.insert(0, str(ROOT / "fixtures"))
-        classes = import_module("writer.custom_classes").classes(import_module("writer.api").open_release(RELEASES[family]))
-        self.library.custom = {**classes, **{f"fixtures>{name}": cls for name, cls in classes.items()}}
+        classes = import_module("writer.custom_classes").classes(
+            import_module("writer.api").open_release(RELEASES[family])
+        )
+        self.library.custom = {
+            **classes,
+            **{f"fixtures>{name}": cls for name, cls in classes.items()},
+        }
         self.library.trust()
         self.last: tuple[str, Any] = ("", None)
 
@@ -151,31 +200,49 @@ class Child:
         """Return a model of MODELS or of a file; the same as before where it has the same name."""
         if self.last[0] != name:
             build: Callable[[], Any] | None = getattr(Models(self.library), name, None)
-            self.last = name, build() if build is not None else self.library.load(name, compiled=False, trust=True)
+            self.last = (
+                name,
+                build()
+                if build is not None
+                else self.library.load(name, compiled=False, trust=True),
+            )
         return self.last[1]
 
     def answer(self, name: str, wanted: dict[str, Any]) -> dict[str, Any]:
         """Return what came of a job."""
         try:
             model = self.model(name)
-        except Exception as error:  # noqa: BLE001 - whatever a library raises is its refusal
+        except Exception as error:  # noqa: BLE001  # whatever a library raises is its refusal
             return {"loaded": False, "error": str(error)[:200]}
         try:
             fed = self.feeding.fed(self.library, model, wanted)
         except self.feeding.Refused as error:
             return {"loaded": True, "refused": [error.code, str(error)]}
         nest = self.library.tf.nest
-        called = self.library.tf.function(lambda inputs: nest.flatten(self.serving.call(model, inputs)), input_signature=[fed.specs], autograph=False)
+        called = self.library.tf.function(
+            lambda inputs: nest.flatten(self.serving.call(model, inputs)),
+            input_signature=[fed.specs],
+            autograph=False,
+        )
         for batch in fed.batches:
             called(batch)
-        flat = [tensor for batch in fed.batches for tensor in nest.flatten(batch, expand_composites=True)]
-        floats = [np.asarray(tensor).astype("float64") for tensor in flat if tensor.dtype.is_floating]
+        flat = [
+            tensor
+            for batch in fed.batches
+            for tensor in nest.flatten(batch, expand_composites=True)
+        ]
+        floats = [
+            np.asarray(tensor).astype("float64") for tensor in flat if tensor.dtype.is_floating
+        ]
         return {
             "loaded": True,
             "told": fed.told,
             "batch_size": fed.batch_size,
             "specs": [spec.shape.as_list() for spec in nest.flatten(fed.specs)],
-            "batches": [len(np.asarray(nest.flatten(batch, expand_composites=True)[0])) for batch in fed.batches],
+            "batches": [
+                len(np.asarray(nest.flatten(batch, expand_composites=True)[0]))
+                for batch in fed.batches
+            ],
             "finite": all(bool(np.isfinite(array).all()) for array in floats),
         }
 
@@ -184,7 +251,10 @@ def main() -> None:
     """Do every job."""
     family, jobs, results = sys.argv[1:]
     child = Child(family)
-    answers = [child.answer(name, wanted) for name, wanted in json.loads(Path(jobs).read_text(encoding="utf-8"))]
+    answers = [
+        child.answer(name, wanted)
+        for name, wanted in json.loads(Path(jobs).read_text(encoding="utf-8"))
+    ]
     Path(results).write_text(json.dumps(answers), encoding="utf-8")
 
 

@@ -1,8 +1,10 @@
 """
 Calls functions of TensorFlow with small tensors, in the process that ``tests.attacking`` traces.
 
-A call is ``[NAME]``, which is tried with what ``function_calls`` says or with one small tensor after the other, or ``[NAME, TEXT, ...]``. It ends with 0 if a
-try succeeds, and says the names of the function's parameters; with 1 and the first error if none does, and with 2 if there is no such function.
+A call is ``[NAME]``, which is tried with what ``function_calls`` says or with one small tensor
+after the other, or ``[NAME, TEXT, ...]``. It ends with 0 if a try succeeds, and says the names of
+the function's parameters; with 1 and the first error if none does, and with 2 if there is no such
+function.
 """
 
 from __future__ import annotations
@@ -27,10 +29,31 @@ import_module("tf_keras")
 tf_export: Any = import_module("tensorflow.python.util.tf_export")
 
 KINDS: Final = (
-    *(made.FLOAT, made.INT, tf.cast(made.INT, tf.bool), made.TEXT, made.SQUARE, made.IMAGE, made.COMPLEX, made.VECTOR, made.INDEX),
-    *(tf.cast(made.INDEX, tf.int64), made.VOLUME, [made.FLOAT, made.FLOAT], made.RAGGED, made.SPARSE, tf.constant(0.5), tf.constant(b"ab")),
+    *(
+        made.FLOAT,
+        made.INT,
+        tf.cast(made.INT, tf.bool),
+        made.TEXT,
+        made.SQUARE,
+        made.IMAGE,
+        made.COMPLEX,
+        made.VECTOR,
+        made.INDEX,
+    ),
+    *(
+        tf.cast(made.INDEX, tf.int64),
+        made.VOLUME,
+        [made.FLOAT, made.FLOAT],
+        made.RAGGED,
+        made.SPARSE,
+        tf.constant(0.5),
+        tf.constant(b"ab"),
+    ),
 )
-"""What stands for every required argument that ``made.PARAMETERS`` does not name, one after the other until the function accepts it."""
+"""
+What stands for every required argument that ``made.PARAMETERS`` does not name, one after the other
+until the function accepts it.
+"""
 
 
 def attempts(name: str, function: Callable[..., Any]) -> Iterator[Callable[[], Any]]:
@@ -54,7 +77,7 @@ def answer(name: str, *texts: str) -> tuple[int, str]:
     for attempt in (partial(function, *texts),) if texts else attempts(name, function):
         try:
             attempt()
-        except Exception as error:  # noqa: BLE001  # whatever a function says of arguments that it does not accept
+        except Exception as error:  # whatever a function says of arguments that it does not accept  # noqa: BLE001  # whatever a function says of arguments that it does not accept
             errors.append(f"{type(error).__name__}: {str(error)[:300]}")
         else:
             return 0, " ".join(inspect.signature(function).parameters)

@@ -1,8 +1,9 @@
 """
 Ask TensorFlow what the functions of SavedModels compute in: ``python graphs.py JOBS RESULTS``.
 
-JOBS is a JSON list of paths, RESULTS gets ``{path: {signature: [[scope, op, dtypes, count], ...]}}``. Each function is made a graph of TensorFlow's own,
-so dtypes are those of real tensors, and what calls what is followed along its own function attributes.
+JOBS is a JSON list of paths, RESULTS gets ``{path: {signature: [[scope, op, dtypes, count],
+...]}}``. Each function is made a graph of TensorFlow's own, so dtypes are those of real tensors,
+and what calls what is followed along its own function attributes.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ def called(op: Any) -> list[str]:
     """Return the functions that an op runs."""
     found = []
     for value in op.node_def.attr.values():
-        found += [value.func.name] * bool(value.func.name) + [function.name for function in value.list.func]
+        found += [value.func.name] * bool(value.func.name) + [
+            function.name for function in value.list.func
+        ]
     return found
 
 
@@ -49,13 +52,17 @@ class Walk:
         """Return the ops of a function."""
         if name not in self.bodies:
             with self.graph.as_default():
-                self.bodies[name] = function_def_to_graph.function_def_to_graph(self.library[name]).get_operations()
+                self.bodies[name] = function_def_to_graph.function_def_to_graph(
+                    self.library[name]
+                ).get_operations()
         return self.bodies[name]
 
     def take(self, ops: list[Any], scope: str) -> None:
         """Count ops, those of functions as if they were written out where they are called."""
         for op in ops:
-            whole = op.name if not scope or op.name.startswith(scope + "/") else scope + "/" + op.name
+            whole = (
+                op.name if not scope or op.name.startswith(scope + "/") else scope + "/" + op.name
+            )
             above = whole.rpartition("/")[0]
             functions = [name for name in called(op) if name in self.library]
             for name in functions:
@@ -95,4 +102,6 @@ def signatures(path: str) -> dict[str, list[list[Any]]]:
 
 if __name__ == "__main__":
     jobs = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    Path(sys.argv[2]).write_text(json.dumps({path: signatures(path) for path in jobs}), encoding="utf-8")
+    Path(sys.argv[2]).write_text(
+        json.dumps({path: signatures(path) for path in jobs}), encoding="utf-8"
+    )

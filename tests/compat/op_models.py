@@ -1,7 +1,9 @@
 """
-Small models of one op each, run by the real libraries: written as JSON with what they compute, and read again.
+Small models of one op each, run by the real libraries: written as JSON with what they compute, and
+read again.
 
-``op_models.py write OUT`` writes every case of both libraries. ``op_models.py read OUT`` reads what policytool made of them and compares.
+``op_models.py write OUT`` writes every case of both libraries. ``op_models.py read OUT`` reads what
+policytool made of them and compares.
 """
 
 # ruff: noqa: E402, PLW0108, PLC3002, PLR0915  # TensorFlow reads the environment; a case is a function of its own, however short
@@ -97,7 +99,9 @@ def keras2_cases() -> Cases:
         "xor": lambda x: tf.math.logical_xor(x < 0.5, x > -0.5),
         "atan2": lambda x: tf.atan2(x, x + 3),
         "divide_no_nan": lambda x: tf.math.divide_no_nan(x, tf.nn.relu(x)),
-        "clip_tensor": lambda x: tf.clip_by_value(x, tf.reduce_min(x, axis=1, keepdims=True) * 0.5, 0.5),
+        "clip_tensor": lambda x: tf.clip_by_value(
+            x, tf.reduce_min(x, axis=1, keepdims=True) * 0.5, 0.5
+        ),
         "mean_all": lambda x: tf.reduce_mean(x),
         "mean_axes": lambda x: tf.reduce_mean(x, [1, 2], keepdims=True),
         "prod": lambda x: tf.reduce_prod(x, axis=1),
@@ -162,7 +166,9 @@ def keras2_cases() -> Cases:
         "log_sigmoid",
         "atan",
     ):
-        floats[word] = (lambda f, up: lambda x: f(tf.abs(x) + 1.5) if up else f(x))(getattr(tf.math, word), word in positive)
+        floats[word] = (lambda f, up: lambda x: f(tf.abs(x) + 1.5) if up else f(x))(
+            getattr(tf.math, word), word in positive
+        )
     for word in ("asin", "acos", "atanh", "erfinv"):
         floats[word] = (lambda f: lambda x: f(tf.tanh(x)))(getattr(tf.math, word))
     for word in ("relu", "relu6", "elu", "selu", "softsign", "silu", "swish"):
@@ -211,7 +217,11 @@ def keras2_cases() -> Cases:
     add("matmul", lambda x, y: x @ y, M, M)
     add("resize", lambda x: tf.image.resize(x, (8, 8)), IMAGE)
     add("resize_nearest", lambda x: tf.image.resize(x, (8, 9), method="nearest"), IMAGE)
-    add("resize_bicubic", lambda x: tf.image.resize(x, [7, 5], method="bicubic", antialias=True), IMAGE)
+    add(
+        "resize_bicubic",
+        lambda x: tf.image.resize(x, [7, 5], method="bicubic", antialias=True),
+        IMAGE,
+    )
     add("resize_half", lambda x: tf.image.resize(x, [7, 5]), ((4, 6, 3), "float16"))
     add("resize_int", lambda x: tf.image.resize(x, [7, 5]), ((4, 6, 3), "int32"))
     add("depth_to_space", lambda x: tf.nn.depth_to_space(x, 2), DEEP)
@@ -306,7 +316,9 @@ def keras3_cases() -> Cases:
         "elu": lambda x: ops.elu(x, 1.0),
         "gelu": ops.gelu,
         "gelu_exact": lambda x: ops.gelu(x, approximate=False),
-        "logic": lambda x: ops.logical_or(ops.logical_and(x < 0.5, x > -0.5), ops.logical_not(x >= 0)),
+        "logic": lambda x: ops.logical_or(
+            ops.logical_and(x < 0.5, x > -0.5), ops.logical_not(x >= 0)
+        ),
         "xor": lambda x: ops.logical_xor(x < 0.5, x > -0.5),
         "any": lambda x: ops.any(x > 1, axis=1),
         "all": lambda x: ops.all(x > -1, axis=1, keepdims=True),
@@ -352,7 +364,9 @@ def keras3_cases() -> Cases:
         "silu",
         "negative",
     ):
-        floats[word] = (lambda f, up: lambda x: f(ops.abs(x) + 1.5) if up else f(x))(getattr(ops, word), word in positive)
+        floats[word] = (lambda f, up: lambda x: f(ops.abs(x) + 1.5) if up else f(x))(
+            getattr(ops, word), word in positive
+        )
     for word in ("arcsin", "arccos", "arctanh", "erfinv"):
         floats[word] = (lambda f: lambda x: f(ops.tanh(x)))(getattr(ops, word))
     for word, function in floats.items():
@@ -360,9 +374,24 @@ def keras3_cases() -> Cases:
             add(f"{word}_{kind}", function, letter)
     for first, second in ((A, H), (H, B), (A, I), (H, I), (I, L), (BOOL, A), (D, A)):
         for word in ("add", "multiply", "maximum", "less"):
-            add(f"{word}_{first[1]}_{second[1]}", lambda x, y, word=word: getattr(ops, word)(x, y), first, second)
-        add(f"concat_{first[1]}_{second[1]}", lambda x, y: ops.concatenate([x, y], axis=-1), first, second)
-        add(f"where_{first[1]}_{second[1]}", lambda x, y: ops.where(ops.greater(x, 0.5), x, y), first, second)
+            add(
+                f"{word}_{first[1]}_{second[1]}",
+                lambda x, y, word=word: getattr(ops, word)(x, y),
+                first,
+                second,
+            )
+        add(
+            f"concat_{first[1]}_{second[1]}",
+            lambda x, y: ops.concatenate([x, y], axis=-1),
+            first,
+            second,
+        )
+        add(
+            f"where_{first[1]}_{second[1]}",
+            lambda x, y: ops.where(ops.greater(x, 0.5), x, y),
+            first,
+            second,
+        )
     add("reshape", lambda x: ops.reshape(x, (-1, 12)))
     add("transpose", lambda x: ops.transpose(x, (0, 2, 1)))
     add("transpose_all", lambda x: ops.transpose(x))
@@ -400,7 +429,10 @@ def keras3_cases() -> Cases:
 def flat(value: Any) -> list[tuple[Any, str]]:
     """Return outputs as a list of arrays with their dtypes."""
     values = value if isinstance(value, list | tuple) else [value]
-    return [(np.asarray(tf.cast(one, "float64") if one.dtype != tf.bool else one), one.dtype.name) for one in values]
+    return [
+        (np.asarray(tf.cast(one, "float64") if one.dtype != tf.bool else one), one.dtype.name)
+        for one in values
+    ]
 
 
 def write(out: Path) -> None:
@@ -412,16 +444,27 @@ def write(out: Path) -> None:
             arrays = sample(inputs, np.random.default_rng(SEED))
             try:
                 engine.backend.clear_session()
-                ends = [engine.Input(shape, dtype=dtype, name=f"in{number}") for number, (shape, dtype) in enumerate(inputs)]
+                ends = [
+                    engine.Input(shape, dtype=dtype, name=f"in{number}")
+                    for number, (shape, dtype) in enumerate(inputs)
+                ]
                 model = engine.Model(ends, function(*ends))
-                results = flat(model([tf.constant(array) for array in arrays] if len(arrays) > 1 else tf.constant(arrays[0])))
+                results = flat(
+                    model(
+                        [tf.constant(array) for array in arrays]
+                        if len(arrays) > 1
+                        else tf.constant(arrays[0])
+                    )
+                )
                 text = model.to_json()
             except Exception as error:  # noqa: BLE001  # a kernel that TensorFlow lacks
                 skipped[f"{library}-{name}"] = str(error)[:200]
                 continue
             (out / f"{library}-{name}.json").write_text(text)
             np.savez(
-                out / f"{library}-{name}.npz", **{f"y{number}": array for number, (array, _) in enumerate(results)}, dtypes=[dtype for _, dtype in results]
+                out / f"{library}-{name}.npz",
+                **{f"y{number}": array for number, (array, _) in enumerate(results)},
+                dtypes=[dtype for _, dtype in results],
             )
     (out / "skipped.json").write_text(json.dumps(skipped))
 
@@ -431,7 +474,9 @@ def read(out: Path) -> None:
     found = {}
     for path in sorted(out.glob("*.made")):
         library, _, name = path.stem.partition("-")
-        found[path.stem] = judged(path, library, (keras2_cases() if library == "keras2" else keras3_cases())[name][0])
+        found[path.stem] = judged(
+            path, library, (keras2_cases() if library == "keras2" else keras3_cases())[name][0]
+        )
     (out / "found.json").write_text(json.dumps(found))
 
 
@@ -453,8 +498,17 @@ def judged(path: Path, library: str, inputs: tuple[Input, ...]) -> str:
         if array.shape != there.shape:
             return f"shape {array.shape} for {there.shape}"
         largest = max(float(np.max(np.abs(there), initial=0.0)), 1.0) if dtype != "bool" else 1.0
-        if not np.allclose(array.astype("float64"), there.astype("float64"), rtol=0, atol=TOLERANCE.get(dtype, 0.0) * largest, equal_nan=True):
-            return f"values differ by {np.max(np.abs(array.astype('float64') - there.astype('float64')))}"
+        if not np.allclose(
+            array.astype("float64"),
+            there.astype("float64"),
+            rtol=0,
+            atol=TOLERANCE.get(dtype, 0.0) * largest,
+            equal_nan=True,
+        ):
+            return (
+                "values differ by "
+                f"{np.max(np.abs(array.astype('float64') - there.astype('float64')))}"
+            )
     return ""
 
 

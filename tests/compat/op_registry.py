@@ -1,4 +1,7 @@
-"""Print what TensorFlow's op registry says of every op: ``op_registry.py``, under an interpreter that has TensorFlow."""
+"""
+Print what TensorFlow's op registry says of every op: ``op_registry.py``, under an interpreter that
+has TensorFlow.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,14 @@ from tensorflow.python.client import pywrap_tf_session
 
 
 def arguments(definition: Any) -> list[tuple[str, str]]:
-    """Return the name and the kind of every input and attribute: ``text`` if TensorFlow takes any string there, ``call`` if it takes functions."""
-    found = [(one.name, "text" if one.type == types_pb2.DT_STRING else "tensor") for one in definition.input_arg]
+    """
+    Return the name and the kind of every input and attribute: ``text`` if TensorFlow takes any
+    string there, ``call`` if it takes functions.
+    """
+    found = [
+        (one.name, "text" if one.type == types_pb2.DT_STRING else "tensor")
+        for one in definition.input_arg
+    ]
     for one in definition.attr:
         plain = one.type.removeprefix("list(").removesuffix(")")
         is_text = plain == "string" and not one.allowed_values.list.s

@@ -1,7 +1,9 @@
 """
-Reduce pairs of tensors with the newest TensorFlow, and with NumPy in float64: ``python reductions.py RESULTS``.
+Reduce pairs of tensors with the newest TensorFlow, and with NumPy in float64: ``python
+reductions.py RESULTS``.
 
-RESULTS gets a JSON list of comparisons: what they are of, what the runtime's functions found, and what is expected. Each is of three batches, merged.
+RESULTS gets a JSON list of comparisons: what they are of, what the runtime's functions found, and
+what is expected. Each is of three batches, merged.
 """
 
 from __future__ import annotations
@@ -22,14 +24,26 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 RUNTIME: Final = Path(__file__).parents[2] / "policytool" / "runtime"
-DTYPES: Final = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16, "float32": np.float32, "float64": np.float64}
+DTYPES: Final = {
+    "float16": np.float16,
+    "bfloat16": ml_dtypes.bfloat16,
+    "float32": np.float32,
+    "float64": np.float64,
+}
 SHAPES: Final = ((4, 5, 6, 7), (3, 40), (11,), (130, 2, 9))
-SMALLEST_NORMAL: Final = {"float16": 2.0**-14, "bfloat16": 2.0**-126, "float32": 2.0**-126, "float64": 2.0**-1022}
+SMALLEST_NORMAL: Final = {
+    "float16": 2.0**-14,
+    "bfloat16": 2.0**-126,
+    "float32": 2.0**-126,
+    "float64": 2.0**-1022,
+}
 
 
 def runtime(name: str) -> ModuleType:
     """Return a module of what runs in the child, imported as the child does: without policytool."""
-    spec = importlib.util.spec_from_file_location("policytool_runtime", RUNTIME / "__init__.py", submodule_search_locations=[str(RUNTIME)])
+    spec = importlib.util.spec_from_file_location(
+        "policytool_runtime", RUNTIME / "__init__.py", submodule_search_locations=[str(RUNTIME)]
+    )
     assert spec is not None
     sys.modules.setdefault("policytool_runtime", importlib.util.module_from_spec(spec))
     return importlib.import_module(f"policytool_runtime.{name}")
@@ -39,7 +53,29 @@ def pairs(random: np.random.Generator, shape: tuple[int, ...]) -> dict[str, tupl
     """Return pairs of float64 arrays, each still to be rounded to its dtype."""
     normal, near = random.standard_normal(shape), 1 + random.standard_normal(shape) * 1e-3
     relu = np.maximum(normal, 0)
-    special = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-45, -3e-39, 6e-8, -3e-5, 1e30, -1e30, 1e-30, 65504, 65520, 1e5, 1.0, 2.5, 1e200, 1e-200])
+    special = np.array(
+        [
+            np.nan,
+            np.inf,
+            -np.inf,
+            0.0,
+            -0.0,
+            1e-45,
+            -3e-39,
+            6e-8,
+            -3e-5,
+            1e30,
+            -1e30,
+            1e-30,
+            65504,
+            65520,
+            1e5,
+            1.0,
+            2.5,
+            1e200,
+            1e-200,
+        ]
+    )
     mixed = random.choice(special, shape), random.choice(special, shape)
     few = [np.where(random.random(shape) < 0.1, extra, normal) for extra in mixed]
     zeros = np.zeros(shape)
@@ -68,7 +104,9 @@ def expected(reference: Any, candidate: Any, before: str, after: str) -> dict[st
     """Return every reduction of flat float64 arrays."""
     both = np.isfinite(reference) & np.isfinite(candidate)
     one, other = reference[both], candidate[both]
-    normal = SMALLEST_NORMAL["float64" if before == "float64" else "float32"]  # what is below is 0 for a CPU
+    normal = SMALLEST_NORMAL[
+        "float64" if before == "float64" else "float32"
+    ]  # what is below is 0 for a CPU
     size = np.abs(candidate)
     distance = np.abs(one - other)
 
@@ -86,7 +124,10 @@ def expected(reference: Any, candidate: Any, before: str, after: str) -> dict[st
         "infinite_reference": int(np.isinf(reference).sum()),
         "infinite_candidate": int(np.isinf(candidate).sum()),
         "subnormal": int(np.sum((size > 0) & (size < SMALLEST_NORMAL[after]))),
-        "flushed": [int(np.sum((candidate == 0) & np.isfinite(reference) & (np.abs(reference) >= least))) for least in (normal, 5e-324)],
+        "flushed": [
+            int(np.sum((candidate == 0) & np.isfinite(reference) & (np.abs(reference) >= least)))
+            for least in (normal, 5e-324)
+        ],
         "largest_reference": largest(reference[np.isfinite(reference)]),
         "largest_candidate": largest(candidate[np.isfinite(candidate)]),
         "largest_error": float(np.max(distance, initial=0.0)),
@@ -104,51 +145,104 @@ class Reducing:
         self.measuring: Any = runtime("engine.measuring")
         self.agreeing: Any = runtime("engine.agreeing")
 
-    @cache  # noqa: B019 - as long as the process
-    def traced(self, dtypes: tuple[str, str], shape: tuple[int | None, ...] | None, full: bool) -> Callable[..., Any]:  # noqa: FBT001 - part of a key
+    @cache  # noqa: B019  # as long as the process
+    def traced(
+        self,
+        dtypes: tuple[str, str],
+        shape: tuple[int | None, ...] | None,
+        full: bool,  # noqa: FBT001  # part of a key
+    ) -> Callable[..., Any]:
         """Return the comparison of two tensors as a function with a graph."""
         signature = [self.tf.TensorSpec(shape, dtype) for dtype in dtypes]
-        compared = self.tf.function(lambda one, other: self.measuring.compared(self.tf, one, other, full=full), input_signature=signature, autograph=False)
+        compared = self.tf.function(
+            lambda one, other: self.measuring.compared(self.tf, one, other, full=full),
+            input_signature=signature,
+            autograph=False,
+        )
         return lambda *arrays: compared(*map(self.tf.constant, arrays)).numpy()
 
-    def told(self, batches: list[tuple[Any, Any]], shape: tuple[int | None, ...] | None, *, full: bool) -> dict[str, Any]:
+    def told(
+        self, batches: list[tuple[Any, Any]], shape: tuple[int | None, ...] | None, *, full: bool
+    ) -> dict[str, Any]:
         """Return the reductions over batches."""
         found = None
         for one, other in batches:
-            vector = self.traced((one.dtype.name.replace("object", "string"), other.dtype.name.replace("object", "string")), shape, full)(one, other)
+            vector = self.traced(
+                (
+                    one.dtype.name.replace("object", "string"),
+                    other.dtype.name.replace("object", "string"),
+                ),
+                shape,
+                full,
+            )(one, other)
             found = vector if found is None else self.measuring.merged(found, vector)
         told: dict[str, Any] = self.measuring.told(found)
         return told
 
 
 def floats(reducing: Reducing) -> Iterator[dict[str, Any]]:
-    """Yield comparisons of floats, of each pair of dtypes: of known shape, of unknown shape, and not in full."""
+    """
+    Yield comparisons of floats, of each pair of dtypes: of known shape, of unknown shape, and not
+    in full.
+    """
     random = np.random.default_rng(6)
-    for (before, after), shape in zip(itertools.product(DTYPES, DTYPES), itertools.cycle(SHAPES), strict=False):
+    for (before, after), shape in zip(
+        itertools.product(DTYPES, DTYPES), itertools.cycle(SHAPES), strict=False
+    ):
         made = [pairs(random, shape) for _ in range(3)]
         for kind in made[0]:
-            batches = [(one[kind][0].astype(DTYPES[before]), one[kind][1].astype(DTYPES[after])) for one in made]
-            first, second = [np.concatenate([batch[side].astype("float64").ravel() for batch in batches]) for side in (0, 1)]
+            batches = [
+                (one[kind][0].astype(DTYPES[before]), one[kind][1].astype(DTYPES[after]))
+                for one in made
+            ]
+            first, second = [
+                np.concatenate([batch[side].astype("float64").ravel() for batch in batches])
+                for side in (0, 1)
+            ]
             want = expected(first, second, before, after)
             about = {"of": [before, after], "kind": kind, "expected": want}
-            for how, dimensions, full in (("full", shape, True), ("brief", shape, False), ("open", (None,) * len(shape), True), ("unranked", None, True)):
+            for how, dimensions, full in (
+                ("full", shape, True),
+                ("brief", shape, False),
+                ("open", (None,) * len(shape), True),
+                ("unranked", None, True),
+            ):
                 if how in ("full", "brief") or kind in ("near", "mixed"):
-                    yield {**about, "how": how, "found": reducing.told(batches, dimensions, full=full)}
+                    yield {
+                        **about,
+                        "how": how,
+                        "found": reducing.told(batches, dimensions, full=full),
+                    }
 
 
 def others(reducing: Reducing) -> Iterator[dict[str, Any]]:
     """Yield comparisons of what is no float, and of tensors without elements."""
     random = np.random.default_rng(7)
-    made: dict[str, Any] = {name: random.integers(0, 2, (3, 2, 50)).astype(name) for name in ("bool", "int32", "int64", "uint8")}
+    made: dict[str, Any] = {
+        name: random.integers(0, 2, (3, 2, 50)).astype(name)
+        for name in ("bool", "int32", "int64", "uint8")
+    }
     made["string"] = np.array([b"a", b"b"], dtype=object)[made["int32"]]
     for name, array in made.items():
         batches = [(batch[0], batch[1]) for batch in array]
         differing = int(np.sum(array[:, 0] != array[:, 1]))
-        yield {"of": [name, name], "kind": name, "how": "other", "found": reducing.told(batches, (50,), full=True), "expected": [150, differing]}
+        yield {
+            "of": [name, name],
+            "kind": name,
+            "how": "other",
+            "found": reducing.told(batches, (50,), full=True),
+            "expected": [150, differing],
+        }
     for shape, dimensions in (((0, 3), (0, 3)), ((0, 3), (None, 3)), ((2, 0), None)):
         batches = [(np.zeros(shape, "float32"), np.zeros(shape, "float16"))] * 2
         want = expected(np.zeros(0), np.zeros(0), "float32", "float16")
-        yield {"of": ["float32", "float16"], "kind": str(dimensions), "how": "empty", "found": reducing.told(batches, dimensions, full=True), "expected": want}
+        yield {
+            "of": ["float32", "float16"],
+            "kind": str(dimensions),
+            "how": "empty",
+            "found": reducing.told(batches, dimensions, full=True),
+            "expected": want,
+        }
 
 
 def classes(reducing: Reducing) -> Iterator[dict[str, Any]]:
@@ -156,15 +250,39 @@ def classes(reducing: Reducing) -> Iterator[dict[str, Any]]:
     random = np.random.default_rng(8)
     scores = random.standard_normal((50, 3, 10)).astype("float32")
     other = (scores + random.standard_normal(scores.shape) * 0.3).astype("float16")
-    scores[0, 0, 4], other[1, 0, 5], scores[2, 0, 1], other[2, 0, 1] = np.nan, np.nan, np.inf, np.inf
+    scores[0, 0, 4], other[1, 0, 5], scores[2, 0, 1], other[2, 0, 1] = (
+        np.nan,
+        np.nan,
+        np.inf,
+        np.inf,
+    )
     counted = ~np.isnan(scores).any(-1)
     same = counted & ~np.isnan(other).any(-1) & (np.argmax(scores, -1) == np.argmax(other, -1))
-    function = reducing.tf.function(lambda one, two: reducing.agreeing.agreement(reducing.tf, one, two), autograph=False)
+    function = reducing.tf.function(
+        lambda one, two: reducing.agreeing.agreement(reducing.tf, one, two), autograph=False
+    )
     found = reducing.agreeing.told(function(scores, other).numpy())
-    yield {"of": ["float32", "float16"], "kind": "classes", "how": "classes", "found": found, "expected": [int(counted.sum()), int(same.sum())]}
-    for shape, dtype, applies in (((2, 3), "float16", True), ((2, 1), "float32", False), ((3,), "float32", False), ((2, 3), "int32", False)):
+    yield {
+        "of": ["float32", "float16"],
+        "kind": "classes",
+        "how": "classes",
+        "found": found,
+        "expected": [int(counted.sum()), int(same.sum())],
+    }
+    for shape, dtype, applies in (
+        ((2, 3), "float16", True),
+        ((2, 1), "float32", False),
+        ((3,), "float32", False),
+        ((2, 3), "int32", False),
+    ):
         tensor = reducing.tf.zeros(shape, dtype)
-        yield {"of": [dtype], "kind": str(shape), "how": "applies", "found": reducing.agreeing.applies(tensor), "expected": applies}
+        yield {
+            "of": [dtype],
+            "kind": str(shape),
+            "how": "applies",
+            "found": reducing.agreeing.applies(tensor),
+            "expected": applies,
+        }
 
 
 def main() -> None:

@@ -1,8 +1,10 @@
 """
-Make SavedModels and hold their graphs against what mixed precision makes of them: ``python rewrites.py SCRATCH RESULTS [PATH ...]``.
+Make SavedModels and hold their graphs against what mixed precision makes of them: ``python
+rewrites.py SCRATCH RESULTS [PATH ...]``.
 
-RESULTS gets ``{case: {policy: answer}}``, where a case is the name of a model that is made here, or a PATH, and an answer is what
-``policytool.runtime.graphs.rewritten`` returns, or ``{"code": ..., "message": ...}`` for a refusal. ``oracle`` holds what NumPy and TensorFlow's own ops say.
+RESULTS gets ``{case: {policy: answer}}``, where a case is the name of a model that is made here, or
+a PATH, and an answer is what ``policytool.runtime.graphs.rewritten`` returns, or ``{"code": ...,
+"message": ...}`` for a refusal. ``oracle`` holds what NumPy and TensorFlow's own ops say.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ ROWS: Final = 3
 def runtime(module: str) -> Any:
     """Return a module of the child's package, as the child itself imports it."""
     if "policytool_runtime" not in sys.modules:
-        spec = importlib.util.spec_from_file_location("policytool_runtime", RUNTIME / "__init__.py", submodule_search_locations=[str(RUNTIME)])
+        spec = importlib.util.spec_from_file_location(
+            "policytool_runtime", RUNTIME / "__init__.py", submodule_search_locations=[str(RUNTIME)]
+        )
         assert spec is not None
         assert spec.loader is not None
         package = importlib.util.module_from_spec(spec)
@@ -76,7 +80,10 @@ class Bare(Dense):
 
 
 class Pooled(tf.Module):  # type: ignore[misc]  # as above
-    """A convolution that changes nothing, the mean of its pixels, and a matrix product that changes nothing."""
+    """
+    A convolution that changes nothing, the mean of its pixels, and a matrix product that changes
+    nothing.
+    """
 
     def __init__(self) -> None:
         """Make the weights."""
@@ -100,10 +107,18 @@ class Stateful(tf.Module):  # type: ignore[misc]  # as above
         """Make the weights and tables."""
         super().__init__()
         self.weights, self.count = tf.Variable(weights(8, 4)), tf.Variable(0.0)
-        pairs = tf.lookup.KeyValueTensorInitializer(tf.constant(["red", "green"]), tf.constant([1, 2], tf.int64))
+        pairs = tf.lookup.KeyValueTensorInitializer(
+            tf.constant(["red", "green"]), tf.constant([1, 2], tf.int64)
+        )
         self.table = tf.lookup.StaticHashTable(pairs, 7)
         self.words = tf.saved_model.Asset(str(words))
-        lines = tf.lookup.TextFileInitializer(self.words, tf.string, tf.lookup.TextFileIndex.WHOLE_LINE, tf.int64, tf.lookup.TextFileIndex.LINE_NUMBER)
+        lines = tf.lookup.TextFileInitializer(
+            self.words,
+            tf.string,
+            tf.lookup.TextFileIndex.WHOLE_LINE,
+            tf.int64,
+            tf.lookup.TextFileIndex.LINE_NUMBER,
+        )
         self.lines = tf.lookup.StaticHashTable(lines, -1)
 
     def call(self, x: Any, word: Any) -> Any:
@@ -115,7 +130,12 @@ class Stateful(tf.Module):  # type: ignore[misc]  # as above
             noisy = tf.nn.relu(x) + 1000.0 * tf.random.normal(tf.shape(x))
         with tf.name_scope("back"):
             y = tf.matmul(noisy, tf.transpose(self.weights))
-        return {"y": y, "class": tf.argmax(x, -1), "id": self.table.lookup(word), "line": self.lines.lookup(word)}
+        return {
+            "y": y,
+            "class": tf.argmax(x, -1),
+            "id": self.table.lookup(word),
+            "line": self.lines.lookup(word),
+        }
 
 
 class Nothing(tf.Module):  # type: ignore[misc]  # as above
@@ -130,7 +150,9 @@ class Nothing(tf.Module):  # type: ignore[misc]  # as above
 def save(module: Any, path: Path, *specs: Any, signatures: bool = True) -> None:
     """Save a module with its call as its one signature, or without any."""
     module.serve = tf.function(module.call, input_signature=specs)
-    tf.saved_model.save(module, str(path), signatures={"serve": module.serve} if signatures else None)
+    tf.saved_model.save(
+        module, str(path), signatures={"serve": module.serve} if signatures else None
+    )
 
 
 def save_old_loop(path: Path) -> None:
@@ -138,10 +160,18 @@ def save_old_loop(path: Path) -> None:
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         tf.compat.v1.disable_control_flow_v2()
         x = tf.compat.v1.placeholder(tf.float32, [None, 8], "x")
-        kernel = tf.compat.v1.get_variable("kernel", initializer=tf.constant(weights(8, 8)), use_resource=False)
-        _, looped = tf.compat.v1.while_loop(lambda turn, _: turn < ROWS, lambda turn, one: (turn + 1, tf.nn.relu(tf.matmul(one, kernel)) / 5.0), [0, x])
+        kernel = tf.compat.v1.get_variable(
+            "kernel", initializer=tf.constant(weights(8, 8)), use_resource=False
+        )
+        _, looped = tf.compat.v1.while_loop(
+            lambda turn, _: turn < ROWS,
+            lambda turn, one: (turn + 1, tf.nn.relu(tf.matmul(one, kernel)) / 5.0),
+            [0, x],
+        )
         with tf.compat.v1.name_scope("head"):
-            y = tf.matmul(tf.cond(tf.reduce_sum(x) > 0, lambda: tf.nn.relu(looped), lambda: looped), kernel)
+            y = tf.matmul(
+                tf.cond(tf.reduce_sum(x) > 0, lambda: tf.nn.relu(looped), lambda: looped), kernel
+            )
         session.run(tf.compat.v1.global_variables_initializer())
         tf.compat.v1.saved_model.simple_save(session, str(path), {"x": x}, {"y": y})
         tf.compat.v1.enable_control_flow_v2()
@@ -158,7 +188,9 @@ def save_unknown_class(path: Path) -> None:
         def call(self, inputs: Any) -> Any:
             return tf.matmul(inputs, self.kernel)
 
-    model = keras.Sequential([keras.Input((8,)), Gone(name="gone"), keras.layers.Dense(3, name="head")])
+    model = keras.Sequential(
+        [keras.Input((8,)), Gone(name="gone"), keras.layers.Dense(3, name="head")]
+    )
     model.save(str(path), save_format="tf")
 
 
@@ -166,7 +198,16 @@ def made(scratch: Path) -> dict[str, Path]:
     """Save the models of this file; return where each is."""
     words = scratch / "words.txt"
     words.write_text("green\nred\n", encoding="utf-8")
-    names = ("dense", "unsigned", "bare", "pooled", "stateful", "nothing", "old_loop", "unknown_class")
+    names = (
+        "dense",
+        "unsigned",
+        "bare",
+        "pooled",
+        "stateful",
+        "nothing",
+        "old_loop",
+        "unknown_class",
+    )
     paths = {name: scratch / name for name in names}
     save(Dense(), paths["dense"], spec(None, 8))
     save(Dense(), paths["unsigned"], spec(None, 8), signatures=False)
@@ -182,22 +223,35 @@ def made(scratch: Path) -> dict[str, Path]:
 def fed(library: Any) -> Callable[[Any, Any], Any]:
     """Return what gives a signature inputs as a check does."""
     wanted = {"file": None, "save": None, "batches": 2, "batch_size": ROWS, "seed": 0}
-    return lambda signature, root: runtime("feeding.fed").fed_signature(library, signature, root, wanted)
+    return lambda signature, root: runtime("feeding.fed").fed_signature(
+        library, signature, root, wanted
+    )
 
 
 def tens(_: Any, __: Any) -> Any:
     """Return one batch of images of one value."""
-    told: dict[str, Any] = {"kind": "given", "seed": None, "batches": 1, "batch_size": ROWS, "inputs": []}
+    told: dict[str, Any] = {
+        "kind": "given",
+        "seed": None,
+        "batches": 1,
+        "batch_size": ROWS,
+        "inputs": [],
+    }
     return SimpleNamespace(batches=[{"x": tf.fill([ROWS, SIDE, SIDE, 1], VALUE)}], told=told)
 
 
 def words(library: Any) -> Callable[[Any, Any], Any]:
-    """Return what gives the numbers that are drawn for it with words that the tables know, and one that they do not."""
+    """
+    Return what gives the numbers that are drawn for it with words that the tables know, and one
+    that they do not.
+    """
 
     def batches(signature: Any, root: Any) -> Any:
         drawn = fed(library)(signature, root)
         known = tf.constant(["red", "green", "blue"])
-        return SimpleNamespace(batches=[{**batch, "word": known} for batch in drawn.batches], told=drawn.told)
+        return SimpleNamespace(
+            batches=[{**batch, "word": known} for batch in drawn.batches], told=drawn.told
+        )
 
     return batches
 
@@ -205,15 +259,22 @@ def words(library: Any) -> Callable[[Any, Any], Any]:
 def answered(path: str, wanted: dict[str, Any], inputs_for: Any, library: Any) -> Any:
     """Return the answer, or the refusal."""
     try:
-        return runtime("graphs.rewritten").measured(library, path, wanted, inputs_for, lambda _: None)
+        return runtime("graphs.rewritten").measured(
+            library, path, wanted, inputs_for, lambda _: None
+        )
     except runtime("library").Refused as error:
         return {"code": error.code, "message": str(error)}
 
 
 def oracle(scratch: Path, library: Any) -> dict[str, Any]:
-    """Return what NumPy makes of float16 that is rounded to and from, and what TensorFlow makes of means in 16 bits."""
+    """
+    Return what NumPy makes of float16 that is rounded to and from, and what TensorFlow makes of
+    means in 16 bits.
+    """
     root = tf.saved_model.load(str(scratch / "dense"))
-    batches = [np.asarray(batch["x"]) for batch in fed(library)(root.signatures["serve"], root).batches]
+    batches = [
+        np.asarray(batch["x"]) for batch in fed(library)(root.signatures["serve"], root).batches
+    ]
 
     def narrow(array: Any) -> Any:
         return array.astype("float16").astype("float32")
@@ -224,10 +285,20 @@ def oracle(scratch: Path, library: Any) -> dict[str, Any]:
         hidden = np.maximum(narrow(narrow(batch) @ narrow(weights(8, 6))), 0)
         errors.append(np.abs(plain - narrow(hidden @ narrow(weights(6, 4)))).max())
     counter = tf.saved_model.load(str(scratch / "stateful"))
-    counted = [np.asarray(batch["x"]) @ weights(8, 4) for batch in words(library)(counter.signatures["serve"], counter).batches]
+    counted = [
+        np.asarray(batch["x"]) @ weights(8, 4)
+        for batch in words(library)(counter.signatures["serve"], counter).batches
+    ]
     image = tf.fill([ROWS, SIDE, SIDE, 1], VALUE)
-    means = {name: float(tf.reduce_mean(tf.cast(image, name), [1, 2])[0, 0]) for name in ("float16", "bfloat16")}
-    return {"emulated": float(max(errors)), "means": means, "counted": float(sum((one.astype("float64") ** 2).sum() for one in counted))}
+    means = {
+        name: float(tf.reduce_mean(tf.cast(image, name), [1, 2])[0, 0])
+        for name in ("float16", "bfloat16")
+    }
+    return {
+        "emulated": float(max(errors)),
+        "means": means,
+        "counted": float(sum((one.astype("float64") ** 2).sum() for one in counted)),
+    }
 
 
 def main() -> None:
@@ -237,14 +308,26 @@ def main() -> None:
     library = SimpleNamespace(tf=tf, family="keras2")
     found: dict[str, Any] = {}
     for name, path in cases.items():
-        inputs_for = tens if name == "pooled" else words(library) if name == "stateful" else fed(library)
-        found[name] = {policy: answered(str(path), {"policy": policy, "device": "cpu"}, inputs_for, library) for policy in POLICIES}
+        inputs_for = (
+            tens if name == "pooled" else words(library) if name == "stateful" else fed(library)
+        )
+        found[name] = {
+            policy: answered(str(path), {"policy": policy, "device": "cpu"}, inputs_for, library)
+            for policy in POLICIES
+        }
     refused: dict[str, dict[str, Any]] = {
         "bfloat16 on a GPU": {"policy": "mixed_bfloat16", "device": "gpu:0"},
         "another policy": {"policy": "float64", "device": "cpu"},
-        "another signature": {"policy": "mixed_float16", "device": "cpu", "signatures": ["classify"]},
+        "another signature": {
+            "policy": "mixed_float16",
+            "device": "cpu",
+            "signatures": ["classify"],
+        },
     }
-    found["refused"] = {name: answered(str(cases["dense"]), wanted, fed(library), library) for name, wanted in refused.items()}
+    found["refused"] = {
+        name: answered(str(cases["dense"]), wanted, fed(library), library)
+        for name, wanted in refused.items()
+    }
     found["oracle"] = oracle(Path(scratch), library)
     Path(results).write_text(json.dumps(found), encoding="utf-8")
 

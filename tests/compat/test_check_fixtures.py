@@ -1,8 +1,9 @@
 """
-Every fixture is checked under mixed_float16 and mixed_bfloat16, or refused for a reason that is on the list.
+Every fixture is checked under mixed_float16 and mixed_bfloat16, or refused for a reason that is on
+the list.
 
-A few releases of each case, library and format, under the two policies in turn; every file under both with ``POLICYTOOL_COMPAT_TARGETS=all``. One child
-does it all.
+A few releases of each case, library and format, under the two policies in turn; every file under
+both with ``POLICYTOOL_COMPAT_TARGETS=all``. One child does it all.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ pytestmark = pytest.mark.compat
 POLICIES: Final = ("mixed_float16", "mixed_bfloat16")
 EVERYTHING: Final = os.environ.get("POLICYTOOL_COMPAT_TARGETS") == "all"
 ARCHITECTURES: Final = ("json", "yaml")
-LOADS: Final[dict[str, Any]] = json.loads((FIXTURES / "loads.json").read_text(encoding="utf-8"))["loads"]
+LOADS: Final[dict[str, Any]] = json.loads((FIXTURES / "loads.json").read_text(encoding="utf-8"))[
+    "loads"
+]
 
 UNBUILT: Final = ("sequential_unbuilt_input", "infer_unbuilt", "subclassed")
 """Cases whose architecture has no input shape."""
@@ -45,7 +48,10 @@ LEARNT: Final = ("text_vectorization", "string_lookup", "integer_lookup")
 """Cases with a vocabulary."""
 
 RELEASES_OF_EACH: Final = 2
-"""How many releases each case is checked of, in each library and format; those of a case make nearly the same model."""
+"""
+How many releases each case is checked of, in each library and format; those of a case make nearly
+the same model.
+"""
 
 CLASSES: Final = """
 from writer import api, custom_classes
@@ -81,12 +87,32 @@ def is_refused_by_its_library(one: Checked) -> bool:
 
 
 REFUSED: Final[tuple[tuple[str, str, Callable[[Checked], bool]], ...]] = (
-    ("not-loadable", "the newest library of the file's family does not load it", is_refused_by_its_library),
+    (
+        "not-loadable",
+        "the newest library of the file's family does not load it",
+        is_refused_by_its_library,
+    ),
     ("runs-code", "a Lambda holds byte code", lambda one: one.case.name == "lambda"),
-    ("quantized", "Keras 3 has no such quantised policy over float16", lambda one: one.to == "mixed_float16"),
-    ("no-inputs", "nothing in the file says what the model takes", lambda one: one.case.name in UNBUILT and one.case.format in ARCHITECTURES),
-    ("no-weights", "an architecture has no vocabulary", lambda one: one.case.name in LEARNT and one.case.format in ARCHITECTURES),
-    ("not-callable", "an architecture has no vocabulary", lambda one: one.case.name in LEARNT and one.case.format in ARCHITECTURES),
+    (
+        "quantized",
+        "Keras 3 has no such quantised policy over float16",
+        lambda one: one.to == "mixed_float16",
+    ),
+    (
+        "no-inputs",
+        "nothing in the file says what the model takes",
+        lambda one: one.case.name in UNBUILT and one.case.format in ARCHITECTURES,
+    ),
+    (
+        "no-weights",
+        "an architecture has no vocabulary",
+        lambda one: one.case.name in LEARNT and one.case.format in ARCHITECTURES,
+    ),
+    (
+        "not-callable",
+        "an architecture has no vocabulary",
+        lambda one: one.case.name in LEARNT and one.case.format in ARCHITECTURES,
+    ),
 )
 """Code, reason, and which fixtures may be refused with it."""
 
@@ -94,8 +120,14 @@ REFUSED: Final[tuple[tuple[str, str, Callable[[Checked], bool]], ...]] = (
 def chosen() -> Iterator[tuple[Case, str]]:
     """Yield what is checked in this run."""
     seen: Counter[tuple[str, ...]] = Counter()
-    for case in sorted(CASES, key=lambda case: zlib.crc32(case.path.removeprefix(str(FIXTURES)).encode())):
-        kind = (case.name, library(case), "architecture" if case.format in ARCHITECTURES else case.format)
+    for case in sorted(
+        CASES, key=lambda case: zlib.crc32(case.path.removeprefix(str(FIXTURES)).encode())
+    ):
+        kind = (
+            case.name,
+            library(case),
+            "architecture" if case.format in ARCHITECTURES else case.format,
+        )
         turn = POLICIES[(zlib.crc32(case.name.encode()) + seen[kind]) % len(POLICIES)]
         seen[kind] += 1
         if EVERYTHING or seen[kind] <= (1 if case.format in ARCHITECTURES else RELEASES_OF_EACH):
@@ -107,30 +139,62 @@ def checked(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> tuple[Che
     """Check what is chosen."""
     modules = tmp_path_factory.mktemp("modules")
     for release in (TF_KERAS, KERAS):
-        (modules / f"classes_{release.partition('.')[0]}.py").write_text(CLASSES.format(release), encoding="utf-8")
+        (modules / f"classes_{release.partition('.')[0]}.py").write_text(
+            CLASSES.format(release), encoding="utf-8"
+        )
     return tuple(_checked(case, to, tools, (str(FIXTURES), str(modules))) for case, to in chosen())
 
 
 def _checked(case: Case, to: str, tools: Tools, path: tuple[str, ...]) -> Checked:
-    own = Tools(worker=tools.worker, custom_objects=(f"classes_{library(case).partition('.')[0]}:CLASSES",), path=path)
+    own = Tools(
+        worker=tools.worker,
+        custom_objects=(f"classes_{library(case).partition('.')[0]}:CLASSES",),
+        path=path,
+    )
     (found,) = discovery.inputs([case.path])
     try:
-        return Checked(case=case, to=to, check=checks.check(found, None, Wanted(candidate=Options(to=to)), own))
+        return Checked(
+            case=case, to=to, check=checks.check(found, None, Wanted(candidate=Options(to=to)), own)
+        )
     except PolicytoolError as error:
-        return Checked(case=case, to=to, check=None, code=getattr(error, "code", type(error).__name__), message=str(error))
+        return Checked(
+            case=case,
+            to=to,
+            check=None,
+            code=getattr(error, "code", type(error).__name__),
+            message=str(error),
+        )
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_fixtures_pass_or_are_refused_for_a_known_reason(checked: tuple[Checked, ...], count: Callable[..., None], release: str) -> None:
-    """Outputs are finite, the default tolerances hold, every layer has its counterpart; what is refused is on the list."""
+def test_fixtures_pass_or_are_refused_for_a_known_reason(
+    checked: tuple[Checked, ...], count: Callable[..., None], release: str
+) -> None:
+    """
+    Outputs are finite, the default tolerances hold, every layer has its counterpart; what is
+    refused is on the list.
+    """
     wrong = []
     for one in (one for one in checked if one.case.release == release):
         if one.check is not None:
-            wrong += [f"{one.name}: {text}" for text in _faults(one.check, graph=one.case.format == "savedmodel" and is_refused_by_its_library(one))]
+            wrong += [
+                f"{one.name}: {text}"
+                for text in _faults(
+                    one.check,
+                    graph=one.case.format == "savedmodel" and is_refused_by_its_library(one),
+                )
+            ]
         elif not any(one.code == code and may(one) for code, _, may in REFUSED):
             wrong.append(f"{one.name}: {one.code}: {one.message}")
         done = one.check is not None
-        count(library(one.case), f"checked {one.case.format}", files=1, load=done, refused=not done, layers=sum(map(_calls, [one.check] if one.check else [])))
+        count(
+            library(one.case),
+            f"checked {one.case.format}",
+            files=1,
+            load=done,
+            refused=not done,
+            layers=sum(map(_calls, [one.check] if one.check else [])),
+        )
     assert not wrong, "\n".join(wrong)
 
 
@@ -141,25 +205,39 @@ def _calls(check: Check) -> int:
 def _faults(check: Check, *, graph: bool) -> Iterator[str]:
     """Yield what is wrong with a check; ``graph`` where the model can only run as one."""
     for run in check.runs:
-        yield from (f"{missed.path} {missed.ruling}: {missed.error} above {missed.tolerance}" for missed in run.verdict.missed)
+        yield from (
+            f"{missed.path} {missed.ruling}: {missed.error} above {missed.tolerance}"
+            for missed in run.verdict.missed
+        )
         yield from (f"{path} is called by one of the two models alone" for path in run.unmatched)
         yield from (f"{missing.layer} has no kernel of {missing.type}" for missing in run.missing)
-        if not graph and not any(output.isolated is not None for call in run.calls for output in call.outputs):
+        if not graph and not any(
+            output.isolated is not None for call in run.calls for output in call.outputs
+        ):
             yield "no layer was measured by itself"
-        if not run.outputs or any(output.accumulated is None or output.accumulated.overflow for output in run.outputs):
+        if not run.outputs or any(
+            output.accumulated is None or output.accumulated.overflow for output in run.outputs
+        ):
             yield "an output is not finite or was not compared"
-    yield from (f"{note.code}: {note.message}" for note in check.notes if note.code != "graph" or not graph)
+    yield from (
+        f"{note.code}: {note.message}" for note in check.notes if note.code != "graph" or not graph
+    )
 
 
 def test_most_are_checked(checked: tuple[Checked, ...]) -> None:
     """The tests above are about something, in both libraries and every format."""
     assert sum(one.check is not None for one in checked) > 0.85 * len(checked)
     formats = {(library(one.case), one.case.format) for one in checked}
-    assert {(library(one.case), one.case.format) for one in checked if one.check is not None} >= formats - {(KERAS, "yaml"), (TF_KERAS, "yaml")}
+    assert {
+        (library(one.case), one.case.format) for one in checked if one.check is not None
+    } >= formats - {(KERAS, "yaml"), (TF_KERAS, "yaml")}
 
 
 def test_refusals_are_sentences(checked: tuple[Checked, ...]) -> None:
     """None is an internal error, and each says what is wrong."""
     for one in checked:
-        assert one.code not in {"failed", "worker-crashed", "memory", "worker-garbage"}, (one.name, one.message)
+        assert one.code not in {"failed", "worker-crashed", "memory", "worker-garbage"}, (
+            one.name,
+            one.message,
+        )
         assert one.check is not None or len(one.message.split()) > 6

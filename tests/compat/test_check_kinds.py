@@ -1,4 +1,7 @@
-"""``check`` on models of every kind, written by both Kerases: what is measured of each, under which names, and what is refused."""
+"""
+``check`` on models of every kind, written by both Kerases: what is measured of each, under which
+names, and what is refused.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +39,21 @@ OWN: Final = ("custom", "subclassed", "traced")
 def checked(models: Path, tools: Tools) -> Checked:
     """Return a function that checks one of the models."""
 
-    def check(name: str, to: str | None = None, *, classes: bool = False, trust: bool = False, **wanted: Any) -> Check:
+    def check(
+        name: str,
+        to: str | None = None,
+        *,
+        classes: bool = False,
+        trust: bool = False,
+        **wanted: Any,
+    ) -> Check:
         (found,) = discovery.inputs([str(models / name)])
-        allowed = Tools(worker=tools.worker, custom_objects=(CLASSES[name.partition("/")[0]],) if classes else (), path=(HERE,), trust=trust)
+        allowed = Tools(
+            worker=tools.worker,
+            custom_objects=(CLASSES[name.partition("/")[0]],) if classes else (),
+            path=(HERE,),
+            trust=trust,
+        )
         return checks.check(found, None, Wanted(candidate=Options(to=to), **wanted), allowed)
 
     return check
@@ -59,32 +74,58 @@ def places(check: Check) -> list[str]:
 @pytest.mark.parametrize("file", EVERY_FORMAT)
 @pytest.mark.parametrize("kind", PLAIN)
 def test_models_without_fault_pass(checked: Checked, kind: str, file: str, to: str | None) -> None:
-    """As they were saved, under mixed_float16, and under another policy: every call has its counterpart and every output is measured."""
+    """
+    As they were saved, under mixed_float16, and under another policy: every call has its
+    counterpart and every output is measured.
+    """
     found = checked(file.format(kind), to)
     run = the_run(found)
     assert found.passed, run.verdict.missed
     assert not run.unmatched
     assert not found.notes
-    assert all(output.accumulated is not None and output.accumulated.overflow == 0 for output in run.outputs)
-    assert len([call for call in run.calls if any(output.isolated is not None for output in call.outputs)]) >= len(run.calls) // 2
+    assert all(
+        output.accumulated is not None and output.accumulated.overflow == 0
+        for output in run.outputs
+    )
+    assert (
+        len(
+            [
+                call
+                for call in run.calls
+                if any(output.isolated is not None for output in call.outputs)
+            ]
+        )
+        >= len(run.calls) // 2
+    )
 
 
 @pytest.mark.parametrize("to", [None, "mixed_bfloat16"])
 def test_a_saved_model_of_keras_passes(checked: Checked, to: str | None) -> None:
-    """It is built anew from its metadata on both sides, and measures what the file of the same model does."""
+    """
+    It is built anew from its metadata on both sides, and measures what the file of the same model
+    does.
+    """
     saved, plain = checked("tf_keras/clean", to), checked("tf_keras/clean.h5", to)
     assert saved.passed
     assert not saved.notes
     assert places(saved) == places(plain)
-    assert [call.outputs for call in the_run(saved).calls] == [call.outputs for call in the_run(plain).calls]
+    assert [call.outputs for call in the_run(saved).calls] == [
+        call.outputs for call in the_run(plain).calls
+    ]
 
 
 @pytest.mark.parametrize("file", EVERY_FORMAT)
 def test_every_call_of_shared_layers_is_measured(checked: Checked, file: str) -> None:
     """A model that is called twice, and a layer that is called three times."""
     found = places(checked(file.format("nested")))
-    assert sorted(place for place in found if "common" in place) == ["common", "common (call 2)", "common (call 3)"]
-    assert {"inner", "inner (call 2)", "inner/own", "inner/own (call 2)", "sum", "scores"} <= set(found)
+    assert sorted(place for place in found if "common" in place) == [
+        "common",
+        "common (call 2)",
+        "common (call 3)",
+    ]
+    assert {"inner", "inner (call 2)", "inner/own", "inner/own (call 2)", "sum", "scores"} <= set(
+        found
+    )
 
 
 @pytest.mark.parametrize("file", EVERY_FORMAT)
@@ -92,7 +133,9 @@ def test_a_state_is_not_disturbed(checked: Checked, file: str) -> None:
     """A layer with a state of its own is measured where the model calls it, once."""
     run = the_run(checked(file.format("stateful"), batches=3))
     (memory,) = (call for call in run.calls if call.path.endswith("/memory"))
-    assert all(output.isolated is None and output.accumulated is not None for output in memory.outputs)
+    assert all(
+        output.isolated is None and output.accumulated is not None for output in memory.outputs
+    )
     assert run.inputs.batch_size == 2
     assert run.verdict.passed
 
@@ -119,8 +162,13 @@ def test_a_lambda_needs_trust(checked: Checked, file: str) -> None:
 @pytest.mark.parametrize("to", [None, "mixed_bfloat16"])
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("kind", OWN)
-def test_classes_of_somebody_s_own(checked: Checked, library: str, kind: str, to: str | None) -> None:
-    """Refused by name without their classes; with them the layers that they hold are measured, behind a tf.function too."""
+def test_classes_of_somebody_s_own(
+    checked: Checked, library: str, kind: str, to: str | None
+) -> None:
+    """
+    Refused by name without their classes; with them the layers that they hold are measured, behind
+    a tf.function too.
+    """
     file = f"{library}/{kind}.keras"
     if kind == "custom":
         with pytest.raises(ModelFileError, match="--custom-objects") as refused:
@@ -131,14 +179,22 @@ def test_classes_of_somebody_s_own(checked: Checked, library: str, kind: str, to
     found = checked(file, to, classes=True)
     assert found.passed, the_run(found).verdict.missed
     assert not the_run(found).unmatched
-    inner = {"block/inner", "block/scale"} if kind == "custom" else {"hidden_0", "hidden_1", "scores"}
+    inner = (
+        {"block/inner", "block/scale"} if kind == "custom" else {"hidden_0", "hidden_1", "scores"}
+    )
     assert inner <= set(places(found))
-    computed = {call.compute_candidate for call in the_run(found).calls if call.place.partition("/")[2] in inner}
+    computed = {
+        call.compute_candidate
+        for call in the_run(found).calls
+        if call.place.partition("/")[2] in inner
+    }
     assert computed <= {"bfloat16", "float32"} if to else {"float16", "float32"}
 
 
 @pytest.mark.parametrize("kind", ["custom", "subclassed"])
-def test_a_saved_model_whose_classes_are_missing_runs_as_a_graph(checked: Checked, kind: str) -> None:
+def test_a_saved_model_whose_classes_are_missing_runs_as_a_graph(
+    checked: Checked, kind: str
+) -> None:
     """With a note that says why; with the classes it is built anew."""
     found = checked(f"tf_keras/{kind}", "mixed_bfloat16")
     assert [note.code for note in found.notes][:1] == ["graph"]

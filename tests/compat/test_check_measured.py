@@ -1,8 +1,9 @@
 """
-``check`` finds and names layers whose errors under 16-bit policies were measured, and says of them what the library itself says.
+``check`` finds and names layers whose errors under 16-bit policies were measured, and says of them
+what the library itself says.
 
-The models and the numbers are those of ``check_models.py``: each case's layer was called by itself, in float32 and under the policy, and NumPy compared
-what came out in float64.
+The models and the numbers are those of ``check_models.py``: each case's layer was called by itself,
+in float32 and under the policy, and NumPy compared what came out in float64.
 """
 
 from __future__ import annotations
@@ -66,7 +67,10 @@ FOUND: Final[Mapping[str, tuple[str, str]]] = {
     "attention": (PASSED, PASSED),
     "max-3d": (NO_KERNEL, NO_KERNEL),
 }
-"""What becomes of the layer, in tf_keras and in Keras 3, which computes means and most normalisations in float32 whatever the policy."""
+"""
+What becomes of the layer, in tf_keras and in Keras 3, which computes means and most normalisations
+in float32 whatever the policy.
+"""
 
 NOT_KEPT: Final = ("dense-overflow", "exponential", "elu")
 """What fails for the values that it is fed, of which a plan knows nothing."""
@@ -88,7 +92,16 @@ def checked(models: Path, tools: Tools) -> Checked:
         path = models / library / (name + (SUFFIXES[library] if suffix is None else suffix))
         (found,) = discovery.inputs([str(path)])
         reference = options.pop("reference", None)
-        return checks.check(found, None, Wanted(candidate=Options(**options), reference=reference, inputs=models / library / f"{name}.npz"), tools)
+        return checks.check(
+            found,
+            None,
+            Wanted(
+                candidate=Options(**options),
+                reference=reference,
+                inputs=models / library / f"{name}.npz",
+            ),
+            tools,
+        )
 
     return check
 
@@ -105,14 +118,23 @@ def ruling(check: Check) -> str:
     (run,) = check.runs
     if run.missing:
         return NO_KERNEL
-    (found,) = (one for one in run.verdict.judgements if one.about is About.LAYER and one.path == PATH)
+    (found,) = (
+        one for one in run.verdict.judgements if one.about is About.LAYER and one.path == PATH
+    )
     return found.ruling
 
 
 def cases(*, kernel: bool = True, without: tuple[str, ...] = ()) -> pytest.MarkDecorator:
     """Return each case with each library."""
-    listed = [(library, case) for library in LIBRARIES for case in CASES if case.name not in without and (FOUND[case.name][0] != NO_KERNEL or not kernel)]
-    return pytest.mark.parametrize(("library", "case"), listed, ids=[f"{library}-{case.name}" for library, case in listed])
+    listed = [
+        (library, case)
+        for library in LIBRARIES
+        for case in CASES
+        if case.name not in without and (FOUND[case.name][0] != NO_KERNEL or not kernel)
+    ]
+    return pytest.mark.parametrize(
+        ("library", "case"), listed, ids=[f"{library}-{case.name}" for library, case in listed]
+    )
 
 
 def expected(library: str, case: Measured) -> str:
@@ -122,7 +144,10 @@ def expected(library: str, case: Measured) -> str:
 
 @cases(kernel=False)
 def test_the_layer_is_found_and_named(checked: Checked, library: str, case: Measured) -> None:
-    """The verdict fails for it and for what it spoils, and for nothing before it; the first layer with NaN or infinity has its name."""
+    """
+    The verdict fails for it and for what it spoils, and for nothing before it; the first layer with
+    NaN or infinity has its name.
+    """
     found, wanted = checked(library, case.name), expected(library, case)
     assert ruling(found) == wanted
     assert found.passed is (wanted == PASSED)
@@ -134,8 +159,13 @@ def test_the_layer_is_found_and_named(checked: Checked, library: str, case: Meas
 
 
 @cases()
-def test_errors_are_those_of_the_library_itself(checked: Checked, truth: dict[str, Any], library: str, case: Measured) -> None:
-    """Isolated errors, what is not finite, the worst pair and the model's outputs equal what NumPy makes of the library's own calls."""
+def test_errors_are_those_of_the_library_itself(
+    checked: Checked, truth: dict[str, Any], library: str, case: Measured
+) -> None:
+    """
+    Isolated errors, what is not finite, the worst pair and the model's outputs equal what NumPy
+    makes of the library's own calls.
+    """
     (output,) = measured(checked(library, case.name)).outputs
     alone, end = truth[library][case.name]["isolated"], truth[library][case.name]["outputs"]
     assert output.isolated is not None
@@ -145,7 +175,10 @@ def test_errors_are_those_of_the_library_itself(checked: Checked, truth: dict[st
         assert found.overflow == alone["overflowed"] / alone["elements"]
         assert found.nan is not None
         assert found.infinite is not None
-        assert (found.nan[1], found.infinite[1]) == (alone["nan_candidate"], alone["infinite_candidate"])
+        assert (found.nan[1], found.infinite[1]) == (
+            alone["nan_candidate"],
+            alone["infinite_candidate"],
+        )
     if alone["largest_error"]:
         assert output.accumulated.pair == pytest.approx(tuple(alone["worst"]), rel=1e-6)
         assert output.accumulated.max_abs == pytest.approx(alone["largest_error"], rel=1e-5)
@@ -170,16 +203,29 @@ def test_ten_becomes_two(checked: Checked) -> None:
 
 
 @cases()
-def test_a_float32_file_fails_the_same_under_assigned_policies(checked: Checked, library: str, case: Measured) -> None:
-    """``--to POLICY --set LAYER=POLICY`` on a file in float32 measures what the file under that policy measures."""
+def test_a_float32_file_fails_the_same_under_assigned_policies(
+    checked: Checked, library: str, case: Measured
+) -> None:
+    """
+    ``--to POLICY --set LAYER=POLICY`` on a file in float32 measures what the file under that policy
+    measures.
+    """
     saved = checked(library, case.name)
-    assigned = checked(library, case.name, ".float32.keras", to=case.policy, assignments=(Assignment(pattern=PATH, policy=case.policy),))
+    assigned = checked(
+        library,
+        case.name,
+        ".float32.keras",
+        to=case.policy,
+        assignments=(Assignment(pattern=PATH, policy=case.policy),),
+    )
     assert ruling(assigned) == ruling(saved) == expected(library, case)
     assert measured(assigned).outputs == measured(saved).outputs
 
 
 @cases(without=NOT_KEPT)
-def test_with_the_plan_alone_the_model_passes(checked: Checked, library: str, case: Measured) -> None:
+def test_with_the_plan_alone_the_model_passes(
+    checked: Checked, library: str, case: Measured
+) -> None:
     """What is known to fail under a policy is kept in float32 by the plan, and only that."""
     found = checked(library, case.name, ".float32.keras", to=case.policy)
     assert found.passed, found.runs[0].verdict.missed
@@ -187,31 +233,53 @@ def test_with_the_plan_alone_the_model_passes(checked: Checked, library: str, ca
 
 
 @cases()
-def test_float64_against_float64_is_exactly_the_same(checked: Checked, library: str, case: Measured) -> None:
+def test_float64_against_float64_is_exactly_the_same(
+    checked: Checked, library: str, case: Measured
+) -> None:
     """Every isolated and accumulated error is zero, not small."""
     found = checked(library, case.name, ".float32.keras", to="float64", reference="float64")
     (run,) = found.runs
-    pairs = [metrics for call in run.calls for output in call.outputs for metrics in (output.isolated, output.accumulated) if metrics is not None]
+    pairs = [
+        metrics
+        for call in run.calls
+        for output in call.outputs
+        for metrics in (output.isolated, output.accumulated)
+        if metrics is not None
+    ]
     assert len(pairs) > len(run.calls)
     assert all(metrics.relative == 0 for metrics in pairs)
-    assert {output.accumulated.max_abs for call in run.calls for output in call.outputs if output.accumulated is not None} == {0.0}
+    assert {
+        output.accumulated.max_abs
+        for call in run.calls
+        for output in call.outputs
+        if output.accumulated is not None
+    } == {0.0}
     assert found.passed
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_kernels_that_do_not_exist_are_named_before_anything_runs(checked: Checked, library: str) -> None:
+def test_kernels_that_do_not_exist_are_named_before_anything_runs(
+    checked: Checked, library: str
+) -> None:
     """The op, its dtype and its layer; a float32 file is not planned so in the first place."""
     (run,) = checked(library, "max-3d").runs
-    assert {(one.type, one.dtype, one.layer) for one in run.missing} == {("MaxPool3D", "float16", PATH)}
+    assert {(one.type, one.dtype, one.layer) for one in run.missing} == {
+        ("MaxPool3D", "float16", PATH)
+    }
     assert not run.calls
-    with pytest.raises(ModelFileError, match=f"{PATH} .MaxPooling3D. cannot run under mixed_float16 on a CPU"):
+    with pytest.raises(
+        ModelFileError, match=f"{PATH} .MaxPooling3D. cannot run under mixed_float16 on a CPU"
+    ):
         checked(library, "max-3d", ".float32.keras", to="mixed_float16")
 
 
 @pytest.mark.parametrize("name", ["average-2d", "dense-overflow"])
 def test_a_saved_model_fails_as_the_file_does(checked: Checked, name: str) -> None:
     """The formats of one library hold the same model."""
-    assert measured(checked("tf_keras", name, "")).outputs == measured(checked("tf_keras", name)).outputs
+    assert (
+        measured(checked("tf_keras", name, "")).outputs
+        == measured(checked("tf_keras", name)).outputs
+    )
 
 
 class Divided(Worker):
@@ -223,12 +291,19 @@ class Divided(Worker):
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_two_devices_measure_the_same_side_by_side(checked: Checked, models: Path, compat_python: Path, library: str) -> None:
+def test_two_devices_measure_the_same_side_by_side(
+    checked: Checked, models: Path, compat_python: Path, library: str
+) -> None:
     """``--device all`` gives a run for each device, with the numbers that one device gives."""
     path = models / library / f"average-window{SUFFIXES[library]}"
     (found,) = discovery.inputs([str(path)])
     with Divided(Interpreter(python=str(compat_python), timeout=300)) as worker:
-        both = checks.check(found, None, Wanted(inputs=path.parent / "average-window.npz", device="all"), Tools(worker=worker))
+        both = checks.check(
+            found,
+            None,
+            Wanted(inputs=path.parent / "average-window.npz", device="all"),
+            Tools(worker=worker),
+        )
     assert [run.device.name for run in both.runs] == ["cpu:0", "cpu:1"]
     (alone,) = checked(library, "average-window").runs
     for run in both.runs:
@@ -248,9 +323,13 @@ def test_two_devices_measure_the_same_side_by_side(checked: Checked, models: Pat
     ],
     ids=["missed", "passed", "no kernel", "usage", "no inputs"],
 )
-def test_exit_codes(models: Path, compat_python: Path, arguments: str, code: int, told: str) -> None:
+def test_exit_codes(
+    models: Path, compat_python: Path, arguments: str, code: int, told: str
+) -> None:
     """0 passed, 1 a tolerance is missed, 2 wrong usage, 3 what cannot be run or read."""
-    ended = run_process("check", *arguments.split(), "--python", compat_python, cwd=models / "tf_keras")
+    ended = run_process(
+        "check", *arguments.split(), "--python", compat_python, cwd=models / "tf_keras"
+    )
     assert ended.code == code, ended.err
     assert told in ended.out + ended.err
 
@@ -258,7 +337,16 @@ def test_exit_codes(models: Path, compat_python: Path, arguments: str, code: int
 def test_the_report_names_the_layer(models: Path, compat_python: Path) -> None:
     """The JSON of a process says what the values say."""
     path = models / "tf_keras/unit-zeros.h5"
-    ended = run_process("check", path, "--inputs", path.with_suffix(".npz"), "--python", compat_python, "--format", "json")
+    ended = run_process(
+        "check",
+        path,
+        "--inputs",
+        path.with_suffix(".npz"),
+        "--python",
+        compat_python,
+        "--format",
+        "json",
+    )
     assert ended.code == 1, ended.err
     assert INPUT in ended.out
     assert PATH in ended.out

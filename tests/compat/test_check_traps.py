@@ -1,8 +1,9 @@
 """
 ``check`` runs what a trace of two models at once easily gets wrong.
 
-TensorFlow orders assertions as they were traced; a Sequential without an input shape is put together within its first call; Keras 3's MultiHeadAttention
-takes the masks off its inputs, so that they are gone when the layer is called a second time.
+TensorFlow orders assertions as they were traced; a Sequential without an input shape is put
+together within its first call; Keras 3's MultiHeadAttention takes the masks off its inputs, so that
+they are gone when the layer is called a second time.
 """
 
 from __future__ import annotations
@@ -42,7 +43,15 @@ def trapped(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     """Return the directory of the models."""
     base = tmp_path_factory.mktemp("traps")
     command = [str(compat_python), "-m", "tests.compat.check_traps", str(base)]
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, check=False, timeout=SECONDS)
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, **ENVIRONMENT},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return base
 
@@ -50,10 +59,16 @@ def trapped(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("attribute", LIBRARIES)
-def test_model_is_measured_and_passes(attribute: str, name: str, policy: str, trapped: Path, tools: Tools) -> None:
+def test_model_is_measured_and_passes(
+    attribute: str, name: str, policy: str, trapped: Path, tools: Tools
+) -> None:
     """Its layers are in the report, and none is farther off than its dtype explains."""
     (path,) = (path for path in (trapped / LIBRARIES[attribute]).iterdir() if path.stem == name)
-    own = replace(tools, custom_objects=(f"check_traps:{attribute}",), path=(HERE,)) if name == "unshaped" else tools
+    own = (
+        replace(tools, custom_objects=(f"check_traps:{attribute}",), path=(HERE,))
+        if name == "unshaped"
+        else tools
+    )
     check = checks.check(discovery.one(str(path)), None, Wanted(candidate=Options(to=policy)), own)
     (run,) = check.runs
     assert check.passed, run.verdict.missed

@@ -1,4 +1,7 @@
-"""Checkpoints hold for policytool what they hold for TensorFlow, and a SavedModel's variables have the tensors that its loader gives them."""
+"""
+Checkpoints hold for policytool what they hold for TensorFlow, and a SavedModel's variables have the
+tensors that its loader gives them.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +30,17 @@ def answers(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> di
     """Return what TensorFlow made of every checkpoint and SavedModel of the fixtures."""
     scratch = tmp_path_factory.mktemp("checkpoints")
     paths, results = scratch / "paths.json", scratch / "results.json"
-    paths.write_text(json.dumps([*(str(WRITTEN / name) for name in RECORDED), *map(str, SAVED_MODELS)]), encoding="utf-8")
-    subprocess.run([compat_python, READER, paths, results], check=True, capture_output=True, env={**os.environ, **ENVIRONMENT}, timeout=900)
+    paths.write_text(
+        json.dumps([*(str(WRITTEN / name) for name in RECORDED), *map(str, SAVED_MODELS)]),
+        encoding="utf-8",
+    )
+    subprocess.run(
+        [compat_python, READER, paths, results],
+        check=True,
+        capture_output=True,
+        env={**os.environ, **ENVIRONMENT},
+        timeout=900,
+    )
     found: dict[str, Answer] = json.loads(results.read_text(encoding="utf-8"))
     return found
 
@@ -43,11 +55,27 @@ def test_variables_have_the_tensors_that_the_loader_gives_them(answers: dict[str
     """The walk along both object graphs ends where the loader's does."""
     for path in SAVED_MODELS:
         bundle = _bundle(path)
-        nodes = protobuf_messages.parse("SavedModel", (path / "saved_model.pb").read_bytes()).meta_graphs[0].object_graph.nodes
-        children = {index: [(edge.local_name.decode(), edge.node_id) for edge in node.children] for index, node in enumerate(nodes)}
-        slots = {index: [(slot.original_node, slot.name.decode(), slot.node) for slot in node.slots] for index, node in enumerate(nodes)}
-        entries = {str(index): bundle.entries[key] for index, key in keys_of(bundle, children, slots).items()}
-        found = {index: hashlib.sha256(b"".join(bundle.chunks(entry))).hexdigest() for index, entry in entries.items()}
+        nodes = (
+            protobuf_messages.parse("SavedModel", (path / "saved_model.pb").read_bytes())
+            .meta_graphs[0]
+            .object_graph.nodes
+        )
+        children = {
+            index: [(edge.local_name.decode(), edge.node_id) for edge in node.children]
+            for index, node in enumerate(nodes)
+        }
+        slots = {
+            index: [(slot.original_node, slot.name.decode(), slot.node) for slot in node.slots]
+            for index, node in enumerate(nodes)
+        }
+        entries = {
+            str(index): bundle.entries[key]
+            for index, key in keys_of(bundle, children, slots).items()
+        }
+        found = {
+            index: hashlib.sha256(b"".join(bundle.chunks(entry))).hexdigest()
+            for index, entry in entries.items()
+        }
         assert found == answers[str(path)]["variables"], path
 
 

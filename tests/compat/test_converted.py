@@ -1,8 +1,10 @@
 """
-Fixtures that ``migrate --target`` converts from one of the newest libraries to the other: they load, keep their policies, and predict what they did.
+Fixtures that ``migrate --target`` converts from one of the newest libraries to the other: they
+load, keep their policies, and predict what they did.
 
-``fixtures/conversions.py`` converts, asks and judges; here it is given a spread of the fixtures, in which each case, format and release occurs, and with
-``POLICYTOOL_COMPAT_TARGETS=all`` every fixture for both libraries. The table at the end of the run says what came of them.
+``fixtures/conversions.py`` converts, asks and judges; here it is given a spread of the fixtures, in
+which each case, format and release occurs, and with ``POLICYTOOL_COMPAT_TARGETS=all`` every fixture
+for both libraries. The table at the end of the run says what came of them.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ pytestmark = pytest.mark.compat
 
 CONFIGS: Final = Path(__file__).with_name("configs.py")
 _APART: Final = "an activation that is a layer becomes a layer of its own"
-_PREFIX: Final = "Keras 2 calls the backward layer backward_ and its name, and so it is called afterwards"
+_PREFIX: Final = (
+    "Keras 2 calls the backward layer backward_ and its name, and so it is called afterwards"
+)
 _NO_MAPS: Final = "Keras 2 has no policy maps, so every layer gets a policy of its own"
 CHANGED: Final = {
     "keras3.15": {
@@ -44,7 +48,10 @@ CHANGED: Final = {
         "tf_op_layers": "ops of Keras 3 have no policy, nor arguments that say the default",
     },
 }
-"""Cases that are not equal after there and back, and why: what is left is in none of the files between, or was asked for."""
+"""
+Cases that are not equal after there and back, and why: what is left is in none of the files
+between, or was asked for.
+"""
 
 OTHER: Final = {"keras3.15": "tf_keras", "tf_keras2.21": "keras3"}
 SUFFIX: Final = {"keras3": ".keras", "tf_keras": ".h5"}
@@ -52,12 +59,18 @@ MODULE: Final = {"keras3.15": "keras", "tf_keras2.21": "tf_keras"}
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_converted_models_load_and_predict_the_same(conversions: tuple[Converted, ...], release: str) -> None:
+def test_converted_models_load_and_predict_the_same(
+    conversions: tuple[Converted, ...], release: str
+) -> None:
     """Or are refused with a code and a reason; none fails."""
     found = [one for one in conversions if one.release == release]
     assert found
-    assert not [f"{one.name} for {one.target}: {one.outcome}" for one in found if one.word == "failed"]
-    assert not [one.outcome for one in found if one.word == "refused" and len(one.outcome.split()) < 6]
+    assert not [
+        f"{one.name} for {one.target}: {one.outcome}" for one in found if one.word == "failed"
+    ]
+    assert not [
+        one.outcome for one in found if one.word == "refused" and len(one.outcome.split()) < 6
+    ]
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -68,31 +81,59 @@ def test_most_are_converted(conversions: tuple[Converted, ...], library: str) ->
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_there_and_back_is_an_equal_model(compat_python: Path, tmp_path: Path, library: str) -> None:
-    """The source's library loads what came back to a config equal to the original's, with the same weights."""
-    sources = [path for path in sorted((FIXTURES / library).iterdir()) if path.suffix in {".h5", ".keras"}]
-    pairs = [pair for source in sources if (pair := _there_and_back(source, library, tmp_path)) is not None]
-    found = _loaded(compat_python, MODULE[library], [str(path) for pair in pairs for path in pair], tmp_path)
-    told = {source.name: (before, after) for (source, _), before, after in zip(pairs, found[::2], found[1::2], strict=True) if "error" not in before}
+def test_there_and_back_is_an_equal_model(
+    compat_python: Path, tmp_path: Path, library: str
+) -> None:
+    """
+    The source's library loads what came back to a config equal to the original's, with the same
+    weights.
+    """
+    sources = [
+        path for path in sorted((FIXTURES / library).iterdir()) if path.suffix in {".h5", ".keras"}
+    ]
+    pairs = [
+        pair
+        for source in sources
+        if (pair := _there_and_back(source, library, tmp_path)) is not None
+    ]
+    found = _loaded(
+        compat_python, MODULE[library], [str(path) for pair in pairs for path in pair], tmp_path
+    )
+    told = {
+        source.name: (before, after)
+        for (source, _), before, after in zip(pairs, found[::2], found[1::2], strict=True)
+        if "error" not in before
+    }
     assert not {name: after["error"] for name, (_, after) in told.items() if "error" in after}
-    same = {name: _said(before["config"]) == _said(after["config"]) and before["weights"] == after["weights"] for name, (before, after) in told.items()}
+    same = {
+        name: _said(before["config"]) == _said(after["config"])
+        and before["weights"] == after["weights"]
+        for name, (before, after) in told.items()
+    }
     assert len(same) > len(sources) / 2
     assert {Path(name).stem for name in same if not same[name]} == CHANGED[library].keys()
 
 
 def _there_and_back(source: Path, library: str, folder: Path) -> tuple[Path, Path] | None:
-    """Return a file and what came back of it; None for one that holds no model, or that the other library cannot have."""
+    """
+    Return a file and what came back of it; None for one that holds no model, or that the other
+    library cannot have.
+    """
     there = folder / f"{source.name}.there{SUFFIX[OTHER[library]]}"
     back = folder / f"{source.name}.back{source.suffix}"
     try:
-        done = policytool.migrate(source, target=OTHER[library], allow_weight_rewrite=True, output=there)
+        done = policytool.migrate(
+            source, target=OTHER[library], allow_weight_rewrite=True, output=there
+        )
     except ModelFileError:
         return None
     if done.status is not Status.WRITTEN:
         assert done.plan.refusals, source
         return None
     again = policytool.migrate(there, target=library, allow_weight_rewrite=True, output=back)
-    unreadable = {refusal.code for refusal in again.plan.refusals} == {"h5-operations"}  # the source is an HDF5 file that its own library does not read
+    unreadable = {refusal.code for refusal in again.plan.refusals} == {
+        "h5-operations"
+    }  # the source is an HDF5 file that its own library does not read
     assert unreadable or again.status is Status.WRITTEN, (source, again.plan.refusals)
     return None if unreadable else (source, back)
 
@@ -105,14 +146,19 @@ def _said(config: Any) -> Any:  # JSON of any shape
     """
     Return a config without what says nothing of the model.
 
-    Input shapes of layers within models, beside those of their input layers, which have ``sparse``; the batch that a layer was built on; and whether a
-    vocabulary stands in the config or in a file beside it.
+    Input shapes of layers within models, beside those of their input layers, which have ``sparse``;
+    the batch that a layer was built on; and whether a vocabulary stands in the config or in a file
+    beside it.
     """
     if isinstance(config, list):
         return [_said(item) for item in config]
     if not isinstance(config, dict):
         return config
-    return {key: _said(item) for key, item in config.items() if key not in _UNSAID and not (key == _SHAPE and "sparse" not in config)}
+    return {
+        key: _said(item)
+        for key, item in config.items()
+        if key not in _UNSAID and not (key == _SHAPE and "sparse" not in config)
+    }
 
 
 def _loaded(python: Path, library: str, paths: list[str], scratch: Path) -> list[dict[str, Any]]:
@@ -120,7 +166,14 @@ def _loaded(python: Path, library: str, paths: list[str], scratch: Path) -> list
     listed, results = scratch / "paths.json", scratch / "results.json"
     listed.write_text(json.dumps(paths), encoding="utf-8")
     command = [str(python), str(CONFIGS), library, str(listed), str(results)]
-    done = subprocess.run(command, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, check=False, timeout=SECONDS)
+    done = subprocess.run(
+        command,
+        env={**os.environ, **ENVIRONMENT},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     found: list[dict[str, Any]] = json.loads(results.read_text(encoding="utf-8"))
     return found

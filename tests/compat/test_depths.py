@@ -1,4 +1,7 @@
-"""How many terms a layer adds up is read from the operations that it was traced to, whatever its class."""
+"""
+How many terms a layer adds up is read from the operations that it was traced to, whatever its
+class.
+"""
 
 from __future__ import annotations
 
@@ -37,6 +40,13 @@ DEPTHS: Final = {
 def test_depths(compat_python: Path) -> None:
     """Products, convolutions and sums by the terms of one element; what only rounds has none."""
     command = [compat_python, CHILD]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS, env={**os.environ, **ENVIRONMENT})
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+        env={**os.environ, **ENVIRONMENT},
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     assert json.loads(done.stdout.splitlines()[-1]) == DEPTHS

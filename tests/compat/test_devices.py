@@ -1,4 +1,7 @@
-"""What a check does with devices, under a real TensorFlow: logical CPU devices stand for several, and the registry's word is held against what runs."""
+"""
+What a check does with devices, under a real TensorFlow: logical CPU devices stand for several, and
+the registry's word is held against what runs.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,9 @@ FAMILIES: Final = {"keras2": ("tf2.15", "h5"), "keras3": ("keras3.15", "keras")}
 
 
 @pytest.fixture(scope="session")
-def tried(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Any], Any]:
+def tried(
+    compat_python: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str, Any], Any]:
     """Return a function that does a task in a child of its own, once."""
     scratch = tmp_path_factory.mktemp("devices")
 
@@ -69,20 +74,39 @@ def test_devices_are_listed_and_chosen(tried: Callable[[str, Any], Any], count: 
     """The list names every device as it is asked for; what is not there is refused with what is."""
     found = tried("logical", count)
     names = [f"/device:CPU:{number}" for number in range(count)]
-    assert [devices.device(one).name for one in found["listed"]] == [f"cpu:{number}" for number in range(count)]
-    assert all(one["kind"] == "cpu" and one["model"] and one["memory"] > 2**30 and one["compute_capability"] is None for one in found["listed"])
+    assert [devices.device(one).name for one in found["listed"]] == [
+        f"cpu:{number}" for number in range(count)
+    ]
+    assert all(
+        one["kind"] == "cpu"
+        and one["model"]
+        and one["memory"] > 2**30
+        and one["compute_capability"] is None
+        for one in found["listed"]
+    )
     assert found["all"] == names
-    assert found["chosen"] == {"auto": names[:1], "cpu": names[:1], "cpu:1": names[1:2], "CPU:0": names[:1]}
+    assert found["chosen"] == {
+        "auto": names[:1],
+        "cpu": names[:1],
+        "cpu:1": names[1:2],
+        "CPU:0": names[:1],
+    }
     code, sentence = found["none"]
     assert code == "no-device"
     assert f"sees {', '.join(one['name'] for one in found['listed'])}" in sentence
 
 
 def test_devices_are_set_up_once(tried: Callable[[str, Any], Any]) -> None:
-    """Another job may ask for the same devices again, not for others; nothing is placed softly, and TF32 is off."""
+    """
+    Another job may ask for the same devices again, not for others; nothing is placed softly, and
+    TF32 is off.
+    """
     found = tried("logical", 2)
     assert found["again"] == []
-    assert found["other"] == ["devices", "3 CPU devices were asked for, and this process has had 2 since its first job"]
+    assert found["other"] == [
+        "devices",
+        "3 CPU devices were asked for, and this process has had 2 since its first job",
+    ]
     assert (found["soft"], found["tf32"]) == (False, False)
 
 
@@ -94,13 +118,22 @@ def test_a_failure_beside_others_names_its_device(tried: Callable[[str, Any], An
 
 
 def test_memory_is_what_tensors_take(tried: Callable[[str, Any], Any]) -> None:
-    """Two matrices are there at once besides the input, on whichever device; the weights and the input do not count."""
+    """
+    Two matrices are there at once besides the input, on whichever device; the weights and the input
+    do not count.
+    """
     sizes = [512, 1024]
     *found, slow, took = tried("timed", sizes)
     timings = [devices.timing(one) for one in found]
-    assert [one.peak_memory for one in timings] == [2 * 4 * size * size for size in sizes for _ in range(2)]
-    assert all(one.how == "device" and one.spread[0] <= one.latency <= one.spread[1] for one in timings)
-    assert [round(one.throughput * one.latency) for one in timings] == [size for size in sizes for _ in range(2)]
+    assert [one.peak_memory for one in timings] == [
+        2 * 4 * size * size for size in sizes for _ in range(2)
+    ]
+    assert all(
+        one.how == "device" and one.spread[0] <= one.latency <= one.spread[1] for one in timings
+    )
+    assert [round(one.throughput * one.latency) for one in timings] == [
+        size for size in sizes for _ in range(2)
+    ]
     assert slow["latency"] == pytest.approx(0.3, abs=0.1)
     assert slow["throughput"] == pytest.approx(6 / slow["latency"])
     assert (slow["peak_memory"], slow["how"]) == (None, None)
@@ -108,18 +141,30 @@ def test_memory_is_what_tensors_take(tried: Callable[[str, Any], Any]) -> None:
 
 
 def test_ops_are_deterministic_on_request(tried: Callable[[str, Any], Any]) -> None:
-    """Determinism is turned on for a job, which can still initialise its layers, and off for the next."""
+    """
+    Determinism is turned on for a job, which can still initialise its layers, and off for the next.
+    """
     assert tried("determined", None) == {"first": True, "then": False}
 
 
 def test_a_missing_kernel_is_found_wherever_it_stands(tried: Callable[[str, Any], Any]) -> None:
-    """Unused, in a branch that is not taken, in a loop that does not turn: TensorFlow wants the kernel; not for what XLA compiles."""
+    """
+    Unused, in a branch that is not taken, in a loop that does not turn: TensorFlow wants the
+    kernel; not for what XLA compiles.
+    """
     found = tried("graphs", None)
-    assert {name for name, one in found.items() if one["none"]} == {name for name, one in found.items() if one["told"]}
+    assert {name for name, one in found.items() if one["none"]} == {
+        name for name, one in found.items() if one["told"]
+    }
     assert {name for name, one in found.items() if not one["told"]} == {"compiled", "wide"}
     assert all(one["error"] is None for name, one in found.items() if not one["told"])
     for told in (devices.missing(told) for one in found.values() for told in one["told"]):
-        assert (told.type, told.dtype, told.elsewhere, told.in_float32) == ("MaxPool3D", "float16", False, True)
+        assert (told.type, told.dtype, told.elsewhere, told.in_float32) == (
+            "MaxPool3D",
+            "float16",
+            False,
+            True,
+        )
         assert told.layer is not None
         assert told.op.startswith(told.layer.removeprefix("at "))
     assert found["loop"]["told"][0]["layer"] == "at while"
@@ -130,12 +175,17 @@ def test_what_the_cpu_does_instead_is_told_apart(tried: Callable[[str, Any], Any
     """Texts are made on the CPU in any dtype; a constant computes nothing, so it falls nowhere."""
     told = {one.type: one for one in map(devices.missing, tried("texts", None))}
     assert set(told) == {"AsString", "StringJoin"}
-    assert all(one.elsewhere and not one.in_float32 and one.layer == one.type for one in told.values())
+    assert all(
+        one.elsewhere and not one.in_float32 and one.layer == one.type for one in told.values()
+    )
     assert told["AsString"].dtype == "float32"
 
 
 def test_the_registry_says_what_runs(tried: Callable[[str, Any], Any]) -> None:
-    """Of every stateless op that can be traced, in four dtypes, TensorFlow places those that are not told, and no other."""
+    """
+    Of every stateless op that can be traced, in four dtypes, TensorFlow places those that are not
+    told, and no other.
+    """
     found = tried("registry", None)
     assert not found["differing"]
     assert found["counts"]["both"] > 50
@@ -143,8 +193,12 @@ def test_the_registry_says_what_runs(tried: Callable[[str, Any], Any]) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_pooling_layers_run_where_nothing_is_told(tried: Callable[[str, Any], Any], family: str) -> None:
-    """What is told of a live layer is what happens, and what this package's own table of kernels says."""
+def test_pooling_layers_run_where_nothing_is_told(
+    tried: Callable[[str, Any], Any], family: str
+) -> None:
+    """
+    What is told of a live layer is what happens, and what this package's own table of kernels says.
+    """
     library = "tf_keras2.21" if family == "keras2" else "keras3.15"
     for name, policy, answer in tried("pools", family):
         types = tuple(one["type"] for one in answer["told"])
@@ -153,7 +207,9 @@ def test_pooling_layers_run_where_nothing_is_told(tried: Callable[[str, Any], An
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_models_run_where_nothing_is_told(tried: Callable[[str, Any], Any], family: str, tmp_path: Path) -> None:
+def test_models_run_where_nothing_is_told(
+    tried: Callable[[str, Any], Any], family: str, tmp_path: Path
+) -> None:
     """Fixtures under other policies: no model is said to lack a kernel that it does not lack."""
     release, kind = FAMILIES[family]
     paths = []
@@ -170,5 +226,9 @@ def test_models_run_where_nothing_is_told(tried: Callable[[str, Any], Any], fami
     found = tried("models", [family, paths])
     asked = [one for one in found if "untraced" not in one]
     assert len(asked) > 60
-    wrong = [one for one in asked if bool(one["told"]) != one["none"] or (one["error"] and not one["none"])]
+    wrong = [
+        one
+        for one in asked
+        if bool(one["told"]) != one["none"] or (one["error"] and not one["none"])
+    ]
     assert not wrong, wrong

@@ -1,4 +1,7 @@
-"""What a check feeds: every fixture that the newest libraries load can be fed and called, and small models get what their layers take."""
+"""
+What a check feeds: every fixture that the newest libraries load can be fed and called, and small
+models get what their layers take.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,17 @@ pytestmark = pytest.mark.compat
 CHILD: Final = Path(__file__).with_name("feeding.py")
 FAMILIES: Final = ("keras2", "keras3")
 FILES: Final = tuple(case.path for case in CASES if case.format in {"h5", "keras", "savedmodel"})
-MODELS: Final = ("nested", "operations", "prepared", "stateful", "half", "sparse", "wide", "subclassed", "unsaid")
+MODELS: Final = (
+    "nested",
+    "operations",
+    "prepared",
+    "stateful",
+    "half",
+    "sparse",
+    "wide",
+    "subclassed",
+    "unsaid",
+)
 LEAST: Final = {"keras2": 290, "keras3": 180}
 """Fixtures that a library loads, at least: fewer, and the tests below are about nothing."""
 
@@ -41,14 +54,38 @@ GIVEN: Final[dict[str, Any]] = {
 """What the model ``nested`` takes, in dtypes that have to be cast."""
 
 WRONG: Final[dict[str, tuple[dict[str, Any], str]]] = {
-    "missing": ({"tokens": GIVEN["tokens"]}, "holds tokens, and the model takes segments, series, tokens"),
-    "extra": ({**GIVEN, "more": GIVEN["tokens"]}, "holds more, segments, series, tokens, and the model takes segments, series, tokens"),
-    "rank": ({**GIVEN, "series": GIVEN["series"][:, 0]}, "input series takes the shape (any, any, 4), and the file has (20, 4)"),
-    "shape": ({**GIVEN, "tokens": GIVEN["tokens"][:, :3]}, "input tokens takes the shape (any, 12), and the file has (20, 3)"),
-    "dtype": ({**GIVEN, "segments": GIVEN["segments"] + 0.5}, "input segments takes int32, and the file has float64"),
-    "range": ({**GIVEN, "tokens": GIVEN["tokens"] + 1}, "input tokens comes to words, which takes ids from 0 to 49, and the file has 1 to 50"),
-    "negative": ({**GIVEN, "segments": GIVEN["segments"] - 1}, "input segments comes to kinds, which takes ids from 0 to 1, and the file has -1 to 0"),
-    "rows": ({**GIVEN, "segments": GIVEN["segments"][:7]}, "different numbers of rows: 7 of segments, 20 of series, 20 of tokens"),
+    "missing": (
+        {"tokens": GIVEN["tokens"]},
+        "holds tokens, and the model takes segments, series, tokens",
+    ),
+    "extra": (
+        {**GIVEN, "more": GIVEN["tokens"]},
+        "holds more, segments, series, tokens, and the model takes segments, series, tokens",
+    ),
+    "rank": (
+        {**GIVEN, "series": GIVEN["series"][:, 0]},
+        "input series takes the shape (any, any, 4), and the file has (20, 4)",
+    ),
+    "shape": (
+        {**GIVEN, "tokens": GIVEN["tokens"][:, :3]},
+        "input tokens takes the shape (any, 12), and the file has (20, 3)",
+    ),
+    "dtype": (
+        {**GIVEN, "segments": GIVEN["segments"] + 0.5},
+        "input segments takes int32, and the file has float64",
+    ),
+    "range": (
+        {**GIVEN, "tokens": GIVEN["tokens"] + 1},
+        "input tokens comes to words, which takes ids from 0 to 49, and the file has 1 to 50",
+    ),
+    "negative": (
+        {**GIVEN, "segments": GIVEN["segments"] - 1},
+        "input segments comes to kinds, which takes ids from 0 to 1, and the file has -1 to 0",
+    ),
+    "rows": (
+        {**GIVEN, "segments": GIVEN["segments"][:7]},
+        "different numbers of rows: 7 of segments, 20 of series, 20 of tokens",
+    ),
 }
 """Arrays for the model ``nested`` that it does not take, and what the refusal says."""
 
@@ -85,15 +122,26 @@ def _jobs(folder: Path) -> dict[tuple[str, str], dict[str, Any]]:
         jobs["nested", name] = {**plain, "file": str(folder / f"{name}.npz")}
     np.savez(folder / "given.npz", **GIVEN, y=np.zeros(3))
     np.save(folder / "six.npy", np.zeros((6, 3, 2)))
-    jobs["nested", "given"] = {**plain, "file": str(folder / "given.npz"), "save": str(_npz(folder, "nested", "given"))}
+    jobs["nested", "given"] = {
+        **plain,
+        "file": str(folder / "given.npz"),
+        "save": str(_npz(folder, "nested", "given")),
+    }
     jobs["stateful", "six"] = {**plain, "file": str(folder / "six.npy")}
     jobs["stateful", "asked"] = {**plain, "batch_size": 6}
-    jobs["nested", "other"] = {**plain, "seed": 4, "batch_size": 3, "save": str(_npz(folder, "nested", "other"))}
+    jobs["nested", "other"] = {
+        **plain,
+        "seed": 4,
+        "batch_size": 3,
+        "save": str(_npz(folder, "nested", "other")),
+    }
     return dict(sorted(jobs.items(), key=lambda item: item[0][0]))  # the child keeps one model
 
 
 @pytest.fixture(scope="module")
-def asked(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Answers]:
+def asked(
+    compat_python: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Answers]:
     """Return a function that gives a library's answers, asking it the first time."""
     found: dict[str, Answers] = {}
 
@@ -102,9 +150,18 @@ def asked(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Call
             folder = tmp_path_factory.mktemp(family)
             jobs = _jobs(folder)
             listed, results = folder / "jobs.json", folder / "results.json"
-            listed.write_text(json.dumps([[model, wanted] for (model, _), wanted in jobs.items()]), encoding="utf-8")
+            listed.write_text(
+                json.dumps([[model, wanted] for (model, _), wanted in jobs.items()]),
+                encoding="utf-8",
+            )
             environment = {**os.environ, **ENVIRONMENT, "KERAS_HOME": str(folder)}
-            done = subprocess.run([compat_python, CHILD, family, listed, results], capture_output=True, check=False, timeout=SECONDS, env=environment)
+            done = subprocess.run(
+                [compat_python, CHILD, family, listed, results],
+                capture_output=True,
+                check=False,
+                timeout=SECONDS,
+                env=environment,
+            )
             assert done.returncode == 0, done.stderr.decode()[-3000:]
             told = dict(zip(jobs, json.loads(results.read_text(encoding="utf-8")), strict=True))
             found[family] = Answers(told=told, folder=folder)
@@ -114,25 +171,50 @@ def asked(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Call
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_fixture_that_loads_is_fed_and_called(asked: Callable[[str], Answers], family: str, count: Callable[..., None]) -> None:
-    """With finite values; a call on the CPU fails where ids are out of range, so that those which were made are not."""
+def test_every_fixture_that_loads_is_fed_and_called(
+    asked: Callable[[str], Answers], family: str, count: Callable[..., None]
+) -> None:
+    """
+    With finite values; a call on the CPU fails where ids are out of range, so that those which were
+    made are not.
+    """
     told = asked(family).told
     loaded = [path for path in FILES if told[path, "drawn"]["loaded"]]
-    wrong = {path: told[path, "drawn"].get("refused", "not finite") for path in loaded if not told[path, "drawn"].get("finite")}
-    count({"keras2": "tf_keras2.21", "keras3": "keras3.15"}[family], "fed", files=len(FILES), load=len(loaded), agree=len(loaded) - len(wrong))
+    wrong = {
+        path: told[path, "drawn"].get("refused", "not finite")
+        for path in loaded
+        if not told[path, "drawn"].get("finite")
+    }
+    count(
+        {"keras2": "tf_keras2.21", "keras3": "keras3.15"}[family],
+        "fed",
+        files=len(FILES),
+        load=len(loaded),
+        agree=len(loaded) - len(wrong),
+    )
     assert not wrong
     assert len(loaded) >= LEAST[family]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_saved_inputs_are_the_same_check(asked: Callable[[str], Answers], family: str) -> None:
-    """Of every fixture and model: the same values in the same batches, in dtypes that NumPy's files do not know too."""
+    """
+    Of every fixture and model: the same values in the same batches, in dtypes that NumPy's files do
+    not know too.
+    """
     answers = asked(family)
-    fed = [model for (model, what), told in answers.told.items() if what == "drawn" and told.get("finite")]
+    fed = [
+        model
+        for (model, what), told in answers.told.items()
+        if what == "drawn" and told.get("finite")
+    ]
     for model in fed:
         first, again = answers.saved(model, "drawn"), answers.saved(model, "again")
         assert list(first) == list(again), model
-        assert all(first[name].dtype == again[name].dtype and np.array_equal(first[name], again[name]) for name in first), model
+        assert all(
+            first[name].dtype == again[name].dtype and np.array_equal(first[name], again[name])
+            for name in first
+        ), model
         one, other = (answers.told[model, what] for what in ("drawn", "again"))
         assert one["specs"] == other["specs"], model
         assert other["told"]["kind"] == "given"
@@ -143,31 +225,50 @@ def test_saved_inputs_are_the_same_check(asked: Callable[[str], Answers], family
 
 @pytest.mark.parametrize("model", [model for model in MODELS if model != "unsaid"])
 def test_both_libraries_are_fed_the_same(asked: Callable[[str], Answers], model: str) -> None:
-    """The same seed and the same model give the same values, in another process and under the other library."""
+    """
+    The same seed and the same model give the same values, in another process and under the other
+    library.
+    """
     one, other = (asked(family).saved(model, "drawn") for family in FAMILIES)
     assert sorted(one) == sorted(other)
     assert all(np.array_equal(one[name], other[name]) for name in one)
     told = [asked(family).told[model, "drawn"]["told"]["inputs"] for family in FAMILIES]
-    assert [{**entry, "how": None} for entry in told[0]] == [{**entry, "how": None} for entry in told[1]]
+    assert [{**entry, "how": None} for entry in told[0]] == [
+        {**entry, "how": None} for entry in told[1]
+    ]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_ids_stay_below_what_each_input_comes_to(asked: Callable[[str], Answers], family: str) -> None:
+def test_ids_stay_below_what_each_input_comes_to(
+    asked: Callable[[str], Answers], family: str
+) -> None:
     """Through casts, shapes, slices and nested models; with room for an offset."""
     answers = asked(family)
     nested, operations = answers.saved("nested", "drawn"), answers.saved("operations", "drawn")
-    largest = {name: int(array.max()) for name, array in (nested | operations).items() if name != "series"}
+    largest = {
+        name: int(array.max()) for name, array in (nested | operations).items() if name != "series"
+    }
     bounds = {"tokens": 50, "segments": 2, "whole": 7, "columns": 9, "offset": 19, "hot": 6}
     assert {name for name in largest if largest[name] >= bounds[name]} == set()
     assert largest["tokens"] > 2 * 20  # and are not those of the smallest table
-    how = {entry["name"]: entry["how"] for entry in answers.told["operations", "drawn"]["told"]["inputs"]}
+    how = {
+        entry["name"]: entry["how"]
+        for entry in answers.told["operations", "drawn"]["told"]["inputs"]
+    }
     assert how["whole"] == "ids below 7, as cast takes them"
-    assert all(array.min() >= 0 for name, array in (nested | operations).items() if name != "series")
+    assert all(
+        array.min() >= 0 for name, array in (nested | operations).items() if name != "series"
+    )
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_sequences_end_at_the_same_place_in_all_inputs(asked: Callable[[str], Answers], family: str) -> None:
-    """Every other row has a tail of what a mask takes away: 0 before an Embedding, the mask's own value before a Masking."""
+def test_sequences_end_at_the_same_place_in_all_inputs(
+    asked: Callable[[str], Answers], family: str
+) -> None:
+    """
+    Every other row has a tail of what a mask takes away: 0 before an Embedding, the mask's own
+    value before a Masking.
+    """
     fed = asked(family).saved("nested", "drawn")
     ended = (fed["series"] == -1.0).all(axis=-1)
     assert ended.any(axis=1).tolist() == [False, True] * (len(ended) // 2)
@@ -178,8 +279,13 @@ def test_sequences_end_at_the_same_place_in_all_inputs(asked: Callable[[str], An
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_layers_that_prepare_data_get_what_they_are_for(asked: Callable[[str], Answers], family: str) -> None:
-    """Pixels, what a Normalization learnt, boundaries, vocabularies with and without other words, masks."""
+def test_layers_that_prepare_data_get_what_they_are_for(
+    asked: Callable[[str], Answers], family: str
+) -> None:
+    """
+    Pixels, what a Normalization learnt, boundaries, vocabularies with and without other words,
+    masks.
+    """
     fed = asked(family).saved("prepared", "drawn")
     assert fed["image"].min() >= 0
     assert fed["image"].max() > 200
@@ -195,7 +301,9 @@ def test_layers_that_prepare_data_get_what_they_are_for(asked: Callable[[str], A
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_open_dimensions_get_the_smallest_size_that_works(asked: Callable[[str], Answers], family: str) -> None:
+def test_open_dimensions_get_the_smallest_size_that_works(
+    asked: Callable[[str], Answers], family: str
+) -> None:
     """Of 8, 32, 128 and 224."""
     told = asked(family).told
     assert told["wide", "drawn"]["specs"] == [[8, 32, 32, 3]]
@@ -208,31 +316,46 @@ def test_open_dimensions_get_the_smallest_size_that_works(asked: Callable[[str],
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_batch_size_that_the_model_fixes_wins(asked: Callable[[str], Answers], family: str) -> None:
+def test_a_batch_size_that_the_model_fixes_wins(
+    asked: Callable[[str], Answers], family: str
+) -> None:
     """It is said, and rows that make no whole batches are refused."""
     told = asked(family).told
     assert told["stateful", "drawn"]["batch_size"] == 4
     assert told["stateful", "drawn"]["told"]["notes"] == []
-    assert told["stateful", "asked"]["told"]["notes"] == ["the model takes batches of 4 alone, not of 6"]
-    assert told["stateful", "six"]["refused"] == ["inputs-file", "the model takes batches of 4 alone, and the file has 6 rows of input series"]
+    assert told["stateful", "asked"]["told"]["notes"] == [
+        "the model takes batches of 4 alone, not of 6"
+    ]
+    assert told["stateful", "six"]["refused"] == [
+        "inputs-file",
+        "the model takes batches of 4 alone, and the file has 6 rows of input series",
+    ]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_given_rows_are_all_fed(asked: Callable[[str], Answers], family: str) -> None:
-    """A short batch is the last one, targets are passed over and said to be, and floats are cast."""
+    """
+    A short batch is the last one, targets are passed over and said to be, and floats are cast.
+    """
     answers = asked(family)
     told = answers.told["nested", "given"]
     assert told["batches"] == [8, 8, 4]
     assert told["specs"] == [[None, 12], [None, 5, 4], [None, 12]]
     assert told["told"]["notes"] == ["y of the file is passed over: it is no input"]
-    assert [entry["how"] for entry in told["told"]["inputs"]] == ["given, cast from int64", "given, cast from float64", "given, cast from int64"]
+    assert [entry["how"] for entry in told["told"]["inputs"]] == [
+        "given, cast from int64",
+        "given, cast from float64",
+        "given, cast from int64",
+    ]
     fed = answers.saved("nested", "given")
     assert all(np.array_equal(fed[name], GIVEN[name].astype(fed[name].dtype)) for name in GIVEN)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("name", WRONG)
-def test_given_arrays_that_do_not_fit_are_refused(asked: Callable[[str], Answers], family: str, name: str) -> None:
+def test_given_arrays_that_do_not_fit_are_refused(
+    asked: Callable[[str], Answers], family: str, name: str
+) -> None:
     """What was expected and what was found, by the name of the input."""
     code, message = asked(family).told["nested", name]["refused"]
     assert code == "inputs-file"
@@ -240,8 +363,13 @@ def test_given_arrays_that_do_not_fit_are_refused(asked: Callable[[str], Answers
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_models_that_say_nothing_of_their_inputs(asked: Callable[[str], Answers], family: str) -> None:
-    """One that was called tells its inputs apart by what its layers were built with; one that never was is refused."""
+def test_models_that_say_nothing_of_their_inputs(
+    asked: Callable[[str], Answers], family: str
+) -> None:
+    """
+    One that was called tells its inputs apart by what its layers were built with; one that never
+    was is refused.
+    """
     answers = asked(family)
     fed = answers.saved("subclassed", "drawn")
     assert fed["ids"].max() < 5

@@ -1,4 +1,7 @@
-"""Gradients under loss scales, of small live models of both libraries and of files that record a loss scale."""
+"""
+Gradients under loss scales, of small live models of both libraries and of files that record a loss
+scale.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,11 @@ FAMILIES: Final = ("keras2", "keras3")
 Job = dict[str, Any]
 
 
-def wanted(loss: object = "sparse_categorical_crossentropy", recorded: object = None, weights: object = None) -> Job:
+def wanted(
+    loss: object = "sparse_categorical_crossentropy",
+    recorded: object = None,
+    weights: object = None,
+) -> Job:
     """Return what ``gradients`` is asked for."""
     return {"loss": loss, "loss_weights": weights, "recorded": recorded, "seed": 5}
 
@@ -50,42 +57,148 @@ def dynamic(initial: float) -> Job:
     return {"kind": "dynamic", "initial": initial, "growth_steps": 2000, "multiplier": 2.0}
 
 
-AWKWARD: Final = [0.0, -0.0, 1e-3, -1e-3, 1e-9, -1e-9, 2.0**-24, 2.0**-25, 3e-6, -3e-6, 6.2e-5, 1.0, 70000.0, math.inf, math.nan, -math.inf, 5.0, 7.0]
-MET: Final = [0.0, 1e-9, 1e-3, -2e-3, 0.0, -1e-9, 2.0**-24, 2.0**-25, 3e-6, -3e-6, 6.2e-5, 1.0, 70000.0, 1.0, 2.0, math.nan, math.nan, -math.inf]
-CROSSENTROPY: Final = {"class_name": "CategoricalCrossentropy", "config": {"reduction": "sum_over_batch_size", "name": "x", "label_smoothing": 0.1}}
+AWKWARD: Final = [
+    0.0,
+    -0.0,
+    1e-3,
+    -1e-3,
+    1e-9,
+    -1e-9,
+    2.0**-24,
+    2.0**-25,
+    3e-6,
+    -3e-6,
+    6.2e-5,
+    1.0,
+    70000.0,
+    math.inf,
+    math.nan,
+    -math.inf,
+    5.0,
+    7.0,
+]
+MET: Final = [
+    0.0,
+    1e-9,
+    1e-3,
+    -2e-3,
+    0.0,
+    -1e-9,
+    2.0**-24,
+    2.0**-25,
+    3e-6,
+    -3e-6,
+    6.2e-5,
+    1.0,
+    70000.0,
+    1.0,
+    2.0,
+    math.nan,
+    math.nan,
+    -math.inf,
+]
+CROSSENTROPY: Final = {
+    "class_name": "CategoricalCrossentropy",
+    "config": {"reduction": "sum_over_batch_size", "name": "x", "label_smoothing": 0.1},
+}
 
 JOBS: Final[dict[str, Job]] = {
     "awkward": {"reference": AWKWARD, "scaled": [4 * value for value in MET], "scale": 4.0},
     "every loss": {"spelled": []},
-    "short names": {"spelled": ["mse", "MAE", "mape", "msle", "bce", "kld", "logcosh", {"class_name": "function", "config": "hinge"}]},
+    "short names": {
+        "spelled": [
+            "mse",
+            "MAE",
+            "mape",
+            "msle",
+            "bce",
+            "kld",
+            "logcosh",
+            {"class_name": "function", "config": "hinge"},
+        ]
+    },
     "float32": {"model": "dropping", "policy": "float32", "wanted": wanted(recorded=fixed(128.0))},
-    "bfloat16": {"model": "dropping", "policy": "mixed_bfloat16", "wanted": wanted(recorded=fixed(128.0))},
-    "plain": {"model": "dropping", "policy": "mixed_float16", "wanted": wanted(recorded=fixed(128.0))},
-    "tiny": {"model": "dense", "policy": "mixed_float16", "wanted": wanted(CROSSENTROPY, dynamic(2.0**15), [1e-6])},
-    "large": {"model": "dense", "policy": "mixed_float16", "wanted": wanted(recorded=fixed(2.0**24))},
-    "settling": {"model": "dense", "policy": "mixed_float16", "wanted": wanted(recorded=dynamic(2.0**24)), "train": 24},
+    "bfloat16": {
+        "model": "dropping",
+        "policy": "mixed_bfloat16",
+        "wanted": wanted(recorded=fixed(128.0)),
+    },
+    "plain": {
+        "model": "dropping",
+        "policy": "mixed_float16",
+        "wanted": wanted(recorded=fixed(128.0)),
+    },
+    "tiny": {
+        "model": "dense",
+        "policy": "mixed_float16",
+        "wanted": wanted(CROSSENTROPY, dynamic(2.0**15), [1e-6]),
+    },
+    "large": {
+        "model": "dense",
+        "policy": "mixed_float16",
+        "wanted": wanted(recorded=fixed(2.0**24)),
+    },
+    "settling": {
+        "model": "dense",
+        "policy": "mixed_float16",
+        "wanted": wanted(recorded=dynamic(2.0**24)),
+        "train": 24,
+    },
     "two": {
         "model": "two",
         "policy": "mixed_float16",
-        "wanted": wanted({"a": "mse", "b": {"class_name": "BinaryCrossentropy", "config": {}}}, weights={"a": 0.5, "b": 2.0}),
+        "wanted": wanted(
+            {"a": "mse", "b": {"class_name": "BinaryCrossentropy", "config": {}}},
+            weights={"a": 0.5, "b": 2.0},
+        ),
     },
-    "subclassed": {"model": "subclassed", "policy": "mixed_float16", "wanted": wanted({"score": "mae"})},
-    "custom": {"model": "dense", "policy": "mixed_float16", "wanted": wanted({"class_name": "function", "config": "theirs"})},
-    "code": {"model": "dense", "policy": "mixed_float16", "wanted": wanted({"class_name": "Huber", "config": {"delta": {"class_name": "__lambda__"}}})},
-    "unfit": {"model": "two", "policy": "mixed_float16", "wanted": wanted(["mse", {"class_name": "CategoricalCrossentropy", "config": {"axis": 7}}])},
-    "frozen": {"model": "frozen", "policy": "mixed_float16", "wanted": wanted(recorded=fixed(128.0))},
+    "subclassed": {
+        "model": "subclassed",
+        "policy": "mixed_float16",
+        "wanted": wanted({"score": "mae"}),
+    },
+    "custom": {
+        "model": "dense",
+        "policy": "mixed_float16",
+        "wanted": wanted({"class_name": "function", "config": "theirs"}),
+    },
+    "code": {
+        "model": "dense",
+        "policy": "mixed_float16",
+        "wanted": wanted(
+            {"class_name": "Huber", "config": {"delta": {"class_name": "__lambda__"}}}
+        ),
+    },
+    "unfit": {
+        "model": "two",
+        "policy": "mixed_float16",
+        "wanted": wanted(["mse", {"class_name": "CategoricalCrossentropy", "config": {"axis": 7}}]),
+    },
+    "frozen": {
+        "model": "frozen",
+        "policy": "mixed_float16",
+        "wanted": wanted(recorded=fixed(128.0)),
+    },
     "hue": {"model": "hue", "policy": "mixed_float16", "wanted": wanted(None)},
     "huge": {"model": "huge", "policy": "mixed_float16", "wanted": wanted(None, fixed(128.0))},
 }
 
 
 @pytest.fixture(scope="module")
-def asked(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, Any]]:
+def asked(
+    compat_python: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], dict[str, Any]]:
     """Return a function that gives a library's answers to all jobs, asking it the first time."""
 
     @cache
     def answers(family: str) -> dict[str, Any]:
-        return dict(zip(JOBS, ask(compat_python, family, list(JOBS.values()), tmp_path_factory.mktemp(family)), strict=True))
+        return dict(
+            zip(
+                JOBS,
+                ask(compat_python, family, list(JOBS.values()), tmp_path_factory.mktemp(family)),
+                strict=True,
+            )
+        )
 
     return answers
 
@@ -95,7 +208,12 @@ def ask(python: Path, family: str, jobs: list[Job], scratch: Path) -> list[Any]:
     listed, results = scratch / "jobs.json", scratch / "results.json"
     listed.write_text(json.dumps(jobs), encoding="utf-8")
     done = subprocess.run(
-        [python, CHILD, family, listed, results], capture_output=True, text=True, check=False, timeout=SECONDS, env={**os.environ, **ENVIRONMENT}
+        [python, CHILD, family, listed, results],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+        env={**os.environ, **ENVIRONMENT},
     )
     assert done.returncode == 0, done.stderr[-3000:]
     found: list[Any] = json.loads(results.read_text(encoding="utf-8"))
@@ -103,7 +221,9 @@ def ask(python: Path, family: str, jobs: list[Job], scratch: Path) -> list[Any]:
 
 
 @pytest.fixture(params=FAMILIES)
-def answers(request: pytest.FixtureRequest, asked: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
+def answers(
+    request: pytest.FixtureRequest, asked: Callable[[str], dict[str, Any]]
+) -> dict[str, Any]:
     """Return the answers of each library in turn."""
     return asked(request.param)
 
@@ -115,7 +235,10 @@ def measured(answers: dict[str, Any], name: str) -> Gradients:
 
 
 def test_reductions_are_numpys(answers: dict[str, Any]) -> None:
-    """Zeros of both signs, subnormal numbers of float16, NaN and infinities on either side are counted as NumPy counts them."""
+    """
+    Zeros of both signs, subnormal numbers of float16, NaN and infinities on either side are counted
+    as NumPy counts them.
+    """
     found = dict(zip(answers["awkward"]["fields"], answers["awkward"]["values"], strict=True))
     reference = np.array(AWKWARD, dtype="float32")
     with np.errstate(over="ignore"):
@@ -135,19 +258,31 @@ def test_reductions_are_numpys(answers: dict[str, Any]) -> None:
         "largest": np.abs(scaled[np.isfinite(scaled)]).max(),
         "largest_reference": np.abs(reference[defined]).max(),
     }
-    assert found == pytest.approx({name: float(value) for name, value in expected.items()}, rel=1e-6)
+    assert found == pytest.approx(
+        {name: float(value) for name, value in expected.items()}, rel=1e-6
+    )
 
 
 @pytest.mark.parametrize("name", [name for name, job in JOBS.items() if "model" in job])
 def test_no_variable_changes_and_no_scale_costs_a_trace(answers: dict[str, Any], name: str) -> None:
-    """Weights, moving statistics and states are what they were; each model is traced once, however many scales are tried."""
+    """
+    Weights, moving statistics and states are what they were; each model is traced once, however
+    many scales are tried.
+    """
     assert answers[name]["kept"]
-    several = {"two": 4, "subclassed": 4, "unfit": 5}  # Keras 2 makes a metric for each of several losses as it is traced, for which tf.function traces twice
+    several = {
+        "two": 4,
+        "subclassed": 4,
+        "unfit": 5,
+    }  # Keras 2 makes a metric for each of several losses as it is traced, for which tf.function traces twice
     assert answers[name]["traces"] <= several.get(name, 2)
 
 
 def test_float32_is_the_reference_exactly(answers: dict[str, Any]) -> None:
-    """The same numbers under every power of two, with a Dropout in the model; nothing is lost, and no scale is needed."""
+    """
+    The same numbers under every power of two, with a Dropout in the model; nothing is lost, and no
+    scale is needed.
+    """
     found = measured(answers, "float32")
     assert found.quiet
     assert not found.random
@@ -170,8 +305,13 @@ def test_bfloat16_needs_none_by_its_numbers(answers: dict[str, Any]) -> None:
     assert loss_scales.decision(found).need is Need.NONE
 
 
-def test_small_gradients_underflow_without_a_scale_and_not_with_the_usual_one(answers: dict[str, Any]) -> None:
-    """A loss weight of 1e-6 brings gradients below float16; dynamic scaling from 2**15 brings them back at once."""
+def test_small_gradients_underflow_without_a_scale_and_not_with_the_usual_one(
+    answers: dict[str, Any],
+) -> None:
+    """
+    A loss weight of 1e-6 brings gradients below float16; dynamic scaling from 2**15 brings them
+    back at once.
+    """
     found = measured(answers, "tiny")
     none, usual = found.at(1.0), found.at(2.0**15)
     assert none is not None
@@ -215,7 +355,9 @@ def test_a_dynamic_scale_settles_where_the_librarys_own_does(answers: dict[str, 
 def test_several_outputs_have_their_own_losses_and_targets(answers: dict[str, Any]) -> None:
     """Each by its name; the gradient of an embedding is dense; layers with dropout are told."""
     found = measured(answers, "two")
-    assert [(output.output, output.source, output.targets, output.weight) for output in found.outputs] == [
+    assert [
+        (output.output, output.source, output.targets, output.weight) for output in found.outputs
+    ] == [
         ("a", "recorded", "normal", 0.5),
         ("b", "recorded", "binary", 2.0),
     ]
@@ -227,22 +369,36 @@ def test_several_outputs_have_their_own_losses_and_targets(answers: dict[str, An
 
 
 def test_a_subclassed_model_with_a_dictionary(answers: dict[str, Any]) -> None:
-    """Outputs go by their keys; one that the loss leaves out has none, and a variable that nothing depends on is told."""
+    """
+    Outputs go by their keys; one that the loss leaves out has none, and a variable that nothing
+    depends on is told.
+    """
     found = measured(answers, "subclassed")
     assert [(output.output, output.loss, output.source) for output in found.outputs] == [
         ("hidden", None, "none"),
         ("score", "mean_absolute_error", "recorded"),
     ]
     assert {path.rpartition("/")[2] for path in found.unconnected} == {"kernel", "bias"}
-    assert {variable.layer.rpartition("/")[2] for variable in found.variables} == {"first", "second"}
+    assert {variable.layer.rpartition("/")[2] for variable in found.variables} == {
+        "first",
+        "second",
+    }
 
 
 @pytest.mark.parametrize(
     ("name", "told"),
-    [("custom", "has no loss theirs"), ("code", "more than plain values"), ("unfit", "the recorded loss cannot be computed")],
+    [
+        ("custom", "has no loss theirs"),
+        ("code", "more than plain values"),
+        ("unfit", "the recorded loss cannot be computed"),
+    ],
 )
-def test_mean_squared_error_stands_in_and_why_is_told(answers: dict[str, Any], name: str, told: str) -> None:
-    """A loss that is not at hand, one whose config holds code, and one that does not take the outputs."""
+def test_mean_squared_error_stands_in_and_why_is_told(
+    answers: dict[str, Any], name: str, told: str
+) -> None:
+    """
+    A loss that is not at hand, one whose config holds code, and one that does not take the outputs.
+    """
     output = measured(answers, name).outputs[-1]
     assert output.source == "substitute"
     assert output.loss == "MeanSquaredError"
@@ -251,14 +407,25 @@ def test_mean_squared_error_stands_in_and_why_is_told(answers: dict[str, Any], n
 
 
 def test_every_loss_of_the_library_has_targets_that_fit(answers: dict[str, Any]) -> None:
-    """Each is built from its own config and is finite on class probabilities; CTC alone takes other outputs."""
+    """
+    Each is built from its own config and is finite on class probabilities; CTC alone takes other
+    outputs.
+    """
     found = answers["every loss"]["losses"]
-    assert {"MeanSquaredError", "SparseCategoricalCrossentropy", "KLDivergence", "Poisson"} <= set(found)
-    assert [name for name, (_, value) in found.items() if not isinstance(value, float) or not math.isfinite(value)] in ([], ["CTC"])
+    assert {"MeanSquaredError", "SparseCategoricalCrossentropy", "KLDivergence", "Poisson"} <= set(
+        found
+    )
+    assert [
+        name
+        for name, (_, value) in found.items()
+        if not isinstance(value, float) or not math.isfinite(value)
+    ] in ([], ["CTC"])
     kinds = {kind for kind, _ in found.values()}
     assert kinds == {"classes", "one-hot", "distribution", "binary", "counts", "positive", "normal"}
     assert all(math.isfinite(value) for _, value in answers["short names"]["losses"].values())
-    assert {"mean_squared_error", "binary_crossentropy", "log_cosh", "hinge"} <= set(answers["short names"]["losses"])
+    assert {"mean_squared_error", "binary_crossentropy", "log_cosh", "hinge"} <= set(
+        answers["short names"]["losses"]
+    )
 
 
 def test_a_frozen_model_has_nothing_to_scale(answers: dict[str, Any]) -> None:
@@ -302,12 +469,16 @@ def test_files_that_record_a_loss_scale(compat_python: Path, tmp_path: Path, fam
         files = []
         for options in (Options(to="float32"), Options(to="mixed_float16")):
             target = tmp_path / f"{number}-{options.to}{Path(name).suffix}"
-            (result,) = migrate_all(list(discovery.inputs([str(FIXTURES / name)])), options, Destination(output=target))
+            (result,) = migrate_all(
+                list(discovery.inputs([str(FIXTURES / name)])), options, Destination(output=target)
+            )
             assert isinstance(result, Migration), result
             files.append(str(target if target.exists() else FIXTURES / name))
         asked = recorded.training(reading.analysed(recognition.document(FIXTURES / name, name)))
         jobs.append({"files": files, "wanted": {**asked, "seed": 5}})
-    for (name, value), answer in zip(chosen, ask(compat_python, family, jobs, tmp_path), strict=True):
+    for (name, value), answer in zip(
+        chosen, ask(compat_python, family, jobs, tmp_path), strict=True
+    ):
         assert answer["kept"], name
         found = measured({name: answer}, name)
         assert [output.source for output in found.outputs] == ["recorded"], name

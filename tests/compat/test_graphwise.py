@@ -1,4 +1,7 @@
-"""Graphs that cannot be built anew are held against what TensorFlow's own mixed precision makes of them."""
+"""
+Graphs that cannot be built anew are held against what TensorFlow's own mixed precision makes of
+them.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +30,24 @@ LOOPS: Final = str(FIXTURES / "keras3.15" / "loops.export")
 UNTRACED: Final = str(FIXTURES / "tf2.12" / "default_float32")
 
 POLICIES: Final = ("mixed_float16", "mixed_bfloat16")
-RUNNING: Final = ("dense", "unsigned", "bare", "pooled", "stateful", "nothing", "unknown_class", TF1, EXPORTED, MIXED, LOOPS)
+RUNNING: Final = (
+    "dense",
+    "unsigned",
+    "bare",
+    "pooled",
+    "stateful",
+    "nothing",
+    "unknown_class",
+    TF1,
+    EXPORTED,
+    MIXED,
+    LOOPS,
+)
 
-MEDDLING: Final = {"TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE_ALLOWLIST_REMOVE": "MatMul", "TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE_DENYLIST_ADD": "MatMul"}
+MEDDLING: Final = {
+    "TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE_ALLOWLIST_REMOVE": "MatMul",
+    "TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE_DENYLIST_ADD": "MatMul",
+}
 """With these in force the rewrite would change hardly anything here."""
 
 Answers = dict[str, dict[str, Any]]
@@ -85,10 +103,16 @@ def test_rewritten(answers: Answers, case: str, policy: str) -> None:
     rewrite = graphs.decoded(found["rewrite"])
     assert rewrite.ops == sum(rewrite.by_type.values())
     assert bool(rewrite.ops) == (rewrite.unchanged is None) == bool(rewrite.casts)
-    assert "deny" not in {graphops.amp_list(op, policy.removeprefix("mixed_")) for op in rewrite.by_type}
+    assert "deny" not in {
+        graphops.amp_list(op, policy.removeprefix("mixed_")) for op in rewrite.by_type
+    }
     assert found["outputs"]
-    assert all(output["accumulated"]["elements"] for one in found["calls"] for output in one["outputs"])
-    assert [one["path"] for one in found["calls"]] == list(dict.fromkeys(one["path"] for one in found["calls"]))
+    assert all(
+        output["accumulated"]["elements"] for one in found["calls"] for output in one["outputs"]
+    )
+    assert [one["path"] for one in found["calls"]] == list(
+        dict.fromkeys(one["path"] for one in found["calls"])
+    )
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -102,10 +126,20 @@ def test_rewritten(answers: Answers, case: str, policy: str) -> None:
         (TF1, ["model/dense", "model/dense_1", "model/activation"]),
         (EXPORTED, ["functional_1/dense_1", "functional_1/dense_1_2", "functional_1/activation_1"]),
     ],
-    ids=["module", "module without signatures", "module without scopes", "unknown class", "TF 1", "Keras 3 export"],
+    ids=[
+        "module",
+        "module without signatures",
+        "module without scopes",
+        "unknown class",
+        "TF 1",
+        "Keras 3 export",
+    ],
 )
 def test_scopes(answers: Answers, case: str, paths: list[str], policy: str) -> None:
-    """Each layer is told by its scope, with what it computes in then, and off by no more than rounding."""
+    """
+    Each layer is told by its scope, with what it computes in then, and off by no more than
+    rounding.
+    """
     found = signature(answers, case, policy)
     dtype = policy.removeprefix("mixed_")
     assert [one["path"] for one in found["calls"]] == paths
@@ -116,10 +150,15 @@ def test_scopes(answers: Answers, case: str, paths: list[str], policy: str) -> N
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("case", [case for case in RUNNING if case != "stateful"], ids=lambda case: Path(case).name)
+@pytest.mark.parametrize(
+    "case", [case for case in RUNNING if case != "stateful"], ids=lambda case: Path(case).name
+)
 def test_judged(answers: Answers, case: str, policy: str) -> None:
     """A signature is a run like any other, and passes where nothing but rounding happened."""
-    device = dict.fromkeys(("model", "compute_capability", "memory", "driver", "cuda", "cudnn")) | {"name": "cpu", "kind": "cpu"}
+    device = dict.fromkeys(("model", "compute_capability", "memory", "driver", "cuda", "cudnn")) | {
+        "name": "cpu",
+        "kind": "cpu",
+    }
     found = {**signature(answers, case, policy), "device": device}
     (run,) = answering.runs([found], Tolerances())
     assert run.verdict.passed, run.verdict
@@ -131,12 +170,20 @@ def test_emulated_float16(answers: Answers) -> None:
     found = signature(answers, "dense", "mixed_float16")
     assert found["rewrite"]["option"] == "auto_mixed_precision_cpu"
     (output,) = found["outputs"]
-    assert output["accumulated"]["largest_error"] == pytest.approx(answers["oracle"]["emulated"], rel=1e-3)
+    assert output["accumulated"]["largest_error"] == pytest.approx(
+        answers["oracle"]["emulated"], rel=1e-3
+    )
 
 
 def test_mean(answers: Answers) -> None:
-    """A mean over many tens is denied in float16, and stays ten; in bfloat16 it is not, and is what TensorFlow's own op makes of it."""
-    assert (graphops.amp_list("Mean", "float16"), graphops.amp_list("Mean", "bfloat16")) == ("deny", "infer")
+    """
+    A mean over many tens is denied in float16, and stays ten; in bfloat16 it is not, and is what
+    TensorFlow's own op makes of it.
+    """
+    assert (graphops.amp_list("Mean", "float16"), graphops.amp_list("Mean", "bfloat16")) == (
+        "deny",
+        "infer",
+    )
     wide = signature(answers, "pooled", "mixed_float16")
     assert "Mean" not in wide["rewrite"]["by_type"]
     assert call(wide, "conv")["compute_candidate"] == "float16"
@@ -145,33 +192,50 @@ def test_mean(answers: Answers) -> None:
     narrow = signature(answers, "pooled", "mixed_bfloat16")
     assert narrow["rewrite"]["by_type"]["Mean"] == 1
     assert call(narrow, "pool")["compute_candidate"] == "bfloat16"
-    assert reductions(call(narrow, "pool"))["largest_candidate"] == answers["oracle"]["means"]["bfloat16"]
+    assert (
+        reductions(call(narrow, "pool"))["largest_candidate"]
+        == answers["oracle"]["means"]["bfloat16"]
+    )
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_stateful(answers: Answers, policy: str) -> None:
     """Both graphs find variables as they were, share random numbers, and look up the same words."""
     found = signature(answers, "stateful", policy)
-    assert reductions(call(found, "counted"))["squared_reference"] == pytest.approx(answers["oracle"]["counted"], rel=1e-5)
-    assert reductions(call(found, "noisy"))["largest_error"] < 0.02 * reductions(call(found, "noisy"))["largest_candidate"]
+    assert reductions(call(found, "counted"))["squared_reference"] == pytest.approx(
+        answers["oracle"]["counted"], rel=1e-5
+    )
+    assert (
+        reductions(call(found, "noisy"))["largest_error"]
+        < 0.02 * reductions(call(found, "noisy"))["largest_candidate"]
+    )
     outputs = {output["name"]: output for output in found["outputs"]}
-    assert [outputs[name]["accumulated"]["differing"] for name in ("class", "id", "line")] == [0, 0, 0]
+    assert [outputs[name]["accumulated"]["differing"] for name in ("class", "id", "line")] == [
+        0,
+        0,
+        0,
+    ]
     assert outputs["y"]["top_1"]["rows"] == 2 * 3
     assert outputs["y"]["accumulated"]["elements"] == 2 * 3 * 8
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_nothing_changes(answers: Answers, policy: str) -> None:
-    """A graph that has nothing to rewrite is told to be so, and so is one that has 16 bits already."""
+    """
+    A graph that has nothing to rewrite is told to be so, and so is one that has 16 bits already.
+    """
     found = signature(answers, "nothing", policy)
-    assert (
-        found["rewrite"]["unchanged"]
-        == "the rewrite changes nothing: it begins with matrix products, convolutions and RNN kernels in float32, and finds none in this graph"
+    assert found["rewrite"]["unchanged"] == (
+        "the rewrite changes nothing: it begins with matrix products, convolutions and RNN "
+        "kernels in float32, and finds none in this graph"
     )
     assert reductions(call(found, "scaled"))["largest_error"] == 0
     mixed = signature(answers, MIXED, policy)["rewrite"]
     assert mixed["narrow_before"] > 0
-    assert mixed["unchanged"].startswith(f"the rewrite changes nothing: {mixed['narrow_before']} ops of this graph have 16 bits as it is")
+    assert mixed["unchanged"].startswith(
+        f"the rewrite changes nothing: {mixed['narrow_before']} ops of this graph have 16 bits as "
+        "it is"
+    )
 
 
 def test_loops(answers: Answers) -> None:
@@ -195,7 +259,10 @@ def test_refused(answers: Answers) -> None:
         "another signature": "no-signature",
     }
     assert "--device cpu" in refused["bfloat16 on a GPU"]["message"]
-    assert refused["another signature"]["message"] == "the file has no signature classify; it has: serve"
+    assert (
+        refused["another signature"]["message"]
+        == "the file has no signature classify; it has: serve"
+    )
     untraced = answers[UNTRACED]["mixed_float16"]
     assert untraced["code"] == "no-signature"
     assert "save_traces=False" in untraced["message"]

@@ -1,4 +1,7 @@
-"""Models that the guard lets through touch nothing outside when the real libraries load them; with the guard off, they do."""
+"""
+Models that the guard lets through touch nothing outside when the real libraries load them; with the
+guard off, they do.
+"""
 
 from __future__ import annotations
 
@@ -9,37 +12,61 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.fuzz import graph_bytes, hostile, hostile_configs, hostile_graphs, loading, sound_configs, volume
+from tests.fuzz import (
+    graph_bytes,
+    hostile,
+    hostile_configs,
+    hostile_graphs,
+    loading,
+    sound_configs,
+    volume,
+)
 from tests.fuzz.hostile_names import MARKER, Paths
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.compat, pytest.mark.skipif(shutil.which("strace") is None, reason="there is no strace here")]
+pytestmark = [
+    pytest.mark.compat,
+    pytest.mark.skipif(shutil.which("strace") is None, reason="there is no strace here"),
+]
 
 _MODELS = 150
 _SEED = int(os.environ.get("POLICYTOOL_HOSTILE_SEED", "18"))
 
 
-def test_what_the_guard_lets_through_touches_nothing_outside(compat_python: Path, tmp_path: Path) -> None:
+def test_what_the_guard_lets_through_touches_nothing_outside(
+    compat_python: Path, tmp_path: Path
+) -> None:
     """Hostile and odd models, a part of which loads."""
     tally = volume.Tally()
-    found = loading.batch(Random(_SEED), str(compat_python), tmp_path, tally, _MODELS)  # noqa: S311  # no secret
+    found = loading.batch(Random(_SEED), str(compat_python), tmp_path, tally, _MODELS)  # no secret  # noqa: S311  # no secret
     assert found.touched == {}
     assert tally.executions == _MODELS
-    assert all(tally.outcomes[f"{library} loaded"] >= _MODELS // 50 for library in ("tensorflow", "tf_keras", "keras")), tally.outcomes
+    assert all(
+        tally.outcomes[f"{library} loaded"] >= _MODELS // 50
+        for library in ("tensorflow", "tf_keras", "keras")
+    ), tally.outcomes
 
 
-def test_without_the_guard_hostile_models_touch_what_they_name(compat_python: Path, tmp_path: Path) -> None:
+def test_without_the_guard_hostile_models_touch_what_they_name(
+    compat_python: Path, tmp_path: Path
+) -> None:
     """The oracle sees a file that is written, in a graph, and one that is read, by a lookup."""
-    paths, rng = Paths(folder=tmp_path), Random(1)  # noqa: S311  # no secret
+    paths, rng = Paths(folder=tmp_path), Random(1)  # no secret  # noqa: S311  # no secret
     body = hostile_graphs.Body(rng, paths)
     body.use(body.text(paths.marker), "WriteFile")
-    writes = hostile_graphs.saved(tmp_path / "models" / "0", [graph_bytes.graph(body.nodes)], body.runs)
+    writes = hostile_graphs.saved(
+        tmp_path / "models" / "0", [graph_bytes.graph(body.nodes)], body.runs
+    )
     lookup = sound_configs.entry(rng, 2, "StringLookup", {"vocabulary": paths.canary})
     config = {"class_name": "Sequential", "config": {"name": "m", "layers": [lookup]}}
     (tmp_path / "models" / "1").mkdir()
-    reads = hostile.write(hostile_configs.Drawn(generation=2, config=config, hostile="vocabulary"), rng, tmp_path / "models" / "1")
+    reads = hostile.write(
+        hostile_configs.Drawn(generation=2, config=config, hostile="vocabulary"),
+        rng,
+        tmp_path / "models" / "1",
+    )
     assert hostile.refusal(writes)
     assert hostile.refusal(reads)
     found = loading.load(str(compat_python), [writes, reads], tmp_path)

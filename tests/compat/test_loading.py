@@ -1,8 +1,10 @@
 """
-What the report says of every fixture and every loader, beside what the loader did: the table goes to ``build/loading.md``.
+What the report says of every fixture and every loader, beside what the loader did: the table goes
+to ``build/loading.md``.
 
-The newest tf_keras and Keras are asked anew. The other releases stand in the record (``fixtures/loads.json``); they are asked anew too where
-``POLICYTOOL_VENVS`` names the folder with the environments of all releases, which takes half an hour.
+The newest tf_keras and Keras are asked anew. The other releases stand in the record
+(``fixtures/loads.json``); they are asked anew too where ``POLICYTOOL_VENVS`` names the folder with
+the environments of all releases, which takes half an hour.
 """
 
 from __future__ import annotations
@@ -38,7 +40,12 @@ RECORD: Final = json.loads((FIXTURES / "loads.json").read_text(encoding="utf-8")
 def _recorded(case: Case) -> dict[str, bool]:
     """Return, by loader, whether it took the file when it was asked last."""
     row = RECORD.get(f"{case.folder}/{case.file}", {})
-    return {loader: result == "ok" for result, loaders in row.items() if result != "compiled" for loader in loaders.split()}
+    return {
+        loader: result == "ok"
+        for result, loaders in row.items()
+        if result != "compiled"
+        for loader in loaders.split()
+    }
 
 
 def _cell(verdict: Verdict, loads: bool) -> str:  # noqa: FBT001
@@ -49,26 +56,60 @@ def _cell(verdict: Verdict, loads: bool) -> str:  # noqa: FBT001
 
 
 def test_every_verdict_is_what_the_loader_did(answers: Callable[[str], Answers]) -> None:
-    """All pairs that are judged are equal; the table says of each what was predicted and what was."""
+    """
+    All pairs that are judged are equal; the table says of each what was predicted and what was.
+    """
     rows, wrong, judged, total = [], [], 0, 0
     for case in CASES:
-        did = {**_recorded(case), **{library: answers(library).loaded[job(case)].error is None for library in LIBRARIES}}
-        cells = {verdict.loader: _cell(verdict, did[verdict.loader]) for verdict in report(case.path).loaders if verdict.loader in did}
-        rows.append(f"| {case.folder}/{case.file} | " + " | ".join(cells.get(loader, "") for loader in LOADERS) + " |")
+        did = {
+            **_recorded(case),
+            **{library: answers(library).loaded[job(case)].error is None for library in LIBRARIES},
+        }
+        cells = {
+            verdict.loader: _cell(verdict, did[verdict.loader])
+            for verdict in report(case.path).loaders
+            if verdict.loader in did
+        }
+        rows.append(
+            f"| {case.folder}/{case.file} | "
+            + " | ".join(cells.get(loader, "") for loader in LOADERS)
+            + " |"
+        )
         open_cells = sum(cell.startswith("not judged") for cell in cells.values())
         judged, total = judged + len(cells) - open_cells, total + len(cells)
-        wrong += [f"{case.path} in {loader}: {cell}" for loader, cell in cells.items() if " / " in cell and not cell.startswith("not judged")]
+        wrong += [
+            f"{case.path} in {loader}: {cell}"
+            for loader, cell in cells.items()
+            if " / " in cell and not cell.startswith("not judged")
+        ]
     TABLE.parent.mkdir(exist_ok=True)
-    head = f"Of {total} pairs of a file and a loader {judged} are judged ({judged / total:.1%}), {len(wrong)} of them wrong. `predicted / actual`.\n\n"
+    head = (
+        f"Of {total} pairs of a file and a loader {judged} are judged ({judged / total:.1%}), "
+        f"{len(wrong)} of them wrong. `predicted / actual`.\n\n"
+    )
     titles = "| file | " + " | ".join(LOADERS) + " |\n" + "| --- |" * (len(LOADERS) + 1) + "\n"
-    TABLE.write_text(f"# What the report says of loaders, and what they did\n\n{head}{titles}" + "\n".join(rows) + "\n", encoding="utf-8")
+    TABLE.write_text(
+        f"# What the report says of loaders, and what they did\n\n{head}{titles}"
+        + "\n".join(rows)
+        + "\n",
+        encoding="utf-8",
+    )
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.skipif(VENVS is None, reason="POLICYTOOL_VENVS does not say where the environments of the releases are")
+@pytest.mark.skipif(
+    VENVS is None, reason="POLICYTOOL_VENVS does not say where the environments of the releases are"
+)
 @pytest.mark.parametrize("loader", [loader for loader in LOADERS if loader not in LIBRARIES])
 def test_the_record_is_what_the_release_says(loader: str) -> None:
     """A release that is asked again says what it said."""
-    command = [sys.executable, str(FIXTURES / "loads.py"), "--check", "--venvs", str(Path(VENVS or "").absolute()), loader]
+    command = [
+        sys.executable,
+        str(FIXTURES / "loads.py"),
+        "--check",
+        "--venvs",
+        str(Path(VENVS or "").absolute()),
+        loader,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

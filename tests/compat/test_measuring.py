@@ -1,4 +1,7 @@
-"""What is reduced on the device is what NumPy finds in float64: every field, for each pair of dtypes, over several batches, in a graph."""
+"""
+What is reduced on the device is what NumPy finds in float64: every field, for each pair of dtypes,
+over several batches, in a graph.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,13 @@ SECONDS: Final = 300
 ALWAYS: Final = frozenset(
     {
         *("elements", "squared_error", "squared_reference", "squared_candidate"),
-        *("overflowed", "nan_reference", "nan_candidate", "infinite_reference", "infinite_candidate"),
+        *(
+            "overflowed",
+            "nan_reference",
+            "nan_candidate",
+            "infinite_reference",
+            "infinite_candidate",
+        ),
     }
 )
 """What is measured without ``full``."""
@@ -34,11 +43,18 @@ PRECISION: Final = 5e-6
 
 
 @pytest.fixture(scope="session")
-def reduced(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Sequence[Any]]:
+def reduced(
+    compat_python: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Mapping[str, Sequence[Any]]:
     """Return the comparisons by how they were made, from one process."""
     results = tmp_path_factory.mktemp("reductions") / "results.json"
     done = subprocess.run(
-        [compat_python, SCRIPT, results], check=False, timeout=SECONDS, env={**os.environ, **ENVIRONMENT}, stderr=subprocess.PIPE, encoding="utf-8"
+        [compat_python, SCRIPT, results],
+        check=False,
+        timeout=SECONDS,
+        env={**os.environ, **ENVIRONMENT},
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
     )
     assert done.returncode == 0, done.stderr[-3000:]
     grouped = defaultdict(list)
@@ -54,38 +70,72 @@ def wrong(found: Mapping[str, Any], expected: Mapping[str, Any]) -> dict[str, An
         if name.endswith("_at_largest") or name == "flushed":
             continue
         exact = value is None or isinstance(value, int)
-        least = 1e-18 * expected["squared_reference"] if name == "squared_error" else 1e-300  # float64 numbers that a CPU takes for 0
+        least = (
+            1e-18 * expected["squared_reference"] if name == "squared_error" else 1e-300
+        )  # float64 numbers that a CPU takes for 0
         close[name] = value if exact else pytest.approx(value, rel=PRECISION, abs=least)
-    differing = {name: (found[name], expected[name]) for name, value in close.items() if found[name] != value}
+    differing = {
+        name: (found[name], expected[name]) for name, value in close.items() if found[name] != value
+    }
     fewest, most = expected["flushed"]
     if not fewest <= found["flushed"] <= most:
         differing["flushed"] = (found["flushed"], expected["flushed"])
     pair = found["reference_at_largest"], found["candidate_at_largest"]
     if expected["reference_at_largest"] is None or None in pair:
-        return differing if pair == (None, None) and expected["reference_at_largest"] is None else {**differing, "pair": pair}
+        return (
+            differing
+            if pair == (None, None) and expected["reference_at_largest"] is None
+            else {**differing, "pair": pair}
+        )
     # Of several errors that round to one in float32, another may be the first.
-    if abs(pair[0] - pair[1]) != pytest.approx(expected["largest_error"], rel=PRECISION, abs=1e-300):
+    if abs(pair[0] - pair[1]) != pytest.approx(
+        expected["largest_error"], rel=PRECISION, abs=1e-300
+    ):
         differing["pair"] = pair
     return differing
 
 
 @pytest.mark.parametrize("how", ["full", "open", "unranked", "empty"])
-def test_every_reduction_is_what_numpy_finds(reduced: Mapping[str, Sequence[Any]], how: str) -> None:
-    """Of ordinary, special, huge and tiny values, in shapes that are known, partly known or not known."""
+def test_every_reduction_is_what_numpy_finds(
+    reduced: Mapping[str, Sequence[Any]], how: str
+) -> None:
+    """
+    Of ordinary, special, huge and tiny values, in shapes that are known, partly known or not known.
+    """
     assert reduced[how]
-    assert not [(*one["of"], one["kind"], found) for one in reduced[how] if (found := wrong(one["found"], one["expected"]))]
+    assert not [
+        (*one["of"], one["kind"], found)
+        for one in reduced[how]
+        if (found := wrong(one["found"], one["expected"]))
+    ]
 
 
-def test_a_brief_comparison_has_sums_and_what_is_not_finite(reduced: Mapping[str, Sequence[Any]]) -> None:
+def test_a_brief_comparison_has_sums_and_what_is_not_finite(
+    reduced: Mapping[str, Sequence[Any]],
+) -> None:
     """What it does not measure is told as None."""
     for one in reduced["brief"]:
-        assert not {name: value for name, value in one["found"].items() if name not in ALWAYS and value is not None}
-        assert not ALWAYS & wrong({**one["expected"], "flushed": 0, **{name: one["found"][name] for name in ALWAYS}}, one["expected"]).keys(), one
+        assert not {
+            name: value
+            for name, value in one["found"].items()
+            if name not in ALWAYS and value is not None
+        }
+        assert (
+            not ALWAYS
+            & wrong(
+                {**one["expected"], "flushed": 0, **{name: one["found"][name] for name in ALWAYS}},
+                one["expected"],
+            ).keys()
+        ), one
 
 
 def test_equal_tensors_have_no_error_at_all(reduced: Mapping[str, Sequence[Any]]) -> None:
     """Not even one of rounding."""
-    same = [one for one in (*reduced["full"], *reduced["brief"]) if one["kind"] == "rounded" and one["of"][0] == one["of"][1]]
+    same = [
+        one
+        for one in (*reduced["full"], *reduced["brief"])
+        if one["kind"] == "rounded" and one["of"][0] == one["of"][1]
+    ]
     assert same
     assert {one["found"]["squared_error"] for one in same} == {0.0}
 
@@ -94,11 +144,18 @@ def test_what_is_no_float_is_compared_for_equality(reduced: Mapping[str, Sequenc
     """Only how many elements there are and how many differ is measured."""
     for one in reduced["other"]:
         measured = {name: value for name, value in one["found"].items() if value is not None}
-        assert [measured.pop("elements"), measured.pop("differing"), measured] == [*one["expected"], {}]
+        assert [measured.pop("elements"), measured.pop("differing"), measured] == [
+            *one["expected"],
+            {},
+        ]
 
 
-def test_classifiers_agree_where_their_largest_scores_are_in_one_place(reduced: Mapping[str, Sequence[Any]]) -> None:
-    """Rows with NaN in the reference do not count, and those with NaN in the candidate alone disagree."""
+def test_classifiers_agree_where_their_largest_scores_are_in_one_place(
+    reduced: Mapping[str, Sequence[Any]],
+) -> None:
+    """
+    Rows with NaN in the reference do not count, and those with NaN in the candidate alone disagree.
+    """
     (one,) = reduced["classes"]
     assert [one["found"]["rows"], one["found"]["agreed"]] == one["expected"]
     assert all(one["found"] == one["expected"] for one in reduced["applies"])
@@ -106,6 +163,10 @@ def test_classifiers_agree_where_their_largest_scores_are_in_one_place(reduced: 
 
 def test_the_account_is_read_as_a_value(reduced: Mapping[str, Sequence[Any]]) -> None:
     """The child's fields are those of the value, and the constant layer shows 2 instead of 10."""
-    one = next(one for one in reduced["full"] if one["kind"] == "constant" and one["of"] == ["float32", "float16"])
+    one = next(
+        one
+        for one in reduced["full"]
+        if one["kind"] == "constant" and one["of"] == ["float32", "float16"]
+    )
     assert set(one["found"]) == set(Reductions.__dataclass_fields__)
     assert metrics(decoded(one["found"]), "float16").pair == (10.0, 2.0)

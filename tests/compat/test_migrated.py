@@ -1,9 +1,12 @@
 """
-What migrate writes, in the hands of the newest tf_keras and Keras: it loads, its layers have the planned dtypes, and it predicts what the original does.
+What migrate writes, in the hands of the newest tf_keras and Keras: it loads, its layers have the
+planned dtypes, and it predicts what the original does.
 
-Modernised files are held against the original, loaded by the same library in the same process: bit for bit. Where the library refuses the original,
-against the outputs that were recorded when it was written. For ``--to`` every fixture goes to every policy and is loaded and called, or refused with
-its layer and reason; ``POLICYTOOL_COMPAT_TARGETS=all`` asks for all six policies of every file, otherwise each file is asked for one in turn.
+Modernised files are held against the original, loaded by the same library in the same process: bit
+for bit. Where the library refuses the original, against the outputs that were recorded when it was
+written. For ``--to`` every fixture goes to every policy and is loaded and called, or refused with
+its layer and reason; ``POLICYTOOL_COMPAT_TARGETS=all`` asks for all six policies of every file,
+otherwise each file is asked for one in turn.
 """
 
 from __future__ import annotations
@@ -43,7 +46,9 @@ EVERY_TARGET: Final = os.environ.get("POLICYTOOL_COMPAT_TARGETS") == "all"
 EPS: Final = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
 """Machine epsilon of each compute dtype."""
 
-ABOUT_POLICIES: Final = re.compile(r"policies are|a policy dict|a mixed policy|PolicyV1|quantised policies")
+ABOUT_POLICIES: Final = re.compile(
+    r"policies are|a policy dict|a mixed policy|PolicyV1|quantised policies"
+)
 """How the reasons begin that policies alone give."""
 
 UNCALLABLE: Final = {
@@ -51,7 +56,10 @@ UNCALLABLE: Final = {
     "text_vectorization": "a vocabulary that the architecture alone does not hold",
     "string_lookup": "as text_vectorization",
     "integer_lookup": "as text_vectorization",
-    "sequential": "standalone Keras' Sequential lacks an input shape, and Keras 3 then takes another rank than the sample's",
+    "sequential": (
+        "standalone Keras' Sequential lacks an input shape, and Keras 3 then takes another rank "
+        "than the sample's"
+    ),
 }
 """Case to the reason why its models are loaded and not called."""
 
@@ -77,11 +85,19 @@ class Migrated:
 
     def loads_in(self, library: str) -> bool:
         """Return whether the report says that the library loads it."""
-        return any(verdict.loader == library and verdict.reason is None for verdict in self.model.loaders)
+        return any(
+            verdict.loader == library and verdict.reason is None for verdict in self.model.loaders
+        )
 
     def job(self) -> Job:
         """Return it as a job, called with the recorded inputs where it can be."""
-        return Job(format=self.case.format, path=self.path, sample=None if self.case.name in UNCALLABLE else f"{self.case.release}/{self.case.name}")
+        return Job(
+            format=self.case.format,
+            path=self.path,
+            sample=None
+            if self.case.name in UNCALLABLE
+            else f"{self.case.release}/{self.case.name}",
+        )
 
 
 @dataclass(frozen=True)
@@ -100,11 +116,17 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
     files, refused = [], []
     for case in CASES:
         if case.format in REWRITTEN:
-            chosen = RETARGETS if EVERY_TARGET else (RETARGETS[zlib.crc32(case.path.encode()) % len(RETARGETS)],)
+            chosen = (
+                RETARGETS
+                if EVERY_TARGET
+                else (RETARGETS[zlib.crc32(case.path.encode()) % len(RETARGETS)],)
+            )
             for to in (None, *chosen):
                 target = base / case.release / str(to) / case.file
                 target.parent.mkdir(parents=True, exist_ok=True)
-                (result,) = migrate_all(list(discovery.inputs([case.path])), Options(to=to), Destination(output=target))
+                (result,) = migrate_all(
+                    list(discovery.inputs([case.path])), Options(to=to), Destination(output=target)
+                )
                 assert isinstance(result, Migration), result
                 if result.status is Status.WRITTEN:
                     files.append(Migrated(case=case, to=to, path=str(target)))
@@ -120,8 +142,16 @@ def answers(compat_python: Path, written: Written) -> Callable[[str], Answers]:
     @cache
     def asked(library: str) -> Answers:
         jobs = [one.job() for one in written.files if one.loads_in(library)]
-        originals = {one.case.path: Migrated(case=one.case, to=None, path=one.case.path) for one in written.files if one.to is None}
-        return ask(compat_python, library, [*jobs, *(one.job() for one in originals.values() if one.loads_in(library))])
+        originals = {
+            one.case.path: Migrated(case=one.case, to=None, path=one.case.path)
+            for one in written.files
+            if one.to is None
+        }
+        return ask(
+            compat_python,
+            library,
+            [*jobs, *(one.job() for one in originals.values() if one.loads_in(library))],
+        )
 
     return asked
 
@@ -129,7 +159,9 @@ def answers(compat_python: Path, written: Written) -> Callable[[str], Answers]:
 def outputs(loaded: Loaded) -> Iterator[Any]:
     """Yield what a model made, as arrays."""
     for one in loaded.outputs:
-        dtype = np.dtype(ml_dtypes.bfloat16) if one["dtype"] == "bfloat16" else np.dtype(one["dtype"])
+        dtype = (
+            np.dtype(ml_dtypes.bfloat16) if one["dtype"] == "bfloat16" else np.dtype(one["dtype"])
+        )
         if dtype.kind != "O":
             yield np.frombuffer(bytes.fromhex(one["bytes"]), dtype=dtype).reshape(one["shape"])
 
@@ -137,15 +169,34 @@ def outputs(loaded: Loaded) -> Iterator[Any]:
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_migrated_files_load_with_the_planned_dtypes(
-    written: Written, answers: Callable[[str], Answers], count: Callable[..., None], library: str, release: str
+    written: Written,
+    answers: Callable[[str], Answers],
+    count: Callable[..., None],
+    library: str,
+    release: str,
 ) -> None:
-    """Whatever migrate wrote, the library loads and calls it where the report says so, and every layer has the dtypes that the report says."""
+    """
+    Whatever migrate wrote, the library loads and calls it where the report says so, and every layer
+    has the dtypes that the report says.
+    """
     wrong = []
     asked = answers(library)
-    for one in (one for one in written.files if one.case.release == release and one.loads_in(library)):
+    for one in (
+        one for one in written.files if one.case.release == release and one.loads_in(library)
+    ):
         loaded = asked.loaded[one.job()]
-        listed = any(verdict.loader == library and verdict.not_judged is not None for verdict in one.model.loaders)
-        count(library, f"migrated {one.case.format}", files=1, load=loaded.error is None, refused=loaded.error is not None, open=listed)
+        listed = any(
+            verdict.loader == library and verdict.not_judged is not None
+            for verdict in one.model.loaders
+        )
+        count(
+            library,
+            f"migrated {one.case.format}",
+            files=1,
+            load=loaded.error is None,
+            refused=loaded.error is not None,
+            open=listed,
+        )
         if loaded.error is not None:
             wrong += [] if listed else [f"{one.case.file} to {one.to}: {loaded.error}"]
             continue
@@ -153,36 +204,67 @@ def test_migrated_files_load_with_the_planned_dtypes(
         for text in _dtypes(library, one, loaded.layers):
             compared += 1
             found += [text] if text else []
-        count(library, f"migrated {one.case.format}", layers=compared, same_dtypes=compared - len(found))
+        count(
+            library,
+            f"migrated {one.case.format}",
+            layers=compared,
+            same_dtypes=compared - len(found),
+        )
         wrong += [f"{one.case.file} to {one.to}: {text}" for text in found]
     assert not wrong, "\n".join(wrong)
 
 
 def _dtypes(library: str, one: Migrated, live: tuple[Mapping[str, Any], ...]) -> Iterator[str]:
-    """Yield, for each declared layer, how the loaded one differs; an empty text where it does not."""
-    records = {path: dict(record) for record in live for path in (record["path"], *record["also_at"])}
+    """
+    Yield, for each declared layer, how the loaded one differs; an empty text where it does not.
+    """
+    records = {
+        path: dict(record) for record in live for path in (record["path"], *record["also_at"])
+    }
     for layer in by_path(one.model).values():
         record = records.get(layer.path)
-        if layer.source is not Source.DECLARED or layer.class_name in OP_LAYERS or (record is None and layer.class_name == "InputLayer"):
+        if (
+            layer.source is not Source.DECLARED
+            or layer.class_name in OP_LAYERS
+            or (record is None and layer.class_name == "InputLayer")
+        ):
             continue
         if record is None:
             yield f"{layer.path} is not in the loaded model"
         elif record["role"] == "input":
-            yield "" if layer.policy == record["tensor_dtype"] else f"{layer.path}: {layer.policy}, loaded {record['tensor_dtype']}"
+            yield (
+                ""
+                if layer.policy == record["tensor_dtype"]
+                else f"{layer.path}: {layer.policy}, loaded {record['tensor_dtype']}"
+            )
         elif not any(excuses(library, one.case, record) for _, excuses in LOADED_OTHERWISE):
-            said, loaded = (layer.compute_dtype, layer.variable_dtype), (record["compute_dtype"], record["variable_dtype"])
+            said, loaded = (
+                (layer.compute_dtype, layer.variable_dtype),
+                (record["compute_dtype"], record["variable_dtype"]),
+            )
             yield "" if said == loaded else f"{layer.path}: {said}, loaded {loaded}"
 
 
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_modernised_files_predict_what_the_original_does(
-    written: Written, answers: Callable[[str], Answers], count: Callable[..., None], library: str, release: str
+    written: Written,
+    answers: Callable[[str], Answers],
+    count: Callable[..., None],
+    library: str,
+    release: str,
 ) -> None:
-    """Bit for bit where the original loads; otherwise within 8 eps of the compute dtype times the largest output that was recorded."""
+    """
+    Bit for bit where the original loads; otherwise within 8 eps of the compute dtype times the
+    largest output that was recorded.
+    """
     wrong = []
     asked = answers(library)
-    for one in (one for one in written.files if one.case.release == release and one.to is None and one.loads_in(library)):
+    for one in (
+        one
+        for one in written.files
+        if one.case.release == release and one.to is None and one.loads_in(library)
+    ):
         loaded = asked.loaded[one.job()]
         if loaded.error is not None or not loaded.outputs:
             continue
@@ -201,7 +283,11 @@ def test_modernised_files_predict_what_the_original_does(
 
 def _beyond(one: Migrated, loaded: Loaded) -> str | None:
     """Return how far a model's outputs are from the recorded ones, where that is too far."""
-    computed = [EPS[layer.compute_dtype] for layer in one.model.layers if layer.compute_dtype in EPS and layer.class_name != "InputLayer"]
+    computed = [
+        EPS[layer.compute_dtype]
+        for layer in one.model.layers
+        if layer.compute_dtype in EPS and layer.class_name != "InputLayer"
+    ]
     for made, recorded in zip(outputs(loaded), one.case.truth["outputs"], strict=True):
         values = np.array(recorded["values"], dtype="float64").reshape(recorded["shape"])
         largest = float(np.abs(values).max(initial=0.0))
@@ -214,7 +300,11 @@ def _beyond(one: Migrated, loaded: Loaded) -> str | None:
 def test_refusals_name_a_layer_and_a_reason(written: Written) -> None:
     """What is not migrated says where and why."""
     for case, to, message in written.refused:
-        assert any(layer.path in message for layer in policytool.inspect(case.path).layers), (case.path, to, message)
+        assert any(layer.path in message for layer in policytool.inspect(case.path).layers), (
+            case.path,
+            to,
+            message,
+        )
         assert len(message.split()) > 8
 
 
@@ -222,7 +312,11 @@ def test_policies_alone_never_stand_in_the_way_afterwards(written: Written) -> N
     """No loader of today refuses a migrated file for its policies."""
     for one in written.files:
         for verdict in one.model.loaders:
-            if verdict.loader in LIBRARIES and one.case.format != "keras-dir" and not one.case.keras3:
+            if (
+                verdict.loader in LIBRARIES
+                and one.case.format != "keras-dir"
+                and not one.case.keras3
+            ):
                 assert not ABOUT_POLICIES.match(verdict.reason or ""), (one.case.path, verdict)
 
 

@@ -1,8 +1,9 @@
 """
-The newest tf_keras and Keras load the fixtures as ``policytool inspect`` says they do, and into the dtypes that it reports.
+The newest tf_keras and Keras load the fixtures as ``policytool inspect`` says they do, and into the
+dtypes that it reports.
 
-The libraries are asked once each, in a process of their own (``loader.py``). Every verdict that a library loads or refuses a file has to be right; what
-the report leaves open is counted.
+The libraries are asked once each, in a process of their own (``loader.py``). Every verdict that a
+library loads or refuses a file has to be right; what the report leaves open is counted.
 """
 
 from __future__ import annotations
@@ -12,7 +13,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from policytool.model import Layer, Source
-from tests.compat.cases import CASES, LIBRARIES, LOADED_OTHERWISE, OP_LAYERS, OTHER, RELEASES, Record, job, left_to_the_loader, under_another_policy, verdict
+from tests.compat.cases import (
+    CASES,
+    LIBRARIES,
+    LOADED_OTHERWISE,
+    OP_LAYERS,
+    OTHER,
+    RELEASES,
+    Record,
+    job,
+    left_to_the_loader,
+    under_another_policy,
+    verdict,
+)
 from tests.test_truth import Case, by_path, report
 
 if TYPE_CHECKING:
@@ -24,14 +37,18 @@ pytestmark = pytest.mark.compat
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_the_environment_has_the_releases_that_the_reports_name(answers: Callable[[str], Answers], library: str) -> None:
+def test_the_environment_has_the_releases_that_the_reports_name(
+    answers: Callable[[str], Answers], library: str
+) -> None:
     """The verdicts compared here are about the versions that are installed."""
     assert library.endswith(".".join(answers(library).versions["keras"].split(".")[:2]))
 
 
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_verdict_is_what_the_library_does(answers: Callable[[str], Answers], count: Callable[..., None], library: str, release: str) -> None:
+def test_verdict_is_what_the_library_does(
+    answers: Callable[[str], Answers], count: Callable[..., None], library: str, release: str
+) -> None:
     """A file loads where the report says so, and is refused where it says so."""
     differing = []
     asked = answers(library)
@@ -39,15 +56,28 @@ def test_verdict_is_what_the_library_does(answers: Callable[[str], Answers], cou
         said, error = verdict(case, library), asked.loaded[job(case)].error
         left = said is None or said.not_judged is not None
         agree = said is not None and said.loads == (error is None)
-        count(library, case.format, files=1, load=error is None, refused=error is not None, agree=agree and not left, open=left)
+        count(
+            library,
+            case.format,
+            files=1,
+            load=error is None,
+            refused=error is not None,
+            agree=agree and not left,
+            open=left,
+        )
         if not left and not agree:
-            differing.append(f"{release}/{case.file}: the report says {said.reason or 'loads' if said else 'nothing'}, the library {error or 'loads'}")
+            differing.append(
+                f"{release}/{case.file}: the report says "
+                f"{said.reason or 'loads' if said else 'nothing'}, the library {error or 'loads'}"
+            )
     assert not differing, "\n".join(differing)
 
 
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_declared_dtypes_are_those_of_the_loaded_layers(answers: Callable[[str], Answers], count: Callable[..., None], library: str, release: str) -> None:
+def test_declared_dtypes_are_those_of_the_loaded_layers(
+    answers: Callable[[str], Answers], count: Callable[..., None], library: str, release: str
+) -> None:
     """A loaded layer computes and stores in what the report says that the file declares."""
     differences = []
     for case in (case for case in CASES if case.release == release):
@@ -66,11 +96,22 @@ def test_declared_dtypes_are_those_of_the_loaded_layers(answers: Callable[[str],
     assert not differences, "\n".join(differences)
 
 
-def _declared_and_live(case: Case, live: tuple[Mapping[str, Any], ...]) -> Iterator[tuple[Layer, Record | None]]:
-    """Yield each layer that the file declares dtypes for, and the live one at its path; a Sequential does not list its input layer."""
-    records = {path: dict(record) for record in live for path in (record["path"], *record["also_at"])}
+def _declared_and_live(
+    case: Case, live: tuple[Mapping[str, Any], ...]
+) -> Iterator[tuple[Layer, Record | None]]:
+    """
+    Yield each layer that the file declares dtypes for, and the live one at its path; a Sequential
+    does not list its input layer.
+    """
+    records = {
+        path: dict(record) for record in live for path in (record["path"], *record["also_at"])
+    }
     for layer in by_path(report(case.path)).values():
-        if layer.source is Source.DECLARED and layer.class_name not in OP_LAYERS and not (layer.class_name == "InputLayer" and layer.path not in records):
+        if (
+            layer.source is Source.DECLARED
+            and layer.class_name not in OP_LAYERS
+            and not (layer.class_name == "InputLayer" and layer.path not in records)
+        ):
             yield layer, records.get(layer.path)
 
 
@@ -79,25 +120,40 @@ def _differences(layer: Layer, record: Record) -> Iterator[str]:
         if layer.policy != record["tensor_dtype"]:
             yield f"reported input of {layer.policy}, loaded {record['tensor_dtype']}"
         return
-    reported, loaded = (layer.compute_dtype, layer.variable_dtype), (record["compute_dtype"], record["variable_dtype"])
+    reported, loaded = (
+        (layer.compute_dtype, layer.variable_dtype),
+        (record["compute_dtype"], record["variable_dtype"]),
+    )
     if reported != loaded:
         yield f"reported {reported}, loaded {loaded}"
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_what_is_left_to_the_loader_takes_its_global_policy(answers: Callable[[str], Answers], library: str) -> None:
-    """Layers that the report calls the loader's compute in bfloat16 when loaded under mixed_bfloat16, and in float32 under the default."""
+def test_what_is_left_to_the_loader_takes_its_global_policy(
+    answers: Callable[[str], Answers], library: str
+) -> None:
+    """
+    Layers that the report calls the loader's compute in bfloat16 when loaded under mixed_bfloat16,
+    and in float32 under the default.
+    """
     differences = []
     for case in under_another_policy(library):
         for policy, expected in ((OTHER, "bfloat16"), (None, "float32")):
             loaded = answers(library).loaded[job(case, policy)]
             if loaded.error is not None:
                 said = verdict(case, library)
-                differences += [f"{case.release}/{case.file} under {policy}: {loaded.error}"] if said is None or said.loads else []
+                differences += (
+                    [f"{case.release}/{case.file} under {policy}: {loaded.error}"]
+                    if said is None or said.loads
+                    else []
+                )
                 continue
             live = {record["path"]: dict(record) for record in loaded.layers}
             differences += [
-                f"{case.release}/{case.file}: {layer.path} ({layer.class_name}) computes in {record['compute_dtype']} under {policy}"
+                (
+                    f"{case.release}/{case.file}: {layer.path} ({layer.class_name}) computes in "
+                    f"{record['compute_dtype']} under {policy}"
+                )
                 for layer in left_to_the_loader(case)
                 if (record := live.get(layer.path)) is not None
                 and (record["compute_dtype"], record["variable_dtype"]) != (expected, "float32")

@@ -1,4 +1,7 @@
-"""Every op that is converted computes the same in the other library: models of one op each, built, converted and compared."""
+"""
+Every op that is converted computes the same in the other library: models of one op each, built,
+converted and compared.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +32,32 @@ TARGETS: Final = {"keras2": "keras3.15", "keras3": "tf_keras2.21"}
 REFUSED: Final = frozenset(
     {
         *("keras2-cumsum_i32", "keras2-div_i32", "keras2-mean_i32", "keras2-sum_i32"),
-        *("keras3-cumsum_i32", "keras3-divide_i32", "keras3-exp_i32", "keras3-mean_i32", "keras3-power_i32", "keras3-rdivide_i32"),
-        *("keras3-rpower_i32", "keras3-sum_i32", "keras3-erfinv_f16", "keras3-erfinv_f32", "keras2-erfinv_f32"),
-        *(f"keras3-{word}_{kind}" for word in ("rdivide", "rpower", "where_front") for kind in ("f16", "bf16", "f64")),
+        *(
+            "keras3-cumsum_i32",
+            "keras3-divide_i32",
+            "keras3-exp_i32",
+            "keras3-mean_i32",
+            "keras3-power_i32",
+            "keras3-rdivide_i32",
+        ),
+        *(
+            "keras3-rpower_i32",
+            "keras3-sum_i32",
+            "keras3-erfinv_f16",
+            "keras3-erfinv_f32",
+            "keras2-erfinv_f32",
+        ),
+        *(
+            f"keras3-{word}_{kind}"
+            for word in ("rdivide", "rpower", "where_front")
+            for kind in ("f16", "bf16", "f64")
+        ),
     }
 )
-"""Ops of integers that the libraries compute otherwise, and numbers in front of tensors that Keras 2 does not read back."""
+"""
+Ops of integers that the libraries compute otherwise, and numbers in front of tensors that Keras 2
+does not read back.
+"""
 
 pytestmark = pytest.mark.compat
 
@@ -42,7 +65,14 @@ pytestmark = pytest.mark.compat
 def _run(word: str, folder: Path) -> None:
     assert COMPAT is not None
     command = [COMPAT, str(PROGRAM), word, str(folder)]
-    done = subprocess.run(command, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, check=False, timeout=SECONDS)
+    done = subprocess.run(
+        command,
+        env={**os.environ, **ENVIRONMENT},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+    )
     assert done.returncode == 0, done.stderr[-2000:]
 
 
@@ -51,14 +81,19 @@ def _converted(path: Path) -> str | None:
     log = Log()
     target = Target(loader=TARGETS[path.stem.partition("-")[0]], container="json")
     subject = Subject(reading.analysed(recognition.document(path, str(path))))
-    root = planned.rewritten(decoding.decode(subject), Situation(subject=subject, target=target, log=log))
+    root = planned.rewritten(
+        decoding.decode(subject), Situation(subject=subject, target=target, log=log)
+    )
     text = json.dumps(encoding.encode(root, target, log))
     return None if log.refusals else text
 
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str | None]:
-    """Return what each case's other library said: nothing where it computes the same, None where the case was refused."""
+    """
+    Return what each case's other library said: nothing where it computes the same, None where the
+    case was refused.
+    """
     folder = tmp_path_factory.mktemp("ops")
     _run("write", folder)
     found: dict[str, str | None] = {}
@@ -68,7 +103,9 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str | None
         if text is not None:
             path.with_suffix(".made").write_text(text, encoding="utf-8")
     _run("read", folder)
-    compared: dict[str, str | None] = json.loads((folder / "found.json").read_text(encoding="utf-8"))
+    compared: dict[str, str | None] = json.loads(
+        (folder / "found.json").read_text(encoding="utf-8")
+    )
     return found | compared
 
 

@@ -1,4 +1,7 @@
-"""Functions that a config may name reach nothing beyond their arguments: each is called while the kernel is watched."""
+"""
+Functions that a config may name reach nothing beyond their arguments: each is called while the
+kernel is watched.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,9 @@ if TYPE_CHECKING:
 
     from tests.attacking import Traced
 
-DATA: Final = json.loads((ROOT / "policytool" / "data" / "pure_functions.json").read_text(encoding="utf-8"))
+DATA: Final = json.loads(
+    (ROOT / "policytool" / "data" / "pure_functions.json").read_text(encoding="utf-8")
+)
 NAMES: Final = tuple(name for names in DATA["functions"].values() for name in names)
 
 DRIVER: Final = f"""
@@ -35,19 +40,54 @@ What TensorFlow calls a temporary file with Python code of its own, which it imp
 ``image.non_max_suppression_padded`` has one, whatever its arguments are.
 """
 
-OLDER: Final = frozenset({"quantize_and_dequantize_v4", "keras.backend.binary_weighted_focal_crossentropy"})
-"""Functions that TF 2.21 does not have; older releases do, and newer ones have others of their kind, which are called."""
+OLDER: Final = frozenset(
+    {"quantize_and_dequantize_v4", "keras.backend.binary_weighted_focal_crossentropy"}
+)
+"""
+Functions that TF 2.21 does not have; older releases do, and newer ones have others of their kind,
+which are called.
+"""
 
 PLACES: Final = frozenset(
     {
-        *("filename", "filenames", "file_pattern", "pattern_or_path", "path", "filepath", "directory", "vocab_file", "output_stream", "address", "device"),
+        *(
+            "filename",
+            "filenames",
+            "file_pattern",
+            "pattern_or_path",
+            "path",
+            "filepath",
+            "directory",
+            "vocab_file",
+            "output_stream",
+            "address",
+            "device",
+        ),
         *("descriptor_source", "prefix", "container", "shared_name"),
     }
 )
 """Parameters that say where something is."""
 
-CALLABLES: Final = frozenset({"fn", "func", "function", "body", "cond", "true_fn", "false_fn", "op", "cell", "step_function", "then_expression"})
-"""Parameters that are called. ``window_fn`` is called too, but no JSON value is a function, and the default is TensorFlow's."""
+CALLABLES: Final = frozenset(
+    {
+        "fn",
+        "func",
+        "function",
+        "body",
+        "cond",
+        "true_fn",
+        "false_fn",
+        "op",
+        "cell",
+        "step_function",
+        "then_expression",
+    }
+)
+"""
+Parameters that are called.
+
+``window_fn`` is called too, but no JSON value is a function, and the default is TensorFlow's.
+"""
 
 pytestmark = pytest.mark.compat
 
@@ -65,7 +105,10 @@ def watch(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
         return attacking.traced(calls, folder, driver=DRIVER, python=compat_python)
 
     with pytest.MonkeyPatch.context() as patched:
-        for name, value in {**ENVIRONMENT, "KERAS_HOME": str(tmp_path_factory.mktemp("home"))}.items():
+        for name, value in {
+            **ENVIRONMENT,
+            "KERAS_HOME": str(tmp_path_factory.mktemp("home")),
+        }.items():
             patched.setenv(name, value)
         yield watched
 
@@ -77,12 +120,21 @@ def called(watch: Watch) -> Traced:
 
 
 def _reached(done: Traced) -> list[str]:
-    """Return the files, processes and connections that the calls reached, without TensorFlow's own code as it rewrites it."""
-    return [path for path in (*done.opened, *done.changed) if GENERATED not in path] + [*done.started, *done.network]
+    """
+    Return the files, processes and connections that the calls reached, without TensorFlow's own
+    code as it rewrites it.
+    """
+    return [path for path in (*done.opened, *done.changed) if GENERATED not in path] + [
+        *done.started,
+        *done.network,
+    ]
 
 
 def test_listed_functions_reach_nothing(called: Traced) -> None:
-    """Each succeeds with small tensors, opens no file, writes none, connects nowhere and starts nothing."""
+    """
+    Each succeeds with small tensors, opens no file, writes none, connects nowhere and starts
+    nothing.
+    """
     assert {end.arguments[0]: end.out for end in called.ended if end.code == 1} == {}
     assert {end.arguments[0] for end in called.ended if end.code == 2} == OLDER
     assert _reached(called) == []
@@ -90,15 +142,25 @@ def test_listed_functions_reach_nothing(called: Traced) -> None:
 
 def test_listed_functions_have_no_parameter_for_a_place_or_a_function(called: Traced) -> None:
     """No argument of theirs names a file, an address or a device, or is called."""
-    found = {end.arguments[0]: sorted((PLACES | CALLABLES) & set(end.out.split())) for end in called.ended}
+    found = {
+        end.arguments[0]: sorted((PLACES | CALLABLES) & set(end.out.split()))
+        for end in called.ended
+    }
     assert {name: parameters for name, parameters in found.items() if parameters} == {}
 
 
 @pytest.mark.parametrize(
     "planted",
-    [("io.write_file", "victim", "text"), ("io.read_file", "victim"), ("io.gfile.rmtree", "folder"), ("experimental.register_filesystem_plugin", "victim")],
+    [
+        ("io.write_file", "victim", "text"),
+        ("io.read_file", "victim"),
+        ("io.gfile.rmtree", "folder"),
+        ("experimental.register_filesystem_plugin", "victim"),
+    ],
 )
-def test_planted_function_with_a_path_is_seen(planted: tuple[str, ...], watch: Watch, tmp_path: Path) -> None:
+def test_planted_function_with_a_path_is_seen(
+    planted: tuple[str, ...], watch: Watch, tmp_path: Path
+) -> None:
     """A function that opens what its argument names is told apart."""
     (tmp_path / "folder").mkdir()
     (tmp_path / "victim").write_text("text", encoding="utf-8")
@@ -109,7 +171,10 @@ def test_planted_function_with_a_path_is_seen(planted: tuple[str, ...], watch: W
 
 
 def test_planted_name_is_seen(watch: Watch) -> None:
-    """A function that writes files and is on the list by mistake is called as the others are, and reaches a file."""
+    """
+    A function that writes files and is on the list by mistake is called as the others are, and
+    reaches a file.
+    """
     done = watch([["math.add"], ["io.write_file"]])
     assert [end.code for end in done.ended] == [0, 0]
     assert {path.rpartition("/")[2] for path in _reached(done)} == {"ab"}

@@ -1,4 +1,7 @@
-"""The list of pure ops against TensorFlow's own registry: every op exists, and none has an argument that leads out of the graph."""
+"""
+The list of pure ops against TensorFlow's own registry: every op exists, and none has an argument
+that leads out of the graph.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,9 @@ Registry = dict[str, list[tuple[str, str]]]
 """Op to the names and kinds of its arguments."""
 
 CHILD: Final = Path(__file__).with_name("op_registry.py")
-DATA: Final[dict[str, Any]] = json.loads((Path(policytool.__file__).parent / "data" / "pure_ops.json").read_text(encoding="utf-8"))
+DATA: Final[dict[str, Any]] = json.loads(
+    (Path(policytool.__file__).parent / "data" / "pure_ops.json").read_text(encoding="utf-8")
+)
 LISTED: Final = tuple(name for group in DATA["ops"].values() for name in group)
 LEAST: Final = 1500
 """Ops that TensorFlow registers, at least; with fewer, the registry was not read."""
@@ -35,7 +40,10 @@ SUSPECT_OP: Final = re.compile(
     r"File|Reader|Dataset|Iterator|Queue|Barrier|Py|Rpc|Recv|Send|Remote|Collective|TPU|Summary|Debug|Dump|Print|Save|Restore|Checkpoint"
     r"|CallModule|CustomCall|Launch|Mlir|Proto|^Copy|Session|Stage|Abort|Engine"
 )
-"""Names of ops that read, write, send, or run something, including those without an argument that says so, such as WholeFileReaderV2."""
+"""
+Names of ops that read, write, send, or run something, including those without an argument that says
+so, such as WholeFileReaderV2.
+"""
 
 SUSPECT_ARGUMENT: Final = re.compile(
     r"file|path|pattern|address|ur[il]|serialized|token|graph|module|executable|program|script|library|plugin|prefix|vocab|config|proto|metadata|descriptor"
@@ -43,7 +51,16 @@ SUSPECT_ARGUMENT: Final = re.compile(
 )
 
 _SUMMARIES: Final = (
-    *("AudioSummary", "AudioSummaryV2", "HistogramSummary", "ImageSummary", "MergeSummary", "ScalarSummary", "TensorSummary", "TensorSummaryV2"),
+    *(
+        "AudioSummary",
+        "AudioSummaryV2",
+        "HistogramSummary",
+        "ImageSummary",
+        "MergeSummary",
+        "ScalarSummary",
+        "TensorSummary",
+        "TensorSummaryV2",
+    ),
 )
 OPS: Final = {
     **dict.fromkeys(_SUMMARIES, "returns the summary as bytes; other ops write it"),
@@ -56,50 +73,157 @@ _CALLS: Final = {"PartitionedCall", "StatefulPartitionedCall"}
 ARGUMENTS: Final[Mapping[str, tuple[set[str], str]]] = {
     "allowed_devices": ({"VarHandleOp"}, "the devices of this process that may hold the variable"),
     "config": (_CALLS, "a RewriterConfig, the older form of config_proto"),
-    "config_proto": (_CALLS, "a ConfigProto that says how the function is optimised and run; optimisers in it are those that the process has"),
+    "config_proto": (
+        _CALLS,
+        (
+            "a ConfigProto that says how the function is optimised and run; optimisers in it are "
+            "those "
+            "that the process has"
+        ),
+    ),
     "device_names": ({"DeviceIndex"}, "kinds of devices, CPU and GPU"),
-    "host_reserved": ({"CudnnRNNBackpropV2", "CudnnRNNBackpropV3"}, "a tensor that the forward op returned"),
-    "metadata": ({"CompositeTensorVariantFromComponents", "CompositeTensorVariantToComponents"}, "the type of the composite tensor"),
-    "pattern": ({"RegexFullMatch", "RegexReplace", "StaticRegexFullMatch", "StaticRegexReplace"}, "a regular expression, matched with strings in memory"),
-    "precision_config": ({"XlaConv", "XlaConvV2", "XlaDot", "XlaDotV2", "XlaSvd"}, "the precisions of the operands"),
+    "host_reserved": (
+        {"CudnnRNNBackpropV2", "CudnnRNNBackpropV3"},
+        "a tensor that the forward op returned",
+    ),
+    "metadata": (
+        {"CompositeTensorVariantFromComponents", "CompositeTensorVariantToComponents"},
+        "the type of the composite tensor",
+    ),
+    "pattern": (
+        {"RegexFullMatch", "RegexReplace", "StaticRegexFullMatch", "StaticRegexReplace"},
+        "a regular expression, matched with strings in memory",
+    ),
+    "precision_config": (
+        {"XlaConv", "XlaConvV2", "XlaDot", "XlaDotV2", "XlaSvd"},
+        "the precisions of the operands",
+    ),
     "recall_target": ({"ApproxTopK"}, "a number"),
     "serialized": (
         {
-            *("ParseExample", "ParseExampleV2", "ParseSequenceExample", "ParseSequenceExampleV2", "ParseSingleExample"),
+            *(
+                "ParseExample",
+                "ParseExampleV2",
+                "ParseSequenceExample",
+                "ParseSequenceExampleV2",
+                "ParseSingleExample",
+            ),
             *("ParseSingleSequenceExample", "ParseTensor"),
         },
         "tensors, or tf.train.Example messages, as bytes in memory",
     ),
-    "serialized_sparse": ({"DeserializeManySparse", "DeserializeSparse"}, "sparse tensors, each as three tensors"),
+    "serialized_sparse": (
+        {"DeserializeManySparse", "DeserializeSparse"},
+        "sparse tensors, each as three tensors",
+    ),
     "description": ({"TensorSummary"}, "text that becomes part of the summary"),
-    "serialized_summary_metadata": ({"TensorSummaryV2"}, "a message that becomes part of the summary"),
+    "serialized_summary_metadata": (
+        {"TensorSummaryV2"},
+        "a message that becomes part of the summary",
+    ),
     "source": (
-        {"TensorArrayGrad", "TensorArrayGradV2", "TensorArrayGradV3", "TensorArrayGradWithShape", "XlaSelectAndScatter"},
+        {
+            "TensorArrayGrad",
+            "TensorArrayGradV2",
+            "TensorArrayGradV3",
+            "TensorArrayGradWithShape",
+            "XlaSelectAndScatter",
+        },
         "the name of a gradient, or a tensor of numbers",
     ),
     "targets": ({"InTopK", "InTopKV2"}, "the numbers of classes"),
     "top_paths": ({"CTCBeamSearchDecoder"}, "the number of results"),
     "xmp_metadata": ({"EncodeJpeg"}, "text that becomes part of the JPEG in memory"),
 }
-"""Arguments of pure ops that the pattern matches, with the ops that may have them and the reason why they lead nowhere."""
+"""
+Arguments of pure ops that the pattern matches, with the ops that may have them and the reason why
+they lead nowhere.
+"""
 
 TEXT: Final = frozenset(
     {
         # names of things in memory, in messages and in profiles
-        *("container", "shared_name", "debug_name", "frame_name", "stack_name", "tensor_array_name", "var_name", "message", "names", "handle", "table_handle"),
+        *(
+            "container",
+            "shared_name",
+            "debug_name",
+            "frame_name",
+            "stack_name",
+            "tensor_array_name",
+            "var_name",
+            "message",
+            "names",
+            "handle",
+            "table_handle",
+        ),
         # strings that are the data
-        *("bytes", "contents", "data", "input", "input_bytes", "inputs", "json_examples", "records", "string_tensor"),
+        *(
+            "bytes",
+            "contents",
+            "data",
+            "input",
+            "input_bytes",
+            "inputs",
+            "json_examples",
+            "records",
+            "string_tensor",
+        ),
         # keys of tf.train.Example messages
-        *("context_dense_keys", "context_ragged_keys", "context_sparse_keys", "dense_keys", "ragged_keys", "sparse_keys", "feature_list_dense_keys"),
-        *("feature_list_ragged_keys", "feature_list_sparse_keys", "feature_list_dense_missing_assumed_empty"),
+        *(
+            "context_dense_keys",
+            "context_ragged_keys",
+            "context_sparse_keys",
+            "dense_keys",
+            "ragged_keys",
+            "sparse_keys",
+            "feature_list_dense_keys",
+        ),
+        *(
+            "feature_list_ragged_keys",
+            "feature_list_sparse_keys",
+            "feature_list_dense_missing_assumed_empty",
+        ),
         # how strings are split, joined and written
-        *("delimiter", "encoding", "field_delim", "fill", "input_encoding", "left_pad", "na_value", "placeholder", "rewrite", "right_pad", "sep", "separator"),
+        *(
+            "delimiter",
+            "encoding",
+            "field_delim",
+            "fill",
+            "input_encoding",
+            "left_pad",
+            "na_value",
+            "placeholder",
+            "rewrite",
+            "right_pad",
+            "sep",
+            "separator",
+        ),
         "template",
         # names in summaries
         *("display_name", "labels", "tag", "tags"),
         # names of a variant of the computation
-        *("bad_indices_policy", "compression_type", "dct_method", "dimension_numbers", "dst_format", "equation", "executor_type", "fill_mode", "input_order"),
-        *("interpolation", "kernel_type", "method", "mode", "noise", "padding", "row_partition_types", "set_operation", "src_format"),
+        *(
+            "bad_indices_policy",
+            "compression_type",
+            "dct_method",
+            "dimension_numbers",
+            "dst_format",
+            "equation",
+            "executor_type",
+            "fill_mode",
+            "input_order",
+        ),
+        *(
+            "interpolation",
+            "kernel_type",
+            "method",
+            "mode",
+            "noise",
+            "padding",
+            "row_partition_types",
+            "set_operation",
+            "src_format",
+        ),
     }
 )
 """Arguments of pure ops that take any string, beside those above: each was reviewed."""
@@ -119,8 +243,25 @@ PLANTED: Final = (
         "DecodeProtoV2",
         "FileSystemSetConfiguration",
     ),
-    *("ShardedFilename", "FixedUnigramCandidateSampler", "RpcClient", "CopyHost", "WriteRawProtoSummary", "BoostedTreesCreateEnsemble", "Abort", "RemoteCall"),
-    *("PrintV2", "DumpTensor", "CalibrationStatisticsSaver", "LoadAndRemapMatrix", "IteratorFromStringHandle", "MlirPassthroughOp", "XlaCustomCallV2"),
+    *(
+        "ShardedFilename",
+        "FixedUnigramCandidateSampler",
+        "RpcClient",
+        "CopyHost",
+        "WriteRawProtoSummary",
+        "BoostedTreesCreateEnsemble",
+        "Abort",
+        "RemoteCall",
+    ),
+    *(
+        "PrintV2",
+        "DumpTensor",
+        "CalibrationStatisticsSaver",
+        "LoadAndRemapMatrix",
+        "IteratorFromStringHandle",
+        "MlirPassthroughOp",
+        "XlaCustomCallV2",
+    ),
 )
 
 
@@ -128,7 +269,14 @@ PLANTED: Final = (
 def registry(compat_python: Path) -> Registry:
     """Return the arguments of every op that TensorFlow registers."""
     environment = {**os.environ, **ENVIRONMENT}
-    done = subprocess.run([compat_python, CHILD], capture_output=True, text=True, check=False, timeout=SECONDS, env=environment)
+    done = subprocess.run(
+        [compat_python, CHILD],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+        env=environment,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     found: Registry = json.loads(done.stdout.splitlines()[-1])
     assert len(found) > LEAST
@@ -155,7 +303,10 @@ def test_every_listed_op_is_registered(registry: Registry) -> None:
 
 
 def test_no_listed_op_has_an_argument_that_leads_out_of_the_graph(registry: Registry) -> None:
-    """No file, directory, pattern of files, address, serialized graph, program or Python token, except those that have a reason."""
+    """
+    No file, directory, pattern of files, address, serialized graph, program or Python token, except
+    those that have a reason.
+    """
     assert list(complaints(registry, LISTED)) == []
 
 
@@ -172,7 +323,9 @@ def test_every_op_that_takes_files_or_addresses_is_found(registry: Registry) -> 
 
 
 def test_every_exception_is_one_that_the_list_needs(registry: Registry) -> None:
-    """An exception for an op or an argument that is not on the list would let a later op through."""
+    """
+    An exception for an op or an argument that is not on the list would let a later op through.
+    """
     assert set(OPS) <= set(LISTED)
     used: dict[str, set[str]] = defaultdict(set)
     texts: set[str] = set()
@@ -200,4 +353,6 @@ def test_positions_are_those_of_the_named_inputs(registry: Registry) -> None:
 def test_attributes_that_decide_exist(registry: Registry) -> None:
     """They are attributes that take any string."""
     for name, attributes in DATA["attributes"].items():
-        assert {(attribute, "text") for attribute in attributes} <= {(argument, kind) for argument, kind in registry[name]}, name
+        assert {(attribute, "text") for attribute in attributes} <= {
+            (argument, kind) for argument, kind in registry[name]
+        }, name

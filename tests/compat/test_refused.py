@@ -1,7 +1,8 @@
 """
 What migrate refuses to change in a SavedModel's metadata, the newest tf_keras refuses too.
 
-Each refused plan is carried out all the same, and what was written fails to load, or does not compute in what the plan wanted.
+Each refused plan is carried out all the same, and what was written fails to load, or does not
+compute in what the plan wanted.
 """
 
 from __future__ import annotations
@@ -52,15 +53,25 @@ class Forced:
         return Job(format="savedmodel", path=self.path)
 
     def confirms(self, loaded: Loaded) -> bool:
-        """Return whether the library does not make of it what the plan wanted, in one of the layers that it was refused for at least."""
+        """
+        Return whether the library does not make of it what the plan wanted, in one of the layers
+        that it was refused for at least.
+        """
         if loaded.error is not None:
             return True
-        live = {path: record["variable_dtype"] for record in loaded.layers for path in (record["path"], *record["also_at"])}
+        live = {
+            path: record["variable_dtype"]
+            for record in loaded.layers
+            for path in (record["path"], *record["also_at"])
+        }
         return any(live.get(path) != self.wanted[path] for path in self.refused)
 
 
 def _forced(case: Case, to: str, target: Path) -> Forced | None:
-    """Carry out the plan for a fixture where it is refused for its checkpoint alone; None where it is not."""
+    """
+    Carry out the plan for a fixture where it is refused for its checkpoint alone; None where it is
+    not.
+    """
     analysis: Analysis = reading.analysed(recognition.document(Path(case.path), case.path))
     plan: Plan = planning.plan(analysis, Options(to=to))
     if {refusal.code for refusal in plan.refusals} != {CODE}:
@@ -78,10 +89,22 @@ def _forced(case: Case, to: str, target: Path) -> Forced | None:
 
 
 def test_what_the_checkpoint_forbids_no_loader_does(compat_python: Path, tmp_path: Path) -> None:
-    """Of every SavedModel and each of two policies: a plan that is refused because the variables stay is refused by the real loader as well."""
+    """
+    Of every SavedModel and each of two policies: a plan that is refused because the variables stay
+    is refused by the real loader as well.
+    """
     saved = [case for case in CASES if case.format == "savedmodel"]
-    forced = [one for case in saved for to in TARGETS if (one := _forced(case, to, tmp_path / f"{case.release}-{case.name}-{to}"))]
+    forced = [
+        one
+        for case in saved
+        for to in TARGETS
+        if (one := _forced(case, to, tmp_path / f"{case.release}-{case.name}-{to}"))
+    ]
     assert len(forced) > len(saved)
     answers = ask(compat_python, TF_KERAS, [one.job() for one in forced])
-    loaded = [f"{one.case.release}/{one.case.name} to {one.to}" for one in forced if not one.confirms(answers.loaded[one.job()])]
+    loaded = [
+        f"{one.case.release}/{one.case.name} to {one.to}"
+        for one in forced
+        if not one.confirms(answers.loaded[one.job()])
+    ]
     assert not loaded

@@ -1,8 +1,10 @@
 """
-``migrate --retrace`` and ``--verify`` with the newest tf_keras: every SavedModel among the fixtures goes to every policy, or is refused for a reason.
+``migrate --retrace`` and ``--verify`` with the newest tf_keras: every SavedModel among the fixtures
+goes to every policy, or is refused for a reason.
 
-What was written is held against the original by migrate itself (variables, signatures, predictions); here the library loads it once more and says what
-its layers are. One policy for each fixture in turn, all six of them with ``POLICYTOOL_COMPAT_TARGETS=all``.
+What was written is held against the original by migrate itself (variables, signatures,
+predictions); here the library loads it once more and says what its layers are. One policy for each
+fixture in turn, all six of them with ``POLICYTOOL_COMPAT_TARGETS=all``.
 """
 
 from __future__ import annotations
@@ -37,14 +39,22 @@ pytestmark = pytest.mark.compat
 
 LIBRARY: Final = "tf_keras2.21"
 EVERY_TARGET: Final = os.environ.get("POLICYTOOL_COMPAT_TARGETS") == "all"
-SAVED: Final = tuple(case for case in CASES if case.format == "savedmodel" and not case.path.endswith(".export"))
+SAVED: Final = tuple(
+    case for case in CASES if case.format == "savedmodel" and not case.path.endswith(".export")
+)
 
 REFUSED: Final = {
-    "tf2.3/string_lookup": "not-loadable",  # its table stands in the checkpoint under a name that tf_keras no longer has
-    "tf2.15/autocast_false": "not-buildable",  # the class multiplies what it does not cast, and its config does not say so
-    "tf2.15/custom_layer": "retrace-differs",  # the class's own code gives one of its layers float32
+    # its table stands in the checkpoint under a name that tf_keras no longer has
+    "tf2.3/string_lookup": "not-loadable",
+    # the class multiplies what it does not cast, and its config does not say so
+    "tf2.15/autocast_false": "not-buildable",
+    # the class's own code gives one of its layers float32
+    "tf2.15/custom_layer": "retrace-differs",
 }
-"""Fixture to the code that it may be refused with; what the planner refuses has its codes tested elsewhere."""
+"""
+Fixture to the code that it may be refused with; what the planner refuses has its codes tested
+elsewhere.
+"""
 
 CUSTOM: Final = """
 import tensorflow as tf
@@ -69,7 +79,9 @@ class Retraced:
 
 def targets(case: Case) -> tuple[str, ...]:
     """Return the policies that a fixture goes to."""
-    return RETARGETS if EVERY_TARGET else (RETARGETS[zlib.crc32(case.path.encode()) % len(RETARGETS)],)
+    return (
+        RETARGETS if EVERY_TARGET else (RETARGETS[zlib.crc32(case.path.encode()) % len(RETARGETS)],)
+    )
 
 
 @pytest.fixture(scope="session")
@@ -78,7 +90,12 @@ def tools(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
     modules = tmp_path_factory.mktemp("modules")
     (modules / "fixture_classes.py").write_text(CUSTOM, encoding="utf-8")
     with Worker(Interpreter(python=str(compat_python), timeout=300)) as worker:
-        yield Tools(worker=worker, verify=True, custom_objects=("fixture_classes:CLASSES",), path=(str(FIXTURES), str(modules)))
+        yield Tools(
+            worker=worker,
+            verify=True,
+            custom_objects=("fixture_classes:CLASSES",),
+            path=(str(FIXTURES), str(modules)),
+        )
 
 
 @pytest.fixture(scope="session")
@@ -90,7 +107,12 @@ def retraced(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> tuple[Re
         for to in targets(case):
             target = base / case.release / to / case.name
             target.parent.mkdir(parents=True, exist_ok=True)
-            (result,) = migrate_all(list(discovery.inputs([case.path])), Options(to=to, retrace=True), Destination(output=target), tools)
+            (result,) = migrate_all(
+                list(discovery.inputs([case.path])),
+                Options(to=to, retrace=True),
+                Destination(output=target),
+                tools,
+            )
             found.append(Retraced(case=case, to=to, result=result))
     return tuple(found)
 
@@ -98,11 +120,17 @@ def retraced(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> tuple[Re
 def written(retraced: tuple[Retraced, ...]) -> Iterator[tuple[Retraced, Migration, Path]]:
     """Yield what was written."""
     for one in retraced:
-        if isinstance(one.result, Migration) and one.result.status is Status.WRITTEN and one.result.target is not None:
+        if (
+            isinstance(one.result, Migration)
+            and one.result.status is Status.WRITTEN
+            and one.result.target is not None
+        ):
             yield one, one.result, one.result.target
 
 
-def test_every_saved_model_is_traced_anew_or_refused_for_a_known_reason(retraced: tuple[Retraced, ...], count: Callable[..., None]) -> None:
+def test_every_saved_model_is_traced_anew_or_refused_for_a_known_reason(
+    retraced: tuple[Retraced, ...], count: Callable[..., None]
+) -> None:
     """No child crashes, no prediction is out of tolerance, and what is refused is on the list."""
     wrong = []
     for one in retraced:
@@ -121,21 +149,32 @@ def test_most_are_not_refused(retraced: tuple[Retraced, ...]) -> None:
     assert len(list(written(retraced))) > 0.8 * len(retraced)
 
 
-def test_variables_are_bit_for_bit_the_same_or_exactly_as_cast(retraced: tuple[Retraced, ...]) -> None:
+def test_variables_are_bit_for_bit_the_same_or_exactly_as_cast(
+    retraced: tuple[Retraced, ...],
+) -> None:
     """A mixed policy and float32 cast nothing; a pure one casts what it changes."""
     for one, done, _ in written(retraced):
         assert done.retraced is not None
         held = done.retraced.held
-        assert held.variables == sum(len(layer.variables) for layer in policytool.inspect(one.case.path).layers), one.name
+        assert held.variables == sum(
+            len(layer.variables) for layer in policytool.inspect(one.case.path).layers
+        ), one.name
         assert held.identical >= held.variables - len(done.plan.casts), one.name
 
 
 def test_signatures_keep_their_names_and_their_inputs(retraced: tuple[Retraced, ...]) -> None:
-    """Whoever calls a signature calls it as before; a file without functions has none before and after."""
+    """
+    Whoever calls a signature calls it as before; a file without functions has none before and
+    after.
+    """
     for one, done, target in written(retraced):
         before, after = policytool.inspect(one.case.path), policytool.inspect(str(target))
-        assert [(signature.name, dict(signature.inputs), set(signature.outputs)) for signature in before.signatures] == [
-            (signature.name, dict(signature.inputs), set(signature.outputs)) for signature in after.signatures
+        assert [
+            (signature.name, dict(signature.inputs), set(signature.outputs))
+            for signature in before.signatures
+        ] == [
+            (signature.name, dict(signature.inputs), set(signature.outputs))
+            for signature in after.signatures
         ], one.name
         assert done.retraced is not None
         assert done.retraced.traces == bool(before.signatures)
@@ -144,14 +183,25 @@ def test_signatures_keep_their_names_and_their_inputs(retraced: tuple[Retraced, 
 def test_migrating_the_result_again_changes_nothing(retraced: tuple[Retraced, ...]) -> None:
     """Policies are spelled as migrate spells them, whatever the library wrote."""
     for one, _, target in written(retraced):
-        (again,) = migrate_all(list(discovery.inputs([str(target)])), Options(), Destination(write=False))
+        (again,) = migrate_all(
+            list(discovery.inputs([str(target)])), Options(), Destination(write=False)
+        )
         assert isinstance(again, Migration), one.name
-        assert again.status is Status.UNCHANGED, (one.name, again.plan.edits[:1], again.plan.refusals)
+        assert again.status is Status.UNCHANGED, (
+            one.name,
+            again.plan.edits[:1],
+            again.plan.refusals,
+        )
 
 
-def test_the_library_loads_the_planned_policies(retraced: tuple[Retraced, ...], compat_python: Path) -> None:
+def test_the_library_loads_the_planned_policies(
+    retraced: tuple[Retraced, ...], compat_python: Path
+) -> None:
     """The live layers of the result have the dtypes that the plan gave them."""
-    jobs = {Job(format="savedmodel", path=str(target), policy=_global(one)): one for one, _, target in written(retraced)}
+    jobs = {
+        Job(format="savedmodel", path=str(target), policy=_global(one)): one
+        for one, _, target in written(retraced)
+    }
     answers = ask(compat_python, LIBRARY, list(jobs))
     wrong = []
     for job, one in jobs.items():
@@ -159,29 +209,52 @@ def test_the_library_loads_the_planned_policies(retraced: tuple[Retraced, ...], 
         if loaded.error is not None:
             wrong.append(f"{one.name}: {loaded.error}")
             continue
-        live = {path: record for record in loaded.layers for path in (record["path"], *record["also_at"])}
+        live = {
+            path: record
+            for record in loaded.layers
+            for path in (record["path"], *record["also_at"])
+        }
         for layer in reading.read(Path(job.path), job.path).layers:
             record = live.get(layer.path)
-            if record is None or layer.class_name == "InputLayer" or not dtypes.is_float(layer.compute_dtype):
+            if (
+                record is None
+                or layer.class_name == "InputLayer"
+                or not dtypes.is_float(layer.compute_dtype)
+            ):
                 continue
-            said, found = (layer.compute_dtype, layer.variable_dtype), (record["compute_dtype"], record["variable_dtype"])
-            wrong += [] if said == found else [f"{one.name}: {layer.path} is {said}, loaded {found}"]
+            said, found = (
+                (layer.compute_dtype, layer.variable_dtype),
+                (record["compute_dtype"], record["variable_dtype"]),
+            )
+            wrong += (
+                [] if said == found else [f"{one.name}: {layer.path} is {said}, loaded {found}"]
+            )
     assert not wrong, "\n".join(wrong)
 
 
 def _global(one: Retraced) -> str | None:
-    """Return the policy that a model is to be loaded under: one whose own code builds layers under its own."""
+    """
+    Return the policy that a model is to be loaded under: one whose own code builds layers under its
+    own.
+    """
     notes = one.result.plan.notes if isinstance(one.result, Migration) else ()
     message = next((note.message for note in notes if note.code == "load-under-policy"), "")
     match = re.search(r"set_global_policy\('(\w+)'\)", message)
     return match[1] if match else None
 
 
-def test_classes_that_are_not_at_hand_are_refused_by_name(compat_python: Path, tmp_path: Path) -> None:
+def test_classes_that_are_not_at_hand_are_refused_by_name(
+    compat_python: Path, tmp_path: Path
+) -> None:
     """The layer, its class, and what to give; in a child that nobody has registered them in."""
     found = list(discovery.inputs([str(FIXTURES / "tf2.3/subclassed")]))
     with Worker(Interpreter(python=str(compat_python))) as worker:
-        (result,) = migrate_all(found, Options(to="float32", retrace=True), Destination(output=tmp_path / "x"), Tools(worker=worker))
+        (result,) = migrate_all(
+            found,
+            Options(to="float32", retrace=True),
+            Destination(output=tmp_path / "x"),
+            Tools(worker=worker),
+        )
     assert isinstance(result, Failure)
     assert result.code == "no-class"
     assert "net (fixtures>Net)" in result.message
@@ -191,15 +264,29 @@ def test_classes_that_are_not_at_hand_are_refused_by_name(compat_python: Path, t
 
 @pytest.mark.parametrize(
     ("name", "to"),
-    [("tf2.15/global_mixed_float16.h5", None), ("tf2.15/global_mixed_float16.h5", "float32"), ("keras3.15/global_mixed_float16.keras", "float16")],
+    [
+        ("tf2.15/global_mixed_float16.h5", None),
+        ("tf2.15/global_mixed_float16.h5", "float32"),
+        ("keras3.15/global_mixed_float16.keras", "float16"),
+    ],
 )
-def test_other_formats_are_verified_before_they_have_their_place(tools: Tools, tmp_path: Path, name: str, to: str | None) -> None:
+def test_other_formats_are_verified_before_they_have_their_place(
+    tools: Tools, tmp_path: Path, name: str, to: str | None
+) -> None:
     """Bit for bit where nothing but spelling changes, within the tolerance otherwise."""
     target = tmp_path / Path(name).name
-    (result,) = migrate_all(list(discovery.inputs([str(FIXTURES / name)])), Options(to=to), Destination(output=target), tools)
+    (result,) = migrate_all(
+        list(discovery.inputs([str(FIXTURES / name)])),
+        Options(to=to),
+        Destination(output=target),
+        tools,
+    )
     assert isinstance(result, Migration), result
     assert result.status is Status.WRITTEN
     assert result.comparison is not None
     assert (result.comparison.tolerance == 0) == (to is None)
-    assert all(output.equal for call in result.comparison.calls for output in call.outputs) or to is not None
+    assert (
+        all(output.equal for call in result.comparison.calls for output in call.outputs)
+        or to is not None
+    )
     assert list(tmp_path.iterdir()) == [target]

@@ -25,15 +25,30 @@ def models(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     """Return a directory with SavedModels that hold tables."""
     folder = tmp_path_factory.mktemp("tables")
     command = [str(compat_python), "-m", "tests.compat.tables", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, check=False, timeout=SECONDS)
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, **ENVIRONMENT},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     return folder
 
 
 @pytest.mark.parametrize(("name", "fills"), [("module", True), ("keras", False), ("session", True)])
 def test_a_real_table_needs_no_trust(models: Path, name: str, *, fills: bool) -> None:
-    """Its path is that of an asset, in a variable (TF 2) or in a constant that a loader fills in (TF 1)."""
+    """
+    Its path is that of an asset, in a variable (TF 2) or in a constant that a loader fills in (TF
+    1).
+    """
     document = recognition.document(models / name, name)
-    found = executable.of_file(document) if document.config_part is None else executable.reasons(reading.analysed(document))
+    found = (
+        executable.of_file(document)
+        if document.config_part is None
+        else executable.reasons(reading.analysed(document))
+    )
     assert [reason.what for reason in found] == []
     assert (FILLS in document.ops) == fills

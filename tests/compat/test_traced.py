@@ -1,4 +1,7 @@
-"""What inspect says that saved graphs compute in equals what TensorFlow says of the same functions, op by op."""
+"""
+What inspect says that saved graphs compute in equals what TensorFlow says of the same functions, op
+by op.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,12 @@ def answers(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> di
     jobs, results = scratch / "jobs.json", scratch / "results.json"
     jobs.write_text(json.dumps([str(path) for path in SAVED_MODELS]), encoding="utf-8")
     done = subprocess.run(
-        [compat_python, CHILD, jobs, results], capture_output=True, text=True, check=False, timeout=SECONDS, env={**os.environ, **ENVIRONMENT}
+        [compat_python, CHILD, jobs, results],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+        env={**os.environ, **ENVIRONMENT},
     )
     assert done.returncode == 0, done.stderr[-2000:]
     found: dict[str, Answer] = json.loads(results.read_text(encoding="utf-8"))
@@ -62,7 +70,9 @@ def _said(path: Path) -> dict[str, Counter[tuple[str, str, tuple[str, ...]]]]:
 
 
 @pytest.mark.parametrize("path", SAVED_MODELS, ids=_ids)
-def test_every_op_has_the_dtypes_that_tensorflow_gives_it(path: Path, answers: dict[str, Answer]) -> None:
+def test_every_op_has_the_dtypes_that_tensorflow_gives_it(
+    path: Path, answers: dict[str, Answer]
+) -> None:
     """Scope, op, float dtypes and count of every op that a signature runs."""
     said = _said(path)
     for signature, rows in answers[str(path)].items():
@@ -76,7 +86,9 @@ def test_layers_have_the_dtypes_at_their_scope(path: Path, answers: dict[str, An
     rows: list[Any] = [row for signature in answers[str(path)].values() for row in signature]
     scopes = {scope for scope, *_ in rows}
     for layer in models()[path].layers:
-        below = [set(dtypes) for scope, _, dtypes, _ in rows if f"{scope}/".startswith(f"{layer.path}/")]
+        below = [
+            set(dtypes) for scope, _, dtypes, _ in rows if f"{scope}/".startswith(f"{layer.path}/")
+        ]
         if layer.class_name is not None and layer.path in scopes:
             assert set(layer.traced_dtypes) == set().union(*below), layer.path
 

@@ -1,7 +1,9 @@
 """
-The newest tf_keras and Keras make of saved training configurations what the rows of ``policytool/loaders/training_refusals.py`` say.
+The newest tf_keras and Keras make of saved training configurations what the rows of
+``policytool/loaders/training_refusals.py`` say.
 
-They are asked by the programs that wrote ``fixtures/loads.json`` and ``fixtures/training_state.json``.
+They are asked by the programs that wrote ``fixtures/loads.json`` and
+``fixtures/training_state.json``.
 """
 
 from __future__ import annotations
@@ -26,8 +28,12 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.compat
 
-RECORDED: Final[dict[str, Any]] = json.loads((FIXTURES / "loads.json").read_text(encoding="utf-8"))["loads"]
-STATE: Final[dict[str, Any]] = json.loads((FIXTURES / "training_state.json").read_text(encoding="utf-8"))
+RECORDED: Final[dict[str, Any]] = json.loads((FIXTURES / "loads.json").read_text(encoding="utf-8"))[
+    "loads"
+]
+STATE: Final[dict[str, Any]] = json.loads(
+    (FIXTURES / "training_state.json").read_text(encoding="utf-8")
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,38 +51,61 @@ def compiled() -> list[Compiled]:
     for file, row in RECORDED.items():
         if "compiled" in row:
             analysis = reading.analysed(recognition.document(FIXTURES / file, file))
-            evidence = training_refusals.evidence(analysis.document, keras3=analysis.origins[-1].release.id.startswith("keras3"))
+            evidence = training_refusals.evidence(
+                analysis.document, keras3=analysis.origins[-1].release.id.startswith("keras3")
+            )
             assert evidence is not None
             found.append(Compiled(file=file, format=analysis.document.format, evidence=evidence))
     return found
 
 
-def ask(python: Path, module: str, release: str, jobs: list[list[Any]], scratch: Path) -> list[dict[str, Any]]:
+def ask(
+    python: Path, module: str, release: str, jobs: list[list[Any]], scratch: Path
+) -> list[dict[str, Any]]:
     """Return what one of the fixtures' programs says of each job."""
     listed, results = scratch / "jobs.json", scratch / "results.jsonl"
     listed.write_text(json.dumps(jobs), encoding="utf-8")
     results.unlink(missing_ok=True)
-    environment = {**os.environ, **ENVIRONMENT, "KERAS_HOME": str(scratch), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {
+        **os.environ,
+        **ENVIRONMENT,
+        "KERAS_HOME": str(scratch),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     command = [str(python), "-m", module, release, str(listed), str(results)]
-    done = subprocess.run(command, cwd=FIXTURES, env=environment, capture_output=True, check=False, timeout=SECONDS)
+    done = subprocess.run(
+        command, cwd=FIXTURES, env=environment, capture_output=True, check=False, timeout=SECONDS
+    )
     assert done.returncode == 0, done.stderr.decode()[-2000:]
-    ended = [event for line in results.read_text(encoding="utf-8").splitlines() if "end" in (event := json.loads(line))]
+    ended = [
+        event
+        for line in results.read_text(encoding="utf-8").splitlines()
+        if "end" in (event := json.loads(line))
+    ]
     assert len(ended) == len(jobs)
     return ended
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_refused_training_configurations(compat_python: Path, tmp_path: Path, library: str) -> None:
-    """What loads without its training configuration loads with it, or is refused, as the rows say."""
+    """
+    What loads without its training configuration loads with it, or is refused, as the rows say.
+    """
     cases = compiled()
     jobs = [[one.format, str(FIXTURES / one.file), mode] for one in cases for mode in (False, True)]
-    said = [event["outcome"] for event in ask(compat_python, "writer.load", library, jobs, tmp_path)]
+    said = [
+        event["outcome"] for event in ask(compat_python, "writer.load", library, jobs, tmp_path)
+    ]
     wrong, compared = [], 0
     for one, plain, whole in zip(cases, said[::2], said[1::2], strict=True):
         row = first(REFUSALS, one.evidence, library)
         if plain == "ok":
             compared += 1
-            wrong += [] if (whole == "ok") is (row is None) else [f"{one.file}: {row.reason if row else 'taken'}, the library {whole}"]
+            wrong += (
+                []
+                if (whole == "ok") is (row is None)
+                else [f"{one.file}: {row.reason if row else 'taken'}, the library {whole}"]
+            )
     assert not wrong, "\n".join(wrong)
     assert compared > 15
 
@@ -85,13 +114,23 @@ def test_refused_training_configurations(compat_python: Path, tmp_path: Path, li
 def test_restored_state(compat_python: Path, tmp_path: Path, library: str) -> None:
     """What an optimizer had, it has again, unless a row says that it is lost."""
     cases = [one for one in compiled() if one.file in STATE]
-    events = ask(compat_python, "writer.training_state", library, [[one.format, str(FIXTURES / one.file)] for one in cases], tmp_path)
+    events = ask(
+        compat_python,
+        "writer.training_state",
+        library,
+        [[one.format, str(FIXTURES / one.file)] for one in cases],
+        tmp_path,
+    )
     wrong, compared = [], 0
     for one, event in zip(cases, events, strict=True):
         row = first(LOST, one.evidence, library)
         if "error" not in event and event["stored"]:
             compared += 1
             restored = event["found"] == event["stored"]
-            wrong += [] if restored is (row is None) else [f"{one.file}: {row.reason if row else 'restored'}, the library {event}"]
+            wrong += (
+                []
+                if restored is (row is None)
+                else [f"{one.file}: {row.reason if row else 'restored'}, the library {event}"]
+            )
     assert not wrong, "\n".join(wrong)
     assert compared > 15

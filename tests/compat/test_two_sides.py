@@ -1,4 +1,7 @@
-"""Predictions of a source and of a conversion's result, each in a process with the newest library that reads it: both files are one that both read."""
+"""
+Predictions of a source and of a conversion's result, each in a process with the newest library that
+reads it: both files are one that both read.
+"""
 
 from __future__ import annotations
 
@@ -50,8 +53,16 @@ def sides(compat_python: Path) -> Iterator[Tools]:
 def compared(tools: Tools, source: Path, result: Path, target: str) -> Comparison:
     """Return what a verification found of a file and of its conversion."""
     analysis = reading.analysed(recognition.document(source, source.name))
-    conversion = Conversion(target=target, content=Content(container=result.suffix.removeprefix(".") or "h5", config=None))
-    run = Run(plan=replace(planning.plan(analysis, Options()), edits=(), casts=(), conversion=conversion), analysis=analysis, source=source, tools=tools)
+    conversion = Conversion(
+        target=target,
+        content=Content(container=result.suffix.removeprefix(".") or "h5", config=None),
+    )
+    run = Run(
+        plan=replace(planning.plan(analysis, Options()), edits=(), casts=(), conversion=conversion),
+        analysis=analysis,
+        source=source,
+        tools=tools,
+    )
     run.verify(result)
     assert run.comparison is not None
     return run.comparison
@@ -66,27 +77,45 @@ def test_one_file_predicts_the_same_in_both_processes(sides: Tools, name: str) -
     assert found.samples == 16
     assert found.versions_after is not None
     assert found.versions["library"] == ("keras" if name.startswith("keras3") else "tf_keras")
-    assert found.versions_after["library"] == ("keras" if SAME[name].startswith("keras3") else "tf_keras")
+    assert found.versions_after["library"] == (
+        "keras" if SAME[name].startswith("keras3") else "tf_keras"
+    )
     assert all(output.values for call in found.calls for output in call.outputs)
 
 
 def test_a_conversion_is_verified_before_it_has_its_place(sides: Tools, tmp_path: Path) -> None:
-    """The result, which has no name yet, is loaded by the other library under the suffix of its format."""
+    """
+    The result, which has no name yet, is loaded by the other library under the suffix of its
+    format.
+    """
     target = tmp_path / "out.h5"
     source = discovery.one(str(FIXTURES / "keras3.15/global_mixed_float16.keras"))
-    (done,) = migrate_all([source], Options(target="tf_keras2.21", containers=("h5",)), Destination(output=target), sides)
+    (done,) = migrate_all(
+        [source],
+        Options(target="tf_keras2.21", containers=("h5",)),
+        Destination(output=target),
+        sides,
+    )
     assert isinstance(done, Migration), done
     assert done.status is Status.WRITTEN, done.plan.refusals
     assert done.comparison is not None
     assert done.comparison.versions_after is not None
-    assert (done.comparison.versions["library"], done.comparison.versions_after["library"]) == ("keras", "tf_keras")
+    assert (done.comparison.versions["library"], done.comparison.versions_after["library"]) == (
+        "keras",
+        "tf_keras",
+    )
     assert list(tmp_path.iterdir()) == [target]
 
 
 def test_other_weights_are_a_miss(sides: Tools) -> None:
     """A result that computes something else is found out."""
     with pytest.raises(MissedError, match="is off by"):
-        compared(sides, FIXTURES / "tf2.15/default_float32.h5", FIXTURES / "tf2.1/default_float32.h5", "tf_keras2.21")
+        compared(
+            sides,
+            FIXTURES / "tf2.15/default_float32.h5",
+            FIXTURES / "tf2.1/default_float32.h5",
+            "tf_keras2.21",
+        )
 
 
 def test_a_result_that_its_library_refuses_is_one_sentence(sides: Tools, tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
-"""Layers that keras.applications has for itself, converted by what they compute and held against what they computed."""
+"""
+Layers that keras.applications has for itself, converted by what they compute and held against what
+they computed.
+"""
 
 from __future__ import annotations
 
@@ -21,19 +24,34 @@ SCRIPT: Final = Path(__file__).with_name("unexported.py")
 
 @pytest.mark.parametrize(
     ("library", "suffix", "other"),
-    [("keras", ".keras", "tf_keras"), ("tf_keras", ".keras", "keras"), ("tf_keras", ".h5", "keras")],
+    [
+        ("keras", ".keras", "tf_keras"),
+        ("tf_keras", ".keras", "keras"),
+        ("tf_keras", ".h5", "keras"),
+    ],
 )
-def test_they_compute_the_same_in_the_other_library(compat_python: Path, tmp_path: Path, library: str, suffix: str, other: str) -> None:
+def test_they_compute_the_same_in_the_other_library(
+    compat_python: Path, tmp_path: Path, library: str, suffix: str, other: str
+) -> None:
     """From each container whose file tells that they are Keras' own."""
 
     def asked(*arguments: str) -> None:
         command = [str(compat_python), str(SCRIPT), *arguments]
-        done = subprocess.run(command, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, check=False, timeout=SECONDS)
+        done = subprocess.run(
+            command,
+            env={**os.environ, **ENVIRONMENT},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=SECONDS,
+        )
         assert done.returncode == 0, done.stderr[-2000:]
 
     asked("make", library, str(tmp_path))
     result = tmp_path / f"result{'.keras' if other == 'keras' else '.h5'}"
-    done = policytool.migrate(tmp_path / f"model{suffix}", target={"keras": "keras3"}.get(other, other), output=result)
+    done = policytool.migrate(
+        tmp_path / f"model{suffix}", target={"keras": "keras3"}.get(other, other), output=result
+    )
     assert done.status is Status.WRITTEN, done.plan.refusals
     asked("run", other, str(result), str(tmp_path))
     before, after = np.load(tmp_path / "expected.npy"), np.load(tmp_path / "found.npy")

@@ -1,7 +1,9 @@
 """
-Models with layers that keras.applications has for itself: ``python unexported.py make LIBRARY FOLDER`` and ``python unexported.py run LIBRARY FILE FOLDER``.
+Models with layers that keras.applications has for itself: ``python unexported.py make LIBRARY
+FOLDER`` and ``python unexported.py run LIBRARY FILE FOLDER``.
 
-``make`` saves one as HDF5 and as an archive, with inputs and what it makes of them; ``run`` loads a file and writes what it makes of the same inputs.
+``make`` saves one as HDF5 and as an archive, with inputs and what it makes of them; ``run`` loads a
+file and writes what it makes of the same inputs.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ def make(library: str, folder: Path) -> None:
     keras: Any = import_module(library)
     random = np.random.default_rng(7)
     model = made(keras, library)
-    model.set_weights([random.uniform(-1, 1, one.shape).astype("float32") for one in model.get_weights()])
+    model.set_weights(
+        [random.uniform(-1, 1, one.shape).astype("float32") for one in model.get_weights()]
+    )
     inputs = random.uniform(-1, 1, (2, *SHAPE)).astype("float32")
     np.save(folder / "inputs.npy", inputs)
     np.save(folder / "expected.npy", model.predict(inputs, verbose=0))
@@ -46,7 +50,12 @@ def make(library: str, folder: Path) -> None:
 def run(library: str, path: Path, folder: Path) -> None:
     """Write what a file's model makes of the inputs."""
     keras: Any = import_module(library)
-    np.save(folder / "found.npy", keras.models.load_model(path, compile=False).predict(np.load(folder / "inputs.npy"), verbose=0))
+    np.save(
+        folder / "found.npy",
+        keras.models.load_model(path, compile=False).predict(
+            np.load(folder / "inputs.npy"), verbose=0
+        ),
+    )
 
 
 if __name__ == "__main__":

@@ -34,7 +34,10 @@ class FormatContract:
     """Real files, or directories."""
 
     parts: tuple[str, ...] = ("",)
-    """The files of a sample that are damaged: names inside a directory, or nothing for the file itself."""
+    """
+    The files of a sample that are damaged: names inside a directory, or nothing for the file
+    itself.
+    """
 
     @property
     def format(self) -> Format:
@@ -53,7 +56,9 @@ class FormatContract:
     def test_exactly_one_format_recognises_a_sample(self) -> None:
         """No two formats claim a file, and this one claims its own."""
         for path in self.samples:
-            assert [found.name for found in FORMATS if found.recognise(Probe(path, path.name))] == [self.name]
+            assert [found.name for found in FORMATS if found.recognise(Probe(path, path.name))] == [
+                self.name
+            ]
 
     def test_reading_twice_gives_equal_documents(self) -> None:
         """A document depends on the file alone."""
@@ -61,7 +66,10 @@ class FormatContract:
             assert self.document(path) == self.document(path)
 
     def test_document_is_whole(self) -> None:
-        """Named parts exist, the path is as it is shown, and variables have shapes and dtypes of Keras."""
+        """
+        Named parts exist, the path is as it is shown, and variables have shapes and dtypes of
+        Keras.
+        """
         for path in self.samples:
             document = self.document(path)
             assert document.path == path.name
@@ -79,23 +87,45 @@ class FormatContract:
             for layer in reading.model_of(document).layers:
                 if layer.source.value == "declared":
                     assert layer.address
-                    assert _value_at(document.parts[layer.address.part], layer.address.pointer) is not None
+                    assert (
+                        _value_at(document.parts[layer.address.part], layer.address.pointer)
+                        is not None
+                    )
 
     def test_reading_leaves_the_sample_as_it_is(self) -> None:
         """Neither the bytes nor the time of a file change."""
         for path in self.samples:
-            files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
+            files = (
+                [path]
+                if path.is_file()
+                else sorted(file for file in path.rglob("*") if file.is_file())
+            )
             before = [(file.read_bytes(), file.stat().st_mtime_ns) for file in files]
             self.document(path)
             assert [(file.read_bytes(), file.stat().st_mtime_ns) for file in files] == before
 
     @pytest.mark.parametrize("seed", [1, 2])
     def test_damaged_copies_raise_nothing_but_refusals(self, seed: int) -> None:
-        """Truncated anywhere, or with bytes changed, a file is read or refused, and the C libraries survive."""
+        """
+        Truncated anywhere, or with bytes changed, a file is read or refused, and the C libraries
+        survive.
+        """
         for part in self.parts:
-            command = [sys.executable, "-m", "tests.contracts.mutations", str(self.samples[0]), part, str(seed), str(MUTATIONS)]
-            done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=120)
-            assert done.returncode >= 0, f"signal {-done.returncode} while reading {part}: {done.stderr.splitlines()[-1]}"
+            command = [
+                sys.executable,
+                "-m",
+                "tests.contracts.mutations",
+                str(self.samples[0]),
+                part,
+                str(seed),
+                str(MUTATIONS),
+            ]
+            done = subprocess.run(
+                command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=120
+            )
+            assert done.returncode >= 0, (
+                f"signal {-done.returncode} while reading {part}: {done.stderr.splitlines()[-1]}"
+            )
             assert (done.returncode, done.stdout) == (0, ""), done.stderr.splitlines()[-1:]
 
     def test_empty_directory_and_empty_file_are_not_recognised(self, tmp_path: Path) -> None:
@@ -107,7 +137,10 @@ class FormatContract:
 
 
 def _value_at(value: Json, pointer: str) -> Json:
-    """Return what a JSON Pointer leads to; an input layer of Keras 1 has ``input_dtype`` for ``dtype``."""
+    """
+    Return what a JSON Pointer leads to; an input layer of Keras 1 has ``input_dtype`` for
+    ``dtype``.
+    """
     for step in pointer.split("/")[1:]:
         name = step.replace("~1", "/").replace("~0", "~")
         if isinstance(value, list):

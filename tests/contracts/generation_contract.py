@@ -1,4 +1,7 @@
-"""What holds for every generation, asked of the real releases that belong to it (``fixtures/*/policies.json``)."""
+"""
+What holds for every generation, asked of the real releases that belong to it
+(``fixtures/*/policies.json``).
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,9 @@ WRITTEN: Final = frozenset({"h5", "keras"})
 
 
 def forms(generation: Generation) -> Iterator[tuple[str, Form]]:
-    """Yield every policy that the generation's releases could make and write, with how they wrote it."""
+    """
+    Yield every policy that the generation's releases could make and write, with how they wrote it.
+    """
     families = {".".join(release.id.split(".")[:2]) for release in generation.releases}
     for file in sorted(FIXTURES.glob("*/policies.json")):
         if ".".join(file.parent.name.split(".")[:2]) in families:
@@ -34,9 +39,14 @@ def forms(generation: Generation) -> Iterator[tuple[str, Form]]:
 
 
 def without_identity(value: Any) -> Any:  # JSON
-    """Return the value without ``shared_object_id``, which numbers objects and says nothing of the policy."""
+    """
+    Return the value without ``shared_object_id``, which numbers objects and says nothing of the
+    policy.
+    """
     if isinstance(value, dict):
-        return {key: without_identity(item) for key, item in value.items() if key != "shared_object_id"}
+        return {
+            key: without_identity(item) for key, item in value.items() if key != "shared_object_id"
+        }
     return value
 
 
@@ -46,12 +56,20 @@ def scale(found: Policy) -> dict[str, Any] | None:
         case Fixed(value=value):
             return {"kind": "fixed", "value": value}
         case Dynamic(initial=initial, growth_steps=steps, multiplier=multiplier):
-            return {"kind": "dynamic", "initial": initial, "growth_steps": steps, "multiplier": multiplier}
+            return {
+                "kind": "dynamic",
+                "initial": initial,
+                "growth_steps": steps,
+                "multiplier": multiplier,
+            }
     return None
 
 
 class GenerationContract:
-    """Inherit with ``generation`` set; ``loses_mixed`` for releases that write the variable dtype alone."""
+    """
+    Inherit with ``generation`` set; ``loses_mixed`` for releases that write the variable dtype
+    alone.
+    """
 
     generation: Generation
     loses_mixed = False
@@ -68,10 +86,19 @@ class GenerationContract:
                 said = (found.variable_dtype, scale(found))
                 live = (form["variable_dtype"], form["loss_scale"])
                 if self.loses_mixed:
-                    assert form["variable_dtype"] in {None, found.variable_dtype}, (release, form["made_by"], where)
-                elif form["compute_dtype"] is not None:  # an unbuilt infer policy has no dtypes; it is written as what its first input made of it
+                    assert form["variable_dtype"] in {None, found.variable_dtype}, (
+                        release,
+                        form["made_by"],
+                        where,
+                    )
+                elif form["compute_dtype"] is not None:
+                    # an unbuilt infer policy has no dtypes; it is written as what its first input
+                    # made of it
                     assert said == live, (release, form["made_by"], where)
-                    assert (found.name, found.compute_dtype) == (form["name"], form["compute_dtype"]), (release, form["made_by"], where)
+                    assert (found.name, found.compute_dtype) == (
+                        form["name"],
+                        form["compute_dtype"],
+                    ), (release, form["made_by"], where)
 
     def test_writes_what_its_releases_write(self) -> None:
         """Reading and writing again gives back the release's own JSON."""
@@ -80,11 +107,18 @@ class GenerationContract:
             if value is None:
                 continue
             again = self.generation.render(self.generation.parse(value))
-            renamed = {"FloatDTypePolicy": "DTypePolicy"}  # an empty subclass, equal to its base since Keras 3.4
+            renamed = {
+                "FloatDTypePolicy": "DTypePolicy"
+            }  # an empty subclass, equal to its base since Keras 3.4
             if isinstance(value, dict):
                 value["class_name"] = renamed.get(value["class_name"], value["class_name"])
-            if form["name"].startswith("map_"):  # a map's default stays the bare name it was made with
-                assert self.generation.parse(again) == self.generation.parse(value), (release, form["made_by"])
+            if form["name"].startswith(
+                "map_"
+            ):  # a map's default stays the bare name it was made with
+                assert self.generation.parse(again) == self.generation.parse(value), (
+                    release,
+                    form["made_by"],
+                )
             else:
                 assert again == value, (release, form["made_by"])
 
@@ -99,9 +133,24 @@ class GenerationContract:
                 continue
             found = self.generation.parse(value)
             assert not isinstance(found, PolicyMap)
-            assert (found.name, found.compute_dtype, found.variable_dtype) == (policy.name, policy.compute_dtype, policy.variable_dtype)
+            assert (found.name, found.compute_dtype, found.variable_dtype) == (
+                policy.name,
+                policy.compute_dtype,
+                policy.variable_dtype,
+            )
 
-    @pytest.mark.parametrize("value", [None, 3, [], {}, "mixed_float8", {"class_name": "Policy"}, {"class_name": "Nonsense", "config": {"name": "float32"}}])
+    @pytest.mark.parametrize(
+        "value",
+        [
+            None,
+            3,
+            [],
+            {},
+            "mixed_float8",
+            {"class_name": "Policy"},
+            {"class_name": "Nonsense", "config": {"name": "float32"}},
+        ],
+    )
     def test_refuses_what_is_no_policy(self, value: Any) -> None:
         """What no release writes is refused with a sentence that says what was expected."""
         with pytest.raises(SpellingError, match=r"expected|no release"):

@@ -1,4 +1,6 @@
-"""The contract of rules whose fault no release writes: the file is made in the test, from a real one."""
+"""
+The contract of rules whose fault no release writes: the file is made in the test, from a real one.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """
-Reads damaged copies of a model, in a process of its own: ``python -m tests.contracts.mutations SOURCE FILE SEED COUNT``.
+Reads damaged copies of a model, in a process of its own: ``python -m tests.contracts.mutations
+SOURCE FILE SEED COUNT``.
 
-A C library that crashes ends this process and not the tests. Each line on stdout is one mutation that raised what it should not; the last line
-on stderr is the mutation that was being read.
+A C library that crashes ends this process and not the tests. Each line on stdout is one mutation
+that raised what it should not; the last line on stderr is the mutation that was being read.
 """
 
 from __future__ import annotations
@@ -23,16 +24,35 @@ if TYPE_CHECKING:
 
 
 def damaged(data: bytes, seed: int, count: int) -> Iterator[tuple[str, bytes]]:
-    """Yield truncations of ``data`` at many lengths, then ``count`` copies with some bytes changed, the same ones for the same seed."""
-    lengths = {0, 1, 4, 7, 8, 9, 100, 512, 2048, len(data) - 1, *(len(data) * part // 24 for part in range(24))}
+    """
+    Yield truncations of ``data`` at many lengths, then ``count`` copies with some bytes changed,
+    the same ones for the same seed.
+    """
+    lengths = {
+        0,
+        1,
+        4,
+        7,
+        8,
+        9,
+        100,
+        512,
+        2048,
+        len(data) - 1,
+        *(len(data) * part // 24 for part in range(24)),
+    }
     for length in sorted(length for length in lengths if 0 <= length < len(data)):
         yield f"truncated to {length}", data[:length]
-    generator = random.Random(seed)  # noqa: S311  # no secret
+    generator = random.Random(seed)  # no secret  # noqa: S311  # no secret
     for number in range(count):
         changed = bytearray(data)
-        near = generator.choice((len(data), min(len(data), 4096)))  # headers decide more than values do
+        near = generator.choice(
+            (len(data), min(len(data), 4096))
+        )  # headers decide more than values do
         for _ in range(generator.choice((1, 1, 2, 8))):
-            changed[generator.randrange(near)] = generator.choice((0, 1, 0x7F, 0xFF, generator.randrange(256)))
+            changed[generator.randrange(near)] = generator.choice(
+                (0, 1, 0x7F, 0xFF, generator.randrange(256))
+            )
         yield f"change {number}", bytes(changed)
 
 
@@ -53,7 +73,7 @@ def main(source: Path, file: str, seed: int, count: int) -> int:
                 reading.read(copy, copy.name)
             except ModelFileError:
                 continue
-            except BaseException as error:  # noqa: BLE001  # all of them are what is looked for
+            except BaseException as error:  # all of them are what is looked for  # noqa: BLE001  # all of them are what is looked for
                 wrong += 1
                 place = traceback.extract_tb(error.__traceback__)[-1]
                 print(f"{name}: {type(error).__name__}: {error} at {place.filename}:{place.lineno}")  # noqa: T201

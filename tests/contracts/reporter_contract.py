@@ -29,7 +29,9 @@ MODELS: Final = (
     "tf2.15/shared_layer.h5",
     "keras3.15/weights_only.weights.h5",
 )
-"""One of each format and family, with a loss scale, nested models, a shared layer and weights alone."""
+"""
+One of each format and family, with a loss scale, nested models, a shared layer and weights alone.
+"""
 
 
 def inspected(*names: str) -> Selected:
@@ -39,14 +41,19 @@ def inspected(*names: str) -> Selected:
 
 
 def compared(text: str, file: str) -> None:
-    """Fail where ``text`` is not the golden file's; with ``POLICYTOOL_GOLDEN=1`` write it instead (``make golden``)."""
+    """
+    Fail where ``text`` is not the golden file's; with ``POLICYTOOL_GOLDEN=1`` write it instead
+    (``make golden``).
+    """
     scrubbed = re.sub(rf'("version": "){re.escape(version())}"', r'\1VERSION"', text)
     golden = GOLDEN / file
     if os.environ.get("POLICYTOOL_GOLDEN") == "1":
         golden.parent.mkdir(exist_ok=True)
         golden.write_bytes(scrubbed.encode())
     assert golden.is_file(), f"{golden.name} is missing: run `make golden` and read what it writes"
-    assert scrubbed == golden.read_bytes().decode(), "the report changed: run `make golden` and read the difference"
+    assert scrubbed == golden.read_bytes().decode(), (
+        "the report changed: run `make golden` and read the difference"
+    )
 
 
 class ReporterContract:
@@ -68,11 +75,21 @@ class ReporterContract:
     def test_same_input_gives_same_bytes(self) -> None:
         """Rendering twice, and reading twice, give one text."""
         first, second = inspected(*MODELS), inspected(*MODELS)
-        assert self.reporter.render(first, View()) == self.reporter.render(first, View()) == self.reporter.render(second, View())
+        assert (
+            self.reporter.render(first, View())
+            == self.reporter.render(first, View())
+            == self.reporter.render(second, View())
+        )
 
     def test_text_ends_with_a_newline(self) -> None:
         """One model, several, or a selection of none: the text ends with one newline."""
-        for selected in (inspected(MODELS[0]), inspected(*MODELS), inspection.narrowed(inspected(MODELS[0]).inspection, inspection.Selection(layer="none"))):
+        for selected in (
+            inspected(MODELS[0]),
+            inspected(*MODELS),
+            inspection.narrowed(
+                inspected(MODELS[0]).inspection, inspection.Selection(layer="none")
+            ),
+        ):
             text = self.reporter.render(selected, View())
             assert text.endswith("\n")
             assert not text.endswith("\n\n")
@@ -99,7 +116,9 @@ class ReporterContract:
         """The report of each model is the one that was read in review."""
         text = self.reporter.render(inspected(model), View(width=width))
         name = model.replace("/", "-")
-        compared(text, f"{name}.{width}.{self.suffix}" if self.by_width else f"{name}.{self.suffix}")
+        compared(
+            text, f"{name}.{width}.{self.suffix}" if self.by_width else f"{name}.{self.suffix}"
+        )
 
     by_width: bool = True
     """Whether the text depends on the width."""

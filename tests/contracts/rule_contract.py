@@ -28,7 +28,11 @@ def found(rule: str, path: Path, question: Question | None = None) -> tuple[Find
 
 
 class RuleContract:
-    """Shared assertions; a subclass names its rule and its files. Files made from parts are tried in tests of the subclass's own."""
+    """
+    Shared assertions; a subclass names its rule and its files.
+
+    Files made from parts are tried in tests of the subclass's own.
+    """
 
     id: ClassVar[str]
 
@@ -36,7 +40,10 @@ class RuleContract:
     """What is asked: the targets, the device, and so on."""
 
     triggers: ClassVar[Mapping[str, tuple[str | None, ...]]]
-    """Fixture to the layer paths of the findings in their order; None for a finding about the whole model."""
+    """
+    Fixture to the layer paths of the findings in their order; None for a finding about the whole
+    model.
+    """
 
     silent: ClassVar[tuple[str, ...]]
     """Fixtures in which the rule must find nothing, above all those that look alike."""
@@ -55,7 +62,10 @@ class RuleContract:
         """Each triggering fixture has exactly these findings."""
         assert self.triggers, "a rule without a file that it finds something in is not tried"
         for file, paths in self.triggers.items():
-            assert tuple(finding.path for finding in found(self.id, FIXTURES / file, self.question)) == paths, file
+            assert (
+                tuple(finding.path for finding in found(self.id, FIXTURES / file, self.question))
+                == paths
+            ), file
 
     def test_it_is_silent_where_nothing_is_wrong(self) -> None:
         """None of the other fixtures has a finding."""
@@ -64,7 +74,10 @@ class RuleContract:
             assert found(self.id, FIXTURES / file, self.question) == (), file
 
     def test_findings_are_sentences_about_the_model(self) -> None:
-        """A message is one sentence without its full stop, a remedy is one that the rule declares, and a layer that is named exists."""
+        """
+        A message is one sentence without its full stop, a remedy is one that the rule declares, and
+        a layer that is named exists.
+        """
         for file in self.triggers:
             for finding in found(self.id, FIXTURES / file, self.question):
                 assert finding.message

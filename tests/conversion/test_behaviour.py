@@ -13,11 +13,18 @@ FACTS = {
             "default": {"units": "number", "activation": "linear", "use_bias": True},
             "cases": {
                 "Dense": {"float32": 0, "mixed_float16": 1},
-                "Dense[gelu]": {"arguments": {"activation": "gelu"}, "float32": 2, "mixed_float16": 40},
+                "Dense[gelu]": {
+                    "arguments": {"activation": "gelu"},
+                    "float32": 2,
+                    "mixed_float16": 40,
+                },
                 "Dense[odd]": {"arguments": {"activation": "odd"}, "float32": 900},
             },
         },
-        "Crop": {"default": {"height": "number"}, "cases": {"Crop": {"fails": "shape (4,) becomes (8,)"}}},
+        "Crop": {
+            "default": {"height": "number"},
+            "cases": {"Crop": {"fails": "shape (4,) becomes (8,)"}},
+        },
     },
     "keras3 to keras2": {},
 }
@@ -30,7 +37,14 @@ def _facts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def config(**more: object) -> dict[str, object]:
     """Return a Dense's config."""
-    return {"name": "dense", "dtype": "mixed_float16", "units": 7, "activation": "linear", "use_bias": True, **more}
+    return {
+        "name": "dense",
+        "dtype": "mixed_float16",
+        "units": 7,
+        "activation": "linear",
+        "use_bias": True,
+        **more,
+    }
 
 
 @pytest.mark.parametrize(
@@ -43,7 +57,9 @@ def config(**more: object) -> dict[str, object]:
         (config(use_bias=False), Proof.BEST_EFFORT),
     ],
 )
-def test_a_layer_is_proven_where_each_of_its_arguments_was_measured(given: dict[str, object], expected: Proof) -> None:
+def test_a_layer_is_proven_where_each_of_its_arguments_was_measured(
+    given: dict[str, object], expected: Proof
+) -> None:
     """Any number stands for another; words and truth values have to be the same."""
     assert behaviour.proof("Dense", given, to_keras3=True) is expected
 
@@ -72,5 +88,8 @@ def test_cases_that_agree_in_float32_alone_are_listed() -> None:
 
 def test_numbers_are_told_by_their_kind() -> None:
     """Lists of numbers too, and objects by their class."""
-    words = [behaviour.worded(value) for value in (1, [1, 2.5], [None, [1]], True, {"class_name": "L2", "config": {}}, ["a", 1])]
+    words = [
+        behaviour.worded(value)
+        for value in (1, [1, 2.5], [None, [1]], True, {"class_name": "L2", "config": {}}, ["a", 1])
+    ]
     assert words == ["number", "numbers", "numbers", True, "@L2", ["a", "number"]]

@@ -1,4 +1,7 @@
-"""A model that is decoded and encoded for the release that wrote it is what it was: nothing gets lost between the two."""
+"""
+A model that is decoded and encoded for the release that wrote it is what it was: nothing gets lost
+between the two.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,28 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-FILES: Final = [path for release in LOADERS for kind in ("*.h5", "*.keras") for path in sorted((FIXTURES / release).glob(kind)) if "weights" not in path.name]
-OTHERWISE: Final = frozenset({"dtype", "shape", "build_config", "compile_config", "shared_object_id", "keras_version", "backend"})
-"""Keys whose values are spelled in one way where releases have several, that no loader reads, or that are written elsewhere."""
+FILES: Final = [
+    path
+    for release in LOADERS
+    for kind in ("*.h5", "*.keras")
+    for path in sorted((FIXTURES / release).glob(kind))
+    if "weights" not in path.name
+]
+OTHERWISE: Final = frozenset(
+    {
+        "dtype",
+        "shape",
+        "build_config",
+        "compile_config",
+        "shared_object_id",
+        "keras_version",
+        "backend",
+    }
+)
+"""
+Keys whose values are spelled in one way where releases have several, that no loader reads, or that
+are written elsewhere.
+"""
 
 MODULES: Final = frozenset({"module", "registered_name"})
 """Which TF 2.12 leaves out of archives, and reads in them."""
@@ -34,7 +56,11 @@ def test_nothing_is_lost_on_the_way(path: Path) -> None:
     if document.config_part is None:
         pytest.skip("weights alone")
     log = Log()
-    encoded = encoding.encode(decoding.decode(Subject(reading.analysed(document))), Target(loader=path.parent.name, container=document.format), log)
+    encoded = encoding.encode(
+        decoding.decode(Subject(reading.analysed(document))),
+        Target(loader=path.parent.name, container=document.format),
+        log,
+    )
     assert not log.refusals
     assert list(differences(document.config, encoded, "")) == []
     json.dumps(encoded)
@@ -46,9 +72,13 @@ def differences(before: Any, after: Any, where: str) -> Iterator[tuple[str, Any,
         for key in sorted(before.keys() | after.keys()):
             if key in OTHERWISE or (key in MODULES and key not in before):
                 continue
-            if key == "name" and key not in before and before.keys() < after.keys():  # operations of Keras 3.0 to 3.6 have their name in the entry alone
+            if (
+                key == "name" and key not in before and before.keys() < after.keys()
+            ):  # operations of Keras 3.0 to 3.6 have their name in the entry alone
                 continue
-            yield from differences(before.get(key, "nothing"), after.get(key, "nothing"), f"{where}/{key}")
+            yield from differences(
+                before.get(key, "nothing"), after.get(key, "nothing"), f"{where}/{key}"
+            )
     elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
         for number, (old, new) in enumerate(zip(before, after, strict=True)):
             yield from differences(old, new, f"{where}/{number}")

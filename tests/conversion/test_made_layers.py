@@ -1,4 +1,7 @@
-"""Layers that a custom layer makes by itself, in HDF5: loaders fill them by an order that is not read from the file."""
+"""
+Layers that a custom layer makes by itself, in HDF5: loaders fill them by an order that is not read
+from the file.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +27,15 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize(("scopes", "refused"), [(("query",), False), (("query", "key"), True)])
-def test_variables_of_several_of_them_are_refused(tmp_path: Path, scopes: tuple[str, ...], refused: bool) -> None:  # noqa: FBT001
-    """Keys, queries and values have one shape: in another order they would be exchanged without a word."""
+def test_variables_of_several_of_them_are_refused(
+    tmp_path: Path,
+    scopes: tuple[str, ...],
+    refused: bool,  # noqa: FBT001
+) -> None:
+    """
+    Keys, queries and values have one shape: in another order they would be exchanged without a
+    word.
+    """
     block = layer3("Block", "block", tensor("x"), module="mine") | {"registered_name": "mine>Block"}
     names = [f"block/{scope}/kernel" for scope in scopes]
     path = tmp_path / "model.h5"
@@ -40,7 +50,9 @@ def test_variables_of_several_of_them_are_refused(tmp_path: Path, scopes: tuple[
         for name in names:
             group[name] = np.zeros((4, 4), np.float32)
     subject, log = Subject(reading.analysed(recognition.document(path, "model.h5"))), Log()
-    situation = Situation(subject=subject, target=Target(loader="tf2.15", container="h5"), log=Log())
+    situation = Situation(
+        subject=subject, target=Target(loader="tf2.15", container="h5"), log=Log()
+    )
     root = rewritten(decoding.decode(subject), situation)
     placed(root, Situation(subject=subject, target=situation.target, log=log))
     assert ("whose order among each other" in told(log)) is refused

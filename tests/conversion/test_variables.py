@@ -1,4 +1,7 @@
-"""Where conversion puts variables, held against the files that the releases wrote of the same models themselves."""
+"""
+Where conversion puts variables, held against the files that the releases wrote of the same models
+themselves.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,18 @@ if TYPE_CHECKING:
 
 FIXTURES: Final = Path(__file__).parents[2] / "fixtures"
 
-CASES: Final = ("default_float32", "nested_models", "preprocessing", "wrappers", "mha", "rnn", "bidirectional_mixed", "string_lookup", "sequential", "lambda")
+CASES: Final = (
+    "default_float32",
+    "nested_models",
+    "preprocessing",
+    "wrappers",
+    "mha",
+    "rnn",
+    "bidirectional_mixed",
+    "string_lookup",
+    "sequential",
+    "lambda",
+)
 SOURCES: Final = ("tf2.15", "tf_keras2.21", "keras3.3", "keras3.6", "keras3.15")
 TARGETS: Final = ("tf2.12", "tf2.15", "tf_keras2.21", "keras3.15")
 
@@ -36,7 +50,9 @@ def subject_of(path: str) -> Subject:
     return Subject(reading.analysed(recognition.document(FIXTURES / path, path)))
 
 
-def place(path: str, loader: str, container: str) -> tuple[tuple[Group, ...], tuple[Placement, ...], Log]:
+def place(
+    path: str, loader: str, container: str
+) -> tuple[tuple[Group, ...], tuple[Placement, ...], Log]:
     """Return where a fixture's variables go."""
     subject, target, log = subject_of(path), Target(loader=loader, container=container), Log()
     root = rewritten(decoding.decode(subject), Situation(subject=subject, target=target, log=log))
@@ -64,17 +80,25 @@ def pairs(suffix: str, container: str) -> list[tuple[str, str, str]]:
 
 
 def recognised(path: str, container: str) -> bool:
-    """Return whether a fixture is what its name says: some releases write HDF5 under another name."""
+    """
+    Return whether a fixture is what its name says: some releases write HDF5 under another name.
+    """
     return recognition.document(FIXTURES / path, path).format == container
 
 
 def stored(path: str) -> dict[tuple[str, ...], tuple[int, ...] | None]:
     """Return the variables of a file that are no optimizer's."""
-    return {tensor.path: tensor.shape for tensor in subject_of(path).document.tensors or () if tensor.path[0] not in {"optimizer", "metrics"}}
+    return {
+        tensor.path: tensor.shape
+        for tensor in subject_of(path).document.tensors or ()
+        if tensor.path[0] not in {"optimizer", "metrics"}
+    }
 
 
 @pytest.mark.parametrize(("source", "target", "own"), pairs(".keras", "keras"))
-def test_an_archive_has_the_paths_that_the_release_writes(source: str, target: str, own: str) -> None:
+def test_an_archive_has_the_paths_that_the_release_writes(
+    source: str, target: str, own: str
+) -> None:
     """From whatever container and release, each variable stands where the target has it."""
     _, placements, log = place(source, target, "keras")
     assert not log.refusals
@@ -82,19 +106,31 @@ def test_an_archive_has_the_paths_that_the_release_writes(source: str, target: s
 
 
 @pytest.mark.parametrize(("source", "target", "own"), pairs(".h5", "h5"))
-def test_a_group_has_the_variables_that_the_release_writes(source: str, target: str, own: str) -> None:
-    """HDF5 has the variables of a layer in its group; scopes between the two are told by no loader."""
+def test_a_group_has_the_variables_that_the_release_writes(
+    source: str, target: str, own: str
+) -> None:
+    """
+    HDF5 has the variables of a layer in its group; scopes between the two are told by no loader.
+    """
     groups, placements, log = place(source, target, "h5")
     assert not log.refusals
-    mine = sorted((placement.path[0], placement.path[-1].removesuffix(":0"), placement.shape) for placement in placements)
-    theirs = sorted((path[0], path[-1].removesuffix(":0"), shape or ()) for path, shape in stored(own).items())
+    mine = sorted(
+        (placement.path[0], placement.path[-1].removesuffix(":0"), placement.shape)
+        for placement in placements
+    )
+    theirs = sorted(
+        (path[0], path[-1].removesuffix(":0"), shape or ()) for path, shape in stored(own).items()
+    )
     assert mine == theirs
     named = {(*group.path, *name.split("/")) for group in groups for name in group.names}
     assert named == {placement.path for placement in placements}
 
 
 def test_frozen_variables_stand_behind_others() -> None:
-    """A batch normalisation's moving averages are behind what is trained, and numbered so in an archive."""
+    """
+    A batch normalisation's moving averages are behind what is trained, and numbered so in an
+    archive.
+    """
     config = {"center": True, "scale": True}
     found = slots("BatchNormalization", "keras3.15", config) or ()
     assert [(slot.name, slot.index, slot.trainable) for slot in found] == [
@@ -103,12 +139,20 @@ def test_frozen_variables_stand_behind_others() -> None:
         ("moving_mean", 2, False),
         ("moving_variance", 3, False),
     ]
-    assert [slot.name for slot in slots("BatchNormalization", "keras3.15", {**config, "scale": False}) or ()] == ["beta", "moving_mean", "moving_variance"]
+    assert [
+        slot.name
+        for slot in slots("BatchNormalization", "keras3.15", {**config, "scale": False}) or ()
+    ] == ["beta", "moving_mean", "moving_variance"]
 
 
 def test_cells_have_what_their_layers_have() -> None:
-    """An LSTMCell has an LSTM's variables as its own; a class of nobody's has none that are known."""
-    assert [(slot.name, slot.within, slot.index) for slot in slots("LSTMCell", "tf2.15", {"use_bias": False}) or ()] == [
+    """
+    An LSTMCell has an LSTM's variables as its own; a class of nobody's has none that are known.
+    """
+    assert [
+        (slot.name, slot.within, slot.index)
+        for slot in slots("LSTMCell", "tf2.15", {"use_bias": False}) or ()
+    ] == [
         ("kernel", (), 0),
         ("recurrent_kernel", (), 1),
     ]
@@ -126,9 +170,13 @@ def test_bfloat16_is_widened_where_only_keras_3_archives_hold_it() -> None:
 
 def test_a_layer_without_its_variables_is_refused() -> None:
     """As damaged files are."""
-    document = recognition.document(FIXTURES / "keras3.15" / "default_float32.keras", "default_float32.keras")
+    document = recognition.document(
+        FIXTURES / "keras3.15" / "default_float32.keras", "default_float32.keras"
+    )
     subject = Subject(reading.analysed(replace(document, tensors=(document.tensors or ())[2:])))
-    situation = Situation(subject=subject, target=Target(loader="tf2.15", container="h5"), log=Log())
+    situation = Situation(
+        subject=subject, target=Target(loader="tf2.15", container="h5"), log=Log()
+    )
     placed(rewritten(decoding.decode(subject), situation), situation)
     assert {refusal.path for refusal in situation.log.refusals} == {"functional/dense"}
 
@@ -136,15 +184,32 @@ def test_a_layer_without_its_variables_is_refused() -> None:
 def test_layers_without_variables_have_groups_in_archives() -> None:
     """Keras 2 looks for ``vars`` in every group that it finds, such as that of a nested model."""
     groups, _, _ = place("keras3.15/nested_models.keras", "tf_keras2.21", "keras")
-    assert {("vars",), ("layers", "functional", "vars"), ("layers", "functional", "layers", "dense", "vars")} <= {group.path for group in groups}
+    assert {
+        ("vars",),
+        ("layers", "functional", "vars"),
+        ("layers", "functional", "layers", "dense", "vars"),
+    } <= {group.path for group in groups}
 
 
 def test_a_layer_that_two_models_share_is_taken_from_where_it_stands() -> None:
-    """Keras 3.15 writes it where it meets it first, and does not find it there when it loads the file: converted, both places have it."""
-    subject = Subject(reading.analysed(recognition.document(FIXTURES / "keras3.15" / "shared_layer.keras", "shared_layer.keras")))
-    situation = Situation(subject=subject, target=Target(loader="keras3.3", container="keras"), log=Log())
+    """
+    Keras 3.15 writes it where it meets it first, and does not find it there when it loads the file:
+    converted, both places have it.
+    """
+    subject = Subject(
+        reading.analysed(
+            recognition.document(
+                FIXTURES / "keras3.15" / "shared_layer.keras", "shared_layer.keras"
+            )
+        )
+    )
+    situation = Situation(
+        subject=subject, target=Target(loader="keras3.3", container="keras"), log=Log()
+    )
     root = rewritten(decoding.decode(subject), situation)
     _, placements = placed(root, situation)
     assert not situation.log.refusals
-    found = {placement.layer: placement.source for placement in placements if placement.path[-1] == "0"}
+    found = {
+        placement.layer: placement.source for placement in placements if placement.path[-1] == "0"
+    }
     assert found["mlp/common"] == found["mlp/block/common"]

@@ -1,8 +1,9 @@
 """
 Puts faults into the calls of one write path, and judges what is left of the files.
 
-The path is run undisturbed first, which tells the calls and the result. Then each fault has a run of its own, and the directory, what was said and the exit
-code are judged; where the command was not done, it is run again and has to be done then.
+The path is run undisturbed first, which tells the calls and the result. Then each fault has a run
+of its own, and the directory, what was said and the exit code are judged; where the command was not
+done, it is run again and has to be done then.
 """
 
 from __future__ import annotations
@@ -101,34 +102,64 @@ class Subject:
         self.after = judging.held(self.models)
         if judging.hidden(self.after):
             problems.append(f"left {judging.hidden(self.after)}")
-        self.every = [call for call in first.calls if call.pid == first.calls[0].pid or self.path.processes]
+        self.every = [
+            call for call in first.calls if call.pid == first.calls[0].pid or self.path.processes
+        ]
         self.own = [call for call in self.every if call.concerns(self.models)]
         if not self.path.stands_in:
             problems += [
-                f"{call.name}({call.text}) is another process'" for call in first.calls if call.writes and call.concerns(self.models) and call not in self.own
+                f"{call.name}({call.text}) is another process'"
+                for call in first.calls
+                if call.writes and call.concerns(self.models) and call not in self.own
             ]
         self.outcome.writing = sum(call.writes for call in self.own)
         self.outcome.reading = len(self.own) - self.outcome.writing
-        self.outcome.wrong += [f"{self.path.name}, {self._way.name}: {problem}" for problem in problems]
+        self.outcome.wrong += [
+            f"{self.path.name}, {self._way.name}: {problem}" for problem in problems
+        ]
 
     @property
     def largest(self) -> int:
         """How many bytes the largest file has that is written."""
-        return max((len(data) for name, (_, data) in self.after.items() if self.before.get(name, (0, b""))[1] != data), default=0)
+        return max(
+            (
+                len(data)
+                for name, (_, data) in self.after.items()
+                if self.before.get(name, (0, b""))[1] != data
+            ),
+            default=0,
+        )
 
-    def run(self, fault: Fault = NOTHING, *, trace: Sequence[str] | None = (), when_stopped: Callable[[], None] | None = None) -> Run:
+    def run(
+        self,
+        fault: Fault = NOTHING,
+        *,
+        trace: Sequence[str] | None = (),
+        when_stopped: Callable[[], None] | None = None,
+    ) -> Run:
         """Run the command."""
         taken = tuple(one.partition(":")[0] for one in self._way.inject)
-        inject = (*(one for one in fault.inject if one.partition(":")[0] not in taken), *self._way.inject)
+        inject = (
+            *(one for one in fault.inject if one.partition(":")[0] not in taken),
+            *self._way.inject,
+        )
         if inject and trace is not None and not trace:
             trace = ("linkat", "link")
         fault = Fault(inject=inject, largest=fault.largest)
-        return self._server.run(self.path.command(self.models), fault, trace=trace, named=self._way.named, when_stopped=when_stopped)
+        return self._server.run(
+            self.path.command(self.models),
+            fault,
+            trace=trace,
+            named=self._way.named,
+            when_stopped=when_stopped,
+        )
 
     def check(self, cases: Iterable[Case]) -> None:
         """Run each case and judge it."""
         for case in cases:
-            if case.at is not None and any(one.startswith(f"{case.at.name}:") for one in self._way.inject):
+            if case.at is not None and any(
+                one.startswith(f"{case.at.name}:") for one in self._way.inject
+            ):
                 continue  # it fails in this way anyway, and changes nothing
             run = self._met(case)
             if run is not None:
@@ -146,33 +177,68 @@ class Subject:
 
     def note(self, kind: str, run: Run, at: Call, problems: Sequence[str]) -> None:
         """Count a run that others disturbed, which was judged already."""
-        left = judging.state(self._held(), self.before, self.after, backup_goes=self.path.backup_goes, separate=self.path.separate)
+        left = judging.state(
+            self._held(),
+            self.before,
+            self.after,
+            backup_goes=self.path.backup_goes,
+            separate=self.path.separate,
+        )
         tally = self.outcome.tallies[kind]
         tally.runs += 1
         tally.codes[run.code] += 1
         lost = any(problem.startswith(judging.LOST) for problem in problems)
-        tally.left[judging.LOST if lost else left.value if isinstance(left, State) else "with what others wrote"] += 1
+        tally.left[
+            judging.LOST
+            if lost
+            else left.value
+            if isinstance(left, State)
+            else "with what others wrote"
+        ] += 1
         for problem in problems:
             self._wrong(Case(kind=kind, fault=NOTHING, at=at), problem)
 
     def _traced(self, case: Case) -> list[str]:
-        """Return what is traced of a run: what a fault is put into, and what writes, by which one sees that it was met where it should be."""
+        """
+        Return what is traced of a run: what a fault is put into, and what writes, by which one sees
+        that it was met where it should be.
+        """
         if case.at is None:
             return []
         injected = {one.partition(":")[0] for one in case.fault.inject}
         return sorted({case.at.name, *injected, *(call.name for call in self.own if call.writes)})
 
     def judge(self, case: Case, run: Run) -> None:
-        """Hold what a run left, and how it ended, against what is allowed, and run the command again where it was not done."""
+        """
+        Hold what a run left, and how it ended, against what is allowed, and run the command again
+        where it was not done.
+        """
         found = self._held()
-        left = judging.state(found, self.before, self.after, backup_goes=self.path.backup_goes, separate=self.path.separate)
+        left = judging.state(
+            found,
+            self.before,
+            self.after,
+            backup_goes=self.path.backup_goes,
+            separate=self.path.separate,
+        )
         tally = self.outcome.tallies[case.kind]
         tally.runs += 1
         tally.left[left.value if isinstance(left, State) else judging.LOST] += 1
         tally.codes[run.code] += 1
-        for problem in judging.wrong(run.said, run.code, left, expected=self.path.code, killed=case.killed, separate=self.path.separate):
+        for problem in judging.wrong(
+            run.said,
+            run.code,
+            left,
+            expected=self.path.code,
+            killed=case.killed,
+            separate=self.path.separate,
+        ):
             self._wrong(case, problem)
-        if judging.hidden(found) and not case.may_leave and not (self.path.removes and left in {State.NEW, State.SPARE}):
+        if (
+            judging.hidden(found)
+            and not case.may_leave
+            and not (self.path.removes and left in {State.NEW, State.SPARE})
+        ):
             self._wrong(case, f"left {judging.hidden(found)}")
         if found == self.before:
             tally.again += 1  # what is there is what the undisturbed run began with
@@ -185,7 +251,10 @@ class Subject:
             self._bring_back(case)
         run = self.run()
         found = self._held()
-        done = run.code == self.path.code and judging.state(found, self.before, self.after) in {State.NEW, State.SPARE}
+        done = run.code == self.path.code and judging.state(found, self.before, self.after) in {
+            State.NEW,
+            State.SPARE,
+        }
         if not done:
             self._wrong(case, f"run again it ended with {run.code}: {run.said[-300:]}")
         elif judging.hidden(found):
@@ -194,12 +263,20 @@ class Subject:
 
     def _bring_back(self, case: Case) -> None:
         """Do what the next run says: rename the backup back."""
-        missing = [name for name in self.before if os.sep not in name and not (self.models / name).exists()]
+        missing = [
+            name for name in self.before if os.sep not in name and not (self.models / name).exists()
+        ]
         run = self.run()
-        if run.code == self.path.code:  # it makes the output anew; the one that was there is still aside
+        if (
+            run.code == self.path.code
+        ):  # it makes the output anew; the one that was there is still aside
             return
         if "rename it back" not in run.said:
-            self._wrong(case, f"the next run ended with {run.code} and does not say how to go on: {run.said[-300:]}")
+            self._wrong(
+                case,
+                f"the next run ended with {run.code} and does not say how to go on: "
+                f"{run.said[-300:]}",
+            )
         for name in missing:
             aside = self.models / f"{name}{ASIDE}"
             if aside.exists():
@@ -216,12 +293,21 @@ class Subject:
         return found
 
     def _wrong(self, case: Case, what: str) -> None:
-        where = f"{case.at.name} {case.at.number} ({case.at.text[:160]})" if case.at is not None else f"{case.fault.largest} bytes"
-        self.outcome.wrong.append(f"{self.path.name}, {self._way.name}, {case.kind} at {where}: {what}")
+        where = (
+            f"{case.at.name} {case.at.number} ({case.at.text[:160]})"
+            if case.at is not None
+            else f"{case.fault.largest} bytes"
+        )
+        self.outcome.wrong.append(
+            f"{self.path.name}, {self._way.name}, {case.kind} at {where}: {what}"
+        )
 
 
 def _meets(found: Sequence[Call], at: Call, every: Sequence[Call]) -> bool:
-    """Return whether a run made the calls of the undisturbed one up to where the fault is, so that it was met there."""
+    """
+    Return whether a run made the calls of the undisturbed one up to where the fault is, so that it
+    was met there.
+    """
     traced = {call.name for call in found}
     ahead = [call.name for call in every[: every.index(at) + 1] if call.name in traced]
     return at.name in traced and [call.name for call in found[: len(ahead)]] == ahead

@@ -1,4 +1,7 @@
-"""The faults that are put into a run, one for each call of the system that an undisturbed run makes in the directory."""
+"""
+The faults that are put into a run, one for each call of the system that an undisturbed run makes in
+the directory.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ if TYPE_CHECKING:
 
 SIGNALS: Final = ("KILL", "INT", "TERM")
 ERRORS: Final = ("ENOSPC", "EDQUOT", "EIO", "EROFS", "ESTALE", "EINTR", "EPERM", "EOPNOTSUPP")
-"""A full disk, a full quota, a failing disk, one that became read-only, a server that lost the file, an interruption, a file system that does not do it."""
+"""
+A full disk, a full quota, a failing disk, one that became read-only, a server that lost the file,
+an interruption, a file system that does not do it.
+"""
 
 _LASTING: Final = " from then on"
 LASTING: Final = tuple(f"{error}{_LASTING}" for error in ("EIO", "EROFS", "ENOSPC"))
@@ -25,11 +31,33 @@ LASTING: Final = tuple(f"{error}{_LASTING}" for error in ("EIO", "EROFS", "ENOSP
 
 _OPENING: Final = {"open", "openat", "openat2", "creat"}
 _NEEDING_ROOM: Final = frozenset(
-    {"write", "pwrite64", "ftruncate", "fallocate", "mkdir", "link", "linkat", "symlink", "symlinkat", "rename", "copy_file_range", "fsetxattr"}
+    {
+        "write",
+        "pwrite64",
+        "ftruncate",
+        "fallocate",
+        "mkdir",
+        "link",
+        "linkat",
+        "symlink",
+        "symlinkat",
+        "rename",
+        "copy_file_range",
+        "fsetxattr",
+    }
 )
 """What a full disk refuses; it lets names be taken away."""
 
-_TAKING_BACK: Final = ("rename", "renameat2", "unlink", "unlinkat", "rmdir", "link", "linkat", "fsync")
+_TAKING_BACK: Final = (
+    "rename",
+    "renameat2",
+    "unlink",
+    "unlinkat",
+    "rmdir",
+    "link",
+    "linkat",
+    "fsync",
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,22 +71,37 @@ class Case:
 
     killed: bool = False
     may_leave: bool = False
-    """Whether a draft may stay under its hidden name: the process was killed, or what removes drafts was made to fail."""
-
-
-def at_writing_calls(own: Sequence[Call], every: Sequence[Call], kinds: Sequence[str], among: Sequence[Call] | None = None) -> Iterator[Case]:
     """
-    Yield a case for each kind at each call that writes in the directory, or at those ``among`` them.
+    Whether a draft may stay under its hidden name: the process was killed, or what removes drafts
+    was made to fail.
+    """
 
-    ``own`` are all calls in the directory, ``every`` all of the run. A kind is a signal, an error, or an error that lasts (``EIO from then on``).
+
+def at_writing_calls(
+    own: Sequence[Call],
+    every: Sequence[Call],
+    kinds: Sequence[str],
+    among: Sequence[Call] | None = None,
+) -> Iterator[Case]:
+    """
+    Yield a case for each kind at each call that writes in the directory, or at those ``among``
+    them.
+
+    ``own`` are all calls in the directory, ``every`` all of the run. A kind is a signal, an error,
+    or an error that lasts (``EIO from then on``).
     """
     for call in own if among is None else among:
         for kind in kinds if call.writes else ():
             yield case(call, own, every, kind)
 
 
-def in_turn(own: Sequence[Call], every: Sequence[Call], kinds: Sequence[str], count: int) -> Iterator[Case]:
-    """Yield a case for so many of the kinds, others each time, at some of the calls that write: each name on each file."""
+def in_turn(
+    own: Sequence[Call], every: Sequence[Call], kinds: Sequence[str], count: int
+) -> Iterator[Case]:
+    """
+    Yield a case for so many of the kinds, others each time, at some of the calls that write: each
+    name on each file.
+    """
     turn = cycle(kinds)
     for call in thinned([call for call in own if call.writes]):
         for kind in islice(turn, count):
@@ -68,10 +111,26 @@ def in_turn(own: Sequence[Call], every: Sequence[Call], kinds: Sequence[str], co
 def case(call: Call, own: Sequence[Call], every: Sequence[Call], kind: str) -> Case:
     """Return one kind of fault at one call."""
     if kind in SIGNALS:
-        return Case(kind=f"SIG{kind}", fault=_one(call, f"signal={kind}"), at=call, killed=kind == "KILL", may_leave=kind == "KILL")
+        return Case(
+            kind=f"SIG{kind}",
+            fault=_one(call, f"signal={kind}"),
+            at=call,
+            killed=kind == "KILL",
+            may_leave=kind == "KILL",
+        )
     if kind.endswith(_LASTING):
-        return Case(kind=kind, fault=_from(call, own, every, kind.removesuffix(_LASTING)), at=call, may_leave=True)
-    return Case(kind=kind, fault=_one(call, f"error={kind}"), at=call, may_leave=call.name in {"unlink", "unlinkat", "rmdir"})
+        return Case(
+            kind=kind,
+            fault=_from(call, own, every, kind.removesuffix(_LASTING)),
+            at=call,
+            may_leave=True,
+        )
+    return Case(
+        kind=kind,
+        fault=_one(call, f"error={kind}"),
+        at=call,
+        may_leave=call.name in {"unlink", "unlinkat", "rmdir"},
+    )
 
 
 def at_reading_calls(own: Sequence[Call], kind: str) -> Iterator[Case]:
@@ -104,7 +163,8 @@ def _from(call: Call, own: Sequence[Call], every: Sequence[Call], error: str) ->
     """
     Return an error at a call and at each later one that writes.
 
-    strace counts each name for itself. Of calls that do other things as well, which load modules and write to stdout, the one alone fails.
+    strace counts each name for itself. Of calls that do other things as well, which load modules
+    and write to stdout, the one alone fails.
     """
     before: Counter[str] = Counter()
     for other in every:

@@ -1,4 +1,7 @@
-"""What a run left in its directory, held against what was there before and against what an undisturbed run leaves."""
+"""
+What a run left in its directory, held against what was there before and against what an undisturbed
+run leaves.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ def held(directory: Path) -> Held:
     found: Held = {}
     for parent, folders, files in os.walk(directory):
         for name in (*folders, *files):
-            path = os.path.join(parent, name)  # noqa: PTH118  # fast: this runs ten thousand times
+            path = os.path.join(parent, name)  # fast: this runs ten thousand times  # noqa: PTH118  # fast: this runs ten thousand times
             status = os.lstat(path)
             if stat.S_ISLNK(status.st_mode):
                 content = os.fsencode(os.readlink(path))  # noqa: PTH115
@@ -58,11 +61,22 @@ def visible(found: Held) -> Held:
 
 def hidden(found: Held) -> list[str]:
     """Return the hidden names of drafts."""
-    return sorted({next(part for part in Path(name).parts if _is_hidden(part)) for name in found if _is_hidden(name)})
+    return sorted(
+        {
+            next(part for part in Path(name).parts if _is_hidden(part))
+            for name in found
+            if _is_hidden(name)
+        }
+    )
 
 
-def state(found: Held, before: Held, after: Held, *, backup_goes: bool = False, separate: bool = False) -> State | str:
-    """Return what stands there, or a sentence that says what was lost or mixed; ``separate`` files are whole each for itself."""
+def state(
+    found: Held, before: Held, after: Held, *, backup_goes: bool = False, separate: bool = False
+) -> State | str:
+    """
+    Return what stands there, or a sentence that says what was lost or mixed; ``separate`` files are
+    whole each for itself.
+    """
     seen = visible(found)
     if seen == after:
         return State.NEW
@@ -71,7 +85,9 @@ def state(found: Held, before: Held, after: Held, *, backup_goes: bool = False, 
     if _without_spare(seen, before, after) == after:
         return State.SPARE
     is_aside = False
-    for top in sorted({name if separate else name.partition(os.sep)[0] for name in (*seen, *before, *after)}):
+    for top in sorted(
+        {name if separate else name.partition(os.sep)[0] for name in (*seen, *before, *after)}
+    ):
         now, old, new = (_below(files, top, alone=separate) for files in (seen, before, after))
         original = _below(before, top.removesuffix(ASIDE)) if top.endswith(ASIDE) else {}
         if now in (old, new) or (original and now == original):
@@ -86,7 +102,9 @@ def state(found: Held, before: Held, after: Held, *, backup_goes: bool = False, 
 
 
 def _with_backups(seen: Held, before: Held, after: Held) -> State | str:
-    """Return that each file is whole, once the originals of those that are new have their backups."""
+    """
+    Return that each file is whole, once the originals of those that are new have their backups.
+    """
     for name, value in after.items():
         base = name.removesuffix(ASIDE)
         replaced = name.endswith(ASIDE) and base in before and after.get(base) != before[base]
@@ -97,12 +115,23 @@ def _with_backups(seen: Held, before: Held, after: Held) -> State | str:
 
 def _without_backups(files: Held, before: Held) -> Held:
     """Return the files of a model but for the backups of some of them beside them."""
-    return {name: value for name, value in files.items() if not (name.endswith(ASIDE) and before.get(name.removesuffix(ASIDE)) == value)}
+    return {
+        name: value
+        for name, value in files.items()
+        if not (name.endswith(ASIDE) and before.get(name.removesuffix(ASIDE)) == value)
+    }
 
 
 def _below(files: Mapping[str, tuple[int, bytes]], top: str, *, alone: bool = False) -> Held:
-    """Return one file, or a directory with what is in it unless it stands ``alone``, by paths that begin at it."""
-    return {name.removeprefix(top): value for name, value in files.items() if name == top or (not alone and name.startswith(top + os.sep))}
+    """
+    Return one file, or a directory with what is in it unless it stands ``alone``, by paths that
+    begin at it.
+    """
+    return {
+        name.removeprefix(top): value
+        for name, value in files.items()
+        if name == top or (not alone and name.startswith(top + os.sep))
+    }
 
 
 def _is_hidden(name: str) -> bool:
@@ -110,7 +139,10 @@ def _is_hidden(name: str) -> bool:
 
 
 def _without_spare(found: Held, before: Held, after: Held) -> Held:
-    """Return what is there but for originals beside what is new: what is interrupted when it was about to remove them leaves them, under NAME.bak."""
+    """
+    Return what is there but for originals beside what is new: what is interrupted when it was about
+    to remove them leaves them, under NAME.bak.
+    """
 
     def is_spare(name: str) -> bool:
         top, _, rest = name.partition(os.sep)
@@ -120,7 +152,9 @@ def _without_spare(found: Held, before: Held, after: Held) -> Held:
     return {name: value for name, value in found.items() if not is_spare(name)}
 
 
-def wrong(said: str, code: int, found: State | str, *, expected: int, killed: bool, separate: bool) -> Iterator[str]:
+def wrong(
+    said: str, code: int, found: State | str, *, expected: int, killed: bool, separate: bool
+) -> Iterator[str]:
     """Yield what is wrong with how a run ended, given what it left."""
     if isinstance(found, str):
         yield found
@@ -128,11 +162,21 @@ def wrong(said: str, code: int, found: State | str, *, expected: int, killed: bo
         if code >= 0:
             yield f"ended with {code}, and not by the signal"
         return
-    if "Traceback" in said or "is a bug" in said or code not in ({0, 1, 2, 3, 130} if found is State.ORIGINAL else {0, 1, 3, 130}):
+    if (
+        "Traceback" in said
+        or "is a bug" in said
+        or code not in ({0, 1, 2, 3, 130} if found is State.ORIGINAL else {0, 1, 3, 130})
+    ):
         yield f"ended with {code}: {said[-300:]}"
     if code == expected and found not in {State.NEW, State.SPARE}:
         yield f"ended with {code} as if done, and left {found}"
     if code == 3 and "nothing was changed" in said and found is not State.ORIGINAL and not separate:
         yield f"said that nothing was changed, and left {found}"
-    if code == 3 and found is not State.ORIGINAL and not separate and "nothing was changed" not in said and "could not be taken back" not in said:
+    if (
+        code == 3
+        and found is not State.ORIGINAL
+        and not separate
+        and "nothing was changed" not in said
+        and "could not be taken back" not in said
+    ):
         yield f"failed and left {found}: {said[-300:]}"

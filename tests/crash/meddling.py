@@ -1,5 +1,6 @@
 """
-Others who work on the same files meanwhile: a run is stopped after each call that writes, someone does something, and the run goes on.
+Others who work on the same files meanwhile: a run is stopped after each call that writes, someone
+does something, and the run goes on.
 
 What someone else wrote is never lost, and nothing is mixed; a command may refuse, with a sentence.
 """
@@ -64,7 +65,10 @@ MEDDLERS: Final = (
 
 
 def check(subject: Subject, other: Server) -> None:
-    """Stop a run after calls of it that write, let each meddler act, and judge what is left; of what is written to a draft, which nobody sees, some."""
+    """
+    Stop a run after calls of it that write, let each meddler act, and judge what is left; of what
+    is written to a draft, which nobody sees, some.
+    """
     for call in thinned([call for call in subject.own if call.writes]):
         for meddler in MEDDLERS:
             _checked(subject, other, call, meddler)
@@ -77,19 +81,43 @@ def _checked(subject: Subject, other: Server, call: Call, meddler: Meddler) -> N
     def act() -> None:
         before = judging.held(subject.models)
         meddler.act(subject.models, subject, other)
-        foreign.update({name: data for name, (_, data) in judging.held(subject.models).items() if data == FOREIGN and name not in before})
+        foreign.update(
+            {
+                name: data
+                for name, (_, data) in judging.held(subject.models).items()
+                if data == FOREIGN and name not in before
+            }
+        )
         if meddler.act is _rewrites_input:
-            foreign.update({name: data for name, (_, data) in judging.held(subject.models).items() if data == FOREIGN})
+            foreign.update(
+                {
+                    name: data
+                    for name, (_, data) in judging.held(subject.models).items()
+                    if data == FOREIGN
+                }
+            )
 
-    run = subject.run(Fault(inject=(f"{call.name}:signal=STOP:when={call.number}",)), trace=[call.name], when_stopped=act)
+    run = subject.run(
+        Fault(inject=(f"{call.name}:signal=STOP:when={call.number}",)),
+        trace=[call.name],
+        when_stopped=act,
+    )
     found = judging.visible(judging.held(subject.models))
     subject.note(meddler.kind, run, call, list(_wrong(subject, run, found, foreign, meddler)))
 
 
-def _wrong(subject: Subject, run: Run, found: Held, foreign: dict[str, bytes], meddler: Meddler) -> Iterator[str]:
-    if run.code not in {subject.path.code, 0, 1, 3} or "Traceback" in run.said or "is a bug" in run.said:
+def _wrong(
+    subject: Subject, run: Run, found: Held, foreign: dict[str, bytes], meddler: Meddler
+) -> Iterator[str]:
+    if (
+        run.code not in {subject.path.code, 0, 1, 3}
+        or "Traceback" in run.said
+        or "is a bug" in run.said
+    ):
         yield f"ended with {run.code}: {run.said[-300:]}"
-    whole = {data for files in (subject.before, subject.after) for _, data in files.values()} | {FOREIGN}
+    whole = {data for files in (subject.before, subject.after) for _, data in files.values()} | {
+        FOREIGN
+    }
     for name, (_, data) in found.items():
         if data not in whole:
             yield f"{judging.LOST}: {name} has bytes that nobody wrote"
@@ -107,15 +135,31 @@ def _wrong(subject: Subject, run: Run, found: Held, foreign: dict[str, bytes], m
 
 
 def _first_file(models: Path, subject: Subject) -> Path:
-    """Return the file that someone saves anew: the model, or of a directory the file that changes; a name that nothing has while the directory is aside."""
+    """
+    Return the file that someone saves anew: the model, or of a directory the file that changes; a
+    name that nothing has while the directory is aside.
+    """
     name = next(iter(subject.path.models))
     if (models / name).is_file():
         return models / name
-    changed = [one for one in subject.before if subject.after.get(one) != subject.before[one] and (models / one).is_file()]
-    return models / (changed[0] if changed else min((one for one in subject.before if (models / one).is_file()), default=name))
+    changed = [
+        one
+        for one in subject.before
+        if subject.after.get(one) != subject.before[one] and (models / one).is_file()
+    ]
+    return models / (
+        changed[0]
+        if changed
+        else min((one for one in subject.before if (models / one).is_file()), default=name)
+    )
 
 
 def _names_given(subject: Subject) -> list[str]:
-    """Return the names that are new after an undisturbed run, those of directories rather than of what is in them."""
+    """
+    Return the names that are new after an undisturbed run, those of directories rather than of what
+    is in them.
+    """
     new = [name for name in subject.after if name not in subject.before]
-    return [name for name in new if not any(name.startswith(f"{other}/") for other in new)] or [f"{next(iter(subject.path.models))}{ASIDE}"]
+    return [name for name in new if not any(name.startswith(f"{other}/") for other in new)] or [
+        f"{next(iter(subject.path.models))}{ASIDE}"
+    ]

@@ -8,7 +8,17 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.conftest import FIXED_SCALE_H5, FIXTURES, MIXED_H5, MIXED_JSON, MIXED_KERAS, MIXED_SAVEDMODEL, MIXED_TFJS, MIXED_YAML, UNPACKED
+from tests.conftest import (
+    FIXED_SCALE_H5,
+    FIXTURES,
+    MIXED_H5,
+    MIXED_JSON,
+    MIXED_KERAS,
+    MIXED_SAVEDMODEL,
+    MIXED_TFJS,
+    MIXED_YAML,
+    UNPACKED,
+)
 from tests.test_retrace import FAKE
 
 if TYPE_CHECKING:
@@ -16,7 +26,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ONE_FILE: Final = FIXTURES / "tf2.15/global_mixed_float16"
-"""A SavedModel whose metadata stands in one file; that of :data:`MIXED_SAVEDMODEL` stands in two."""
+"""
+A SavedModel whose metadata stands in one file; that of :data:`MIXED_SAVEDMODEL` stands in two.
+"""
 
 _TO: Final = ("--to", "float32")
 _FIXABLE: Final = {"model.h5": FIXED_SCALE_H5}
@@ -42,22 +54,37 @@ class WritePath:
     """Other files there."""
 
     backup_goes: bool = False
-    """Whether an older backup, which the command was told to overwrite, is gone before the new one has its name."""
+    """
+    Whether an older backup, which the command was told to overwrite, is gone before the new one has
+    its name.
+    """
 
     report: str = ""
-    """A report in JSON, which is another one where what it tells is another thing: anything whole is right."""
+    """
+    A report in JSON, which is another one where what it tells is another thing: anything whole is
+    right.
+    """
 
     processes: bool = False
     """Whether further processes write, which are killed in place of the one that was started."""
 
     stands_in: bool = False
-    """Whether something stands in for the interpreter with TensorFlow, and copies the model to where the result is to be."""
+    """
+    Whether something stands in for the interpreter with TensorFlow, and copies the model to where
+    the result is to be.
+    """
 
     removes: bool = False
-    """Whether a directory is removed in the end, some of which a process that is interrupted leaves under a hidden name."""
+    """
+    Whether a directory is removed in the end, some of which a process that is interrupted leaves
+    under a hidden name.
+    """
 
     separate: bool = False
-    """Whether several things are done that each stand for themselves, so that a failure of one leaves the others new: files, or an audit after a fix."""
+    """
+    Whether several things are done that each stand for themselves, so that a failure of one leaves
+    the others new: files, or an audit after a fix.
+    """
 
     def prepare(self, directory: Path) -> None:
         """Put what lies there before into the directory, and nothing else."""
@@ -77,7 +104,12 @@ class WritePath:
 
     def command(self, directory: Path) -> tuple[str, ...]:
         """Return the arguments for a directory."""
-        return tuple(argument.replace("@", f"{directory}{os.sep}").replace("^", f"{directory.parent}{os.sep}") for argument in self.arguments)
+        return tuple(
+            argument.replace("@", f"{directory}{os.sep}").replace(
+                "^", f"{directory.parent}{os.sep}"
+            )
+            for argument in self.arguments
+        )
 
 
 def _stand_in(directory: Path) -> None:
@@ -86,13 +118,28 @@ def _stand_in(directory: Path) -> None:
     if not python.exists():
         script.write_text(FAKE, encoding="utf-8")
         script.with_name(f"{script.name}.json").write_text("{}", encoding="utf-8")
-        python.write_text(f'#!/bin/sh\nfor last; do :; done\nexec {sys.executable} {script} "$last"\n', encoding="utf-8")
+        python.write_text(
+            f'#!/bin/sh\nfor last; do :; done\nexec {sys.executable} {script} "$last"\n',
+            encoding="utf-8",
+        )
         python.chmod(0o755)
 
 
-def _migrate(name: str, models: Mapping[str, Path], *options: str, texts: Mapping[str, bytes] | None = None, **more: Any) -> WritePath:
+def _migrate(
+    name: str,
+    models: Mapping[str, Path],
+    *options: str,
+    texts: Mapping[str, bytes] | None = None,
+    **more: Any,
+) -> WritePath:
     model = next(iter(models))
-    return WritePath(name=name, models=models, arguments=("migrate", f"@{model}", *options), texts=texts or {}, **more)
+    return WritePath(
+        name=name,
+        models=models,
+        arguments=("migrate", f"@{model}", *options),
+        texts=texts or {},
+        **more,
+    )
 
 
 _OLD: Final = b"what was there"
@@ -103,32 +150,94 @@ _ONE: Final = {"model": ONE_FILE}
 
 PATHS: Final = (
     _migrate("h5: new file", _H5, *_TO, "-o", "@other.h5"),
-    _migrate("h5: over another", _H5, *_TO, "-o", "@other.h5", "--overwrite", texts={"other.h5": _OLD}),
+    _migrate(
+        "h5: over another", _H5, *_TO, "-o", "@other.h5", "--overwrite", texts={"other.h5": _OLD}
+    ),
     _migrate("h5: in place", _H5, *_TO, *_PLACE),
     _migrate("h5: in place, no backup", _H5, *_TO, *_LOSING),
-    _migrate("h5: in place, over an older backup", _H5, *_TO, *_PLACE, "--overwrite", texts={"model.h5.bak": _OLD}),
+    _migrate(
+        "h5: in place, over an older backup",
+        _H5,
+        *_TO,
+        *_PLACE,
+        "--overwrite",
+        texts={"model.h5.bak": _OLD},
+    ),
     _migrate("h5: values cast, in place", _H5, "--to", "float16", *_PLACE),
     _migrate("keras: new file", _KERAS, *_TO, "-o", "@other.keras"),
     _migrate("keras: in place", _KERAS, *_TO, *_PLACE),
     _migrate("keras: values cast, in place", _KERAS, "--to", "float16", *_PLACE),
     _migrate("keras directory: new", {"model": UNPACKED}, "--to", "float16", "-o", "@other"),
-    _migrate("keras directory: one file in place", {"model": UNPACKED}, "--to", "mixed_bfloat16", *_PLACE),
+    _migrate(
+        "keras directory: one file in place", {"model": UNPACKED}, "--to", "mixed_bfloat16", *_PLACE
+    ),
     _migrate("keras directory: in place", {"model": UNPACKED}, "--to", "float16", *_PLACE),
     _migrate("savedmodel: new", _ONE, *_TO, "-o", "@other"),
-    _migrate("savedmodel: over another", _ONE, *_TO, "-o", "@other", "--overwrite", texts={"other/old": _OLD}, removes=True),
+    _migrate(
+        "savedmodel: over another",
+        _ONE,
+        *_TO,
+        "-o",
+        "@other",
+        "--overwrite",
+        texts={"other/old": _OLD},
+        removes=True,
+    ),
     _migrate("savedmodel: one file in place", _ONE, *_TO, *_PLACE),
     _migrate("savedmodel: in place", _TWO, *_TO, *_PLACE),
     _migrate("savedmodel: in place, no backup", _TWO, *_TO, *_LOSING, removes=True),
-    _migrate("savedmodel: in place, over an older backup", _TWO, *_TO, *_PLACE, "--overwrite", texts={"model.bak/old": _OLD}, backup_goes=True, removes=True),
-    _migrate("savedmodel: --retrace, new", _ONE, "--retrace", "--python", "^python", "-o", "@other", stands_in=True),
-    _migrate("savedmodel: --retrace, in place", _ONE, "--retrace", "--python", "^python", *_PLACE, stands_in=True),
-    _migrate("keras_metadata.pb: in place", {"keras_metadata.pb": ONE_FILE / "keras_metadata.pb"}, *_TO, *_PLACE),
+    _migrate(
+        "savedmodel: in place, over an older backup",
+        _TWO,
+        *_TO,
+        *_PLACE,
+        "--overwrite",
+        texts={"model.bak/old": _OLD},
+        backup_goes=True,
+        removes=True,
+    ),
+    _migrate(
+        "savedmodel: --retrace, new",
+        _ONE,
+        "--retrace",
+        "--python",
+        "^python",
+        "-o",
+        "@other",
+        stands_in=True,
+    ),
+    _migrate(
+        "savedmodel: --retrace, in place",
+        _ONE,
+        "--retrace",
+        "--python",
+        "^python",
+        *_PLACE,
+        stands_in=True,
+    ),
+    _migrate(
+        "keras_metadata.pb: in place",
+        {"keras_metadata.pb": ONE_FILE / "keras_metadata.pb"},
+        *_TO,
+        *_PLACE,
+    ),
     _migrate("json: in place", {"model.json": MIXED_JSON}, *_TO, *_PLACE),
     _migrate("yaml: in place", {"model.yaml": MIXED_YAML}, *_PLACE),
-    _migrate("tfjs: in place", {"model/model.json": MIXED_TFJS, "model/group1-shard1of1.bin": MIXED_TFJS.with_name("group1-shard1of1.bin")}, *_TO, *_PLACE),
+    _migrate(
+        "tfjs: in place",
+        {
+            "model/model.json": MIXED_TFJS,
+            "model/group1-shard1of1.bin": MIXED_TFJS.with_name("group1-shard1of1.bin"),
+        },
+        *_TO,
+        *_PLACE,
+    ),
     _migrate(
         "tfjs: with its shards to a new directory",
-        {"model/model.json": MIXED_TFJS, "model/group1-shard1of1.bin": MIXED_TFJS.with_name("group1-shard1of1.bin")},
+        {
+            "model/model.json": MIXED_TFJS,
+            "model/group1-shard1of1.bin": MIXED_TFJS.with_name("group1-shard1of1.bin"),
+        },
         *_TO,
         "-o",
         "@new/model.json",
@@ -138,16 +247,60 @@ PATHS: Final = (
     _migrate("target: h5 anew", _H5, "--target", "keras3", "-o", "@other.h5"),
     _migrate("target: h5 to keras", _H5, "--target", "keras3", "-o", "@other.keras"),
     _migrate("target: keras to h5", _KERAS, "--target", "tf2.15", "-o", "@other.h5"),
-    _migrate("target: json anew", {"model.json": MIXED_JSON}, "--target", "keras3", "-o", "@other.json"),
+    _migrate(
+        "target: json anew", {"model.json": MIXED_JSON}, "--target", "keras3", "-o", "@other.json"
+    ),
     _migrate("target: savedmodel to h5", _ONE, "--target", "keras3", "-o", "@other.h5"),
     _migrate("target: keras in place", _KERAS, "--target", "keras3.0", *_PLACE),
-    _migrate("several in one process", {"model.h5": MIXED_H5, "two.h5": FIXED_SCALE_H5}, "@two.h5", *_TO, *_PLACE, "--jobs", "1", separate=True),
     _migrate(
-        "several in two processes", {"model.h5": MIXED_H5, "two.h5": FIXED_SCALE_H5}, "@two.h5", *_TO, *_PLACE, "--jobs", "2", separate=True, processes=True
+        "several in one process",
+        {"model.h5": MIXED_H5, "two.h5": FIXED_SCALE_H5},
+        "@two.h5",
+        *_TO,
+        *_PLACE,
+        "--jobs",
+        "1",
+        separate=True,
     ),
-    _migrate("migrate --report", _H5, *_TO, *_PLACE, "--report", "json=@report.json", texts={"report.json": _OLD}, separate=True, report="report.json"),
-    _migrate("migrate --dry-run --report (a plan)", _H5, *_TO, "--dry-run", "--report", "json=@plan.json", separate=True, report="plan.json"),
-    WritePath(name="inspect --report", models=_H5, arguments=("inspect", "@model.h5", "--report", "json=@report.json"), separate=True, report="report.json"),
+    _migrate(
+        "several in two processes",
+        {"model.h5": MIXED_H5, "two.h5": FIXED_SCALE_H5},
+        "@two.h5",
+        *_TO,
+        *_PLACE,
+        "--jobs",
+        "2",
+        separate=True,
+        processes=True,
+    ),
+    _migrate(
+        "migrate --report",
+        _H5,
+        *_TO,
+        *_PLACE,
+        "--report",
+        "json=@report.json",
+        texts={"report.json": _OLD},
+        separate=True,
+        report="report.json",
+    ),
+    _migrate(
+        "migrate --dry-run --report (a plan)",
+        _H5,
+        *_TO,
+        "--dry-run",
+        "--report",
+        "json=@plan.json",
+        separate=True,
+        report="plan.json",
+    ),
+    WritePath(
+        name="inspect --report",
+        models=_H5,
+        arguments=("inspect", "@model.h5", "--report", "json=@report.json"),
+        separate=True,
+        report="report.json",
+    ),
     WritePath(
         name="diff --report",
         models={**_H5, "two.h5": FIXED_SCALE_H5},
@@ -156,7 +309,14 @@ PATHS: Final = (
         separate=True,
         report="r.json",
     ),
-    WritePath(name="audit --report", models=_FIXABLE, arguments=("audit", "@model.h5", "--report", "sarif=@r.sarif"), code=1, separate=True, report="r.sarif"),
+    WritePath(
+        name="audit --report",
+        models=_FIXABLE,
+        arguments=("audit", "@model.h5", "--report", "sarif=@r.sarif"),
+        code=1,
+        separate=True,
+        report="r.sarif",
+    ),
     WritePath(
         name="audit --write-baseline, over an older",
         models=_FIXABLE,
@@ -165,7 +325,12 @@ PATHS: Final = (
         separate=True,
         report="b.json",
     ),
-    WritePath(name="audit --fix", models=_FIXABLE, arguments=("audit", "@model.h5", "--fix"), separate=True),
+    WritePath(
+        name="audit --fix",
+        models=_FIXABLE,
+        arguments=("audit", "@model.h5", "--fix"),
+        separate=True,
+    ),
     WritePath(
         name="audit --fix --unsafe-fixes --no-backup",
         models=_FIXABLE,

@@ -30,11 +30,20 @@ from tests.crash.paths import PATHS
 RECORD: Final = Path(__file__).with_name("record.json")
 AT_EVERY_CALL: Final = ("KILL", "ENOSPC", "EIO")
 _OFTEN: Final = ("INT", faults.LASTING[0])
-_IN_TURN: Final = ("TERM", "EDQUOT", "EROFS", "ESTALE", "EINTR", "EPERM", "EOPNOTSUPP", *faults.LASTING[1:])
+_IN_TURN: Final = (
+    "TERM",
+    "EDQUOT",
+    "EROFS",
+    "ESTALE",
+    "EINTR",
+    "EPERM",
+    "EOPNOTSUPP",
+    *faults.LASTING[1:],
+)
 _OTHER_WAYS: Final = ("KILL", "EIO")
 _PARTS: Final = ("writing", "more", "others", "meddling", "reading", "processes")
 _LIMITS: Final = 16
-_IN_MEMORY: Final = Path("/dev/shm")  # noqa: S108  # where bringing a file to the disk takes no time
+_IN_MEMORY: Final = Path("/dev/shm")  # where bringing a file to the disk takes no time  # noqa: S108  # where bringing a file to the disk takes no time
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,7 +75,12 @@ def main() -> int:
     if reason is not None:
         sys.stderr.write(f"nothing was run: {reason}\n")
         return 1
-    shares = [_Share(path=number, part=part) for part in asked.parts.split(",") for number, path in enumerate(PATHS) if asked.only in path.name]
+    shares = [
+        _Share(path=number, part=part)
+        for part in asked.parts.split(",")
+        for number, path in enumerate(PATHS)
+        if asked.only in path.name
+    ]
     outcomes = _read(asked.record) if asked.add else {}
     record = _record(outcomes)
     with multiprocessing.get_context("spawn").Pool(asked.jobs, _start) as pool:
@@ -76,15 +90,26 @@ def main() -> int:
                 _merge(outcomes.setdefault(name, {}).setdefault(way, Outcome()), outcome)
             record = _record(outcomes)
             asked.record.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-            sys.stderr.write(f"{share.part:10} {name}: {sum(campaign.total(outcome) for outcome in found.values())}\n")
-    sys.stdout.write("\n".join([*record["wrong"], f"{record['runs']} runs, {len(record['wrong'])} of them wrong", ""]))
+            sys.stderr.write(
+                f"{share.part:10} {name}: "
+                f"{sum(campaign.total(outcome) for outcome in found.values())}\n"
+            )
+    sys.stdout.write(
+        "\n".join(
+            [*record["wrong"], f"{record['runs']} runs, {len(record['wrong'])} of them wrong", ""]
+        )
+    )
     return 1 if record["wrong"] else 0
 
 
 def _start() -> None:
     stack = ExitStack()
     atexit.register(stack.close)
-    _Servers.directory = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=_IN_MEMORY if _IN_MEMORY.is_dir() else None)))
+    _Servers.directory = Path(
+        stack.enter_context(
+            tempfile.TemporaryDirectory(dir=_IN_MEMORY if _IN_MEMORY.is_dir() else None)
+        )
+    )
     for name in ("one", "other"):
         (_Servers.directory / name).mkdir()
         setattr(_Servers, name, stack.enter_context(runs.Server(_Servers.directory / name)))
@@ -101,11 +126,25 @@ def _done(share: _Share) -> tuple[_Share, dict[str, Outcome]]:
             case "writing":
                 subject.check(faults.at_writing_calls(subject.own, subject.every, AT_EVERY_CALL))
             case "more":
-                subject.check(faults.at_writing_calls(subject.own, subject.every, _OFTEN, faults.thinned([call for call in subject.own if call.writes])))
+                subject.check(
+                    faults.at_writing_calls(
+                        subject.own,
+                        subject.every,
+                        _OFTEN,
+                        faults.thinned([call for call in subject.own if call.writes]),
+                    )
+                )
                 subject.check(faults.in_turn(subject.own, subject.every, _IN_TURN, 2))
                 subject.check(faults.short_writes(subject.largest, _LIMITS))
             case "others":
-                subject.check(faults.at_writing_calls(subject.own, subject.every, _OTHER_WAYS, faults.thinned([call for call in subject.own if call.writes])))
+                subject.check(
+                    faults.at_writing_calls(
+                        subject.own,
+                        subject.every,
+                        _OTHER_WAYS,
+                        faults.thinned([call for call in subject.own if call.writes]),
+                    )
+                )
             case "reading":
                 subject.check(faults.at_reading_calls(subject.own, "EIO"))
             case "meddling":
@@ -130,18 +169,31 @@ def _merge(into: Outcome, outcome: Outcome) -> None:
 def _record(outcomes: dict[str, dict[str, Outcome]]) -> dict[str, Any]:
     return {
         "command": "make crash",
-        "strace": subprocess.run([shutil.which("strace") or "strace", "-V"], capture_output=True, check=True, text=True).stdout.split()[3],
+        "strace": subprocess.run(
+            [shutil.which("strace") or "strace", "-V"], capture_output=True, check=True, text=True
+        ).stdout.split()[3],
         "linux": platform.release(),
         "python": platform.python_version(),
         "h5py": h5py.version.version,
         "hdf5": h5py.version.hdf5_version,
-        "runs": sum(campaign.total(outcome) for ways in outcomes.values() for outcome in ways.values()),
+        "runs": sum(
+            campaign.total(outcome) for ways in outcomes.values() for outcome in ways.values()
+        ),
         "paths": {
-            path.name: {way.name: _as_json(outcomes[path.name][way.name]) for way in WAYS if way.name in outcomes[path.name]}
+            path.name: {
+                way.name: _as_json(outcomes[path.name][way.name])
+                for way in WAYS
+                if way.name in outcomes[path.name]
+            }
             for path in PATHS
             if path.name in outcomes
         },
-        "wrong": [sentence for ways in outcomes.values() for outcome in ways.values() for sentence in outcome.wrong],
+        "wrong": [
+            sentence
+            for ways in outcomes.values()
+            for outcome in ways.values()
+            for sentence in outcome.wrong
+        ],
     }
 
 
@@ -156,15 +208,23 @@ def _read(file: Path) -> dict[str, dict[str, Outcome]]:
             outcome = Outcome(writing=found["writing"], reading=found["reading"])
             for kind, told in found["faults"].items():
                 codes = Counter({int(code): count for code, count in told["codes"].items()})
-                outcome.tallies[kind] = Tally(runs=told["runs"], left=Counter(told["left"]), codes=codes)
-            outcome.wrong = [sentence for sentence in record["wrong"] if sentence.startswith(f"{name}, {way}")]
+                outcome.tallies[kind] = Tally(
+                    runs=told["runs"], left=Counter(told["left"]), codes=codes
+                )
+            outcome.wrong = [
+                sentence for sentence in record["wrong"] if sentence.startswith(f"{name}, {way}")
+            ]
             outcomes.setdefault(name, {})[way] = outcome
     return outcomes
 
 
 def _as_json(outcome: Outcome) -> dict[str, Any]:
     faults_met = {
-        kind: {"runs": tally.runs, "left": _sorted(tally.left), "codes": _sorted(Counter({str(code): count for code, count in tally.codes.items()}))}
+        kind: {
+            "runs": tally.runs,
+            "left": _sorted(tally.left),
+            "codes": _sorted(Counter({str(code): count for code, count in tally.codes.items()})),
+        }
         for kind, tally in sorted(outcome.tallies.items())
     }
     return {"writing": outcome.writing, "reading": outcome.reading, "faults": faults_met}

@@ -1,7 +1,9 @@
 """
-A process that has imported everything already and runs each command in a fork of itself, so that a run costs a tenth of a new interpreter's.
+A process that has imported everything already and runs each command in a fork of itself, so that a
+run costs a tenth of a new interpreter's.
 
-It reads jobs from stdin, one JSON object a line, and answers on stdout. A fork waits until it is told that strace looks on.
+It reads jobs from stdin, one JSON object a line, and answers on stdout. A fork waits until it is
+told that strace looks on.
 """
 
 from __future__ import annotations
@@ -27,12 +29,18 @@ if TYPE_CHECKING:
 _PR_SET_PTRACER: Final = 0x59616D61
 _ANYONE: Final = ctypes.c_ulong(-1)
 _PIPE_BYTES: Final = 2**20
-"""What a run prints has to fit: it is read when the run is over, because a file would count against its own limits."""
+"""
+What a run prints has to fit: it is read when the run is over, because a file would count against
+its own limits.
+"""
 
 
 def main() -> None:
     """Answer jobs until stdin ends."""
-    with os.fdopen(os.dup(0), "r", encoding="utf-8") as jobs, os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
+    with (
+        os.fdopen(os.dup(0), "r", encoding="utf-8") as jobs,
+        os.fdopen(os.dup(1), "w", encoding="utf-8") as answers,
+    ):
         for line in jobs:
             job = json.loads(line)
             pid, gate, out = _forked(job)
@@ -47,12 +55,14 @@ def main() -> None:
 
 def forget_unnamed() -> None:
     """Give drafts names from the beginning, as on systems that have no other files."""
-    _draft._DESCRIPTORS = Path("/nonexistent")  # type: ignore[misc]  # noqa: SLF001  # what tests/conftest.py does too
+    _draft._DESCRIPTORS = Path("/nonexistent")  # type: ignore[misc]  # what tests/conftest.py does too  # noqa: SLF001  # what tests/conftest.py does too
 
 
 def _forked(job: dict[str, Any]) -> tuple[int, int, int]:
     """Return a fork that waits, what opens its gate, and what it will have printed."""
-    job["nothing"] = os.open(os.devnull, os.O_RDONLY)  # here: a fault in opening is meant for the command
+    job["nothing"] = os.open(
+        os.devnull, os.O_RDONLY
+    )  # here: a fault in opening is meant for the command
     wait, gate = os.pipe()
     out, into = os.pipe()
     fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
@@ -70,11 +80,16 @@ def _run(job: dict[str, Any], wait: int, into: int) -> NoReturn:
     """Do a job, and end with its exit code."""
     code = 70
     try:
-        ctypes.CDLL(None).prctl(_PR_SET_PTRACER, _ANYONE, 0, 0, 0)  # where a system lets only parents trace, this lets strace
+        ctypes.CDLL(None).prctl(
+            _PR_SET_PTRACER, _ANYONE, 0, 0, 0
+        )  # where a system lets only parents trace, this lets strace
         os.dup2(job["nothing"], 0)
         os.dup2(into, 1)
         os.dup2(into, 2)
-        sys.stdout, sys.stderr = (open(descriptor, "w", encoding="utf-8", closefd=False) for descriptor in (1, 2))  # noqa: SIM115  # for as long as it runs
+        sys.stdout, sys.stderr = (
+            open(descriptor, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+            for descriptor in (1, 2)
+        )  # for as long as it runs
         os.chdir(job["cwd"])
         signal.signal(signal.SIGINT, signal.default_int_handler)
         if job.get("named"):
@@ -85,7 +100,7 @@ def _run(job: dict[str, Any], wait: int, into: int) -> NoReturn:
         poll.register(wait, select.POLLIN)
         poll.poll()
         code = _code(job["arguments"])
-    except BaseException:  # noqa: BLE001  # a fork must not return into the server; what happened is in the answer
+    except BaseException:  # a fork must not return into the server; what happened is in the answer  # noqa: BLE001  # a fork must not return into the server; what happened is in the answer
         traceback.print_exc()
     finally:
         for stream in (sys.stdout, sys.stderr):
@@ -111,7 +126,10 @@ def _say(answers: Any, what: dict[str, Any]) -> None:
 
 
 def _warm(modules: Sequence[str]) -> None:
-    """Import what commands import where they need it: a fork that imported it itself would do so every time."""
+    """
+    Import what commands import where they need it: a fork that imported it itself would do so every
+    time.
+    """
     for name in modules:
         __import__(name)
 

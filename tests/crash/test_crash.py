@@ -1,5 +1,6 @@
 """
-A spread of what ``make crash`` does in full: faults put into real calls of the system, also those that libhdf5 makes, by strace.
+A spread of what ``make crash`` does in full: faults put into real calls of the system, also those
+that libhdf5 makes, by strace.
 
 And the judgement itself: that it finds what is lost, mixed, or told wrongly.
 """
@@ -32,7 +33,9 @@ FILE: Final = stat.S_IFREG | 0o644
 
 
 @pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, runs.Server, runs.Server]]:
+def servers(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[Path, runs.Server, runs.Server]]:
     """Start what runs are forks of, once."""
     reason = runs.permitted()
     if reason is not None:
@@ -58,13 +61,21 @@ def subject(servers: tuple[Path, runs.Server, runs.Server]) -> Callable[..., Sub
 def _names(calls: list[Call]) -> list[Call]:
     """Return the calls that give names or take them, and the one after each."""
     naming = {"link", "linkat", "rename", "renameat2", "unlink", "mkdir", "rmdir"}
-    return [call for index, call in enumerate(calls) if call.name in naming or (index and calls[index - 1].name in naming)]
+    return [
+        call
+        for index, call in enumerate(calls)
+        if call.name in naming or (index and calls[index - 1].name in naming)
+    ]
 
 
 def test_a_file_that_is_replaced_survives_every_fault(subject: Callable[..., Subject]) -> None:
     """Killed, and on a disk that fails once or from then on, at each name that is given."""
     one = subject("json: in place")
-    one.check(faults.at_writing_calls(one.own, one.every, ("KILL", "EIO", *faults.LASTING[:1]), _names(one.own)))
+    one.check(
+        faults.at_writing_calls(
+            one.own, one.every, ("KILL", "EIO", *faults.LASTING[:1]), _names(one.own)
+        )
+    )
     assert one.outcome.wrong == []
     assert total(one.outcome) >= 9
 
@@ -80,8 +91,14 @@ def test_so_it_does_where_a_file_system_has_less(subject: Callable[..., Subject]
 def test_what_libhdf5_writes_is_faulted_too(subject: Callable[..., Subject]) -> None:
     """It writes in C, where no Python call can be made to fail."""
     one = subject("h5: in place, over an older backup")
-    assert {"pwrite64", "ftruncate", "copy_file_range", "fsync", "linkat", "rename"} <= {call.name for call in one.own}
-    one.check(faults.at_writing_calls(one.own, one.every, ("EIO",), [call for call in one.own if call.name == "pwrite64"]))
+    assert {"pwrite64", "ftruncate", "copy_file_range", "fsync", "linkat", "rename"} <= {
+        call.name for call in one.own
+    }
+    one.check(
+        faults.at_writing_calls(
+            one.own, one.every, ("EIO",), [call for call in one.own if call.name == "pwrite64"]
+        )
+    )
     one.check(faults.short_writes(one.largest, 2))
     assert one.outcome.wrong == []
     assert total(one.outcome) >= 6
@@ -89,15 +106,30 @@ def test_what_libhdf5_writes_is_faulted_too(subject: Callable[..., Subject]) -> 
 
 
 def test_a_directory_that_is_replaced_survives_every_fault(subject: Callable[..., Subject]) -> None:
-    """At each name that is given: one whole copy is under a documented one, and the next run says how to go on."""
+    """
+    At each name that is given: one whole copy is under a documented one, and the next run says how
+    to go on.
+    """
     one = subject("savedmodel: in place")
-    one.check(faults.at_writing_calls(one.own, one.every, ("KILL", *faults.LASTING[:1]), [call for call in one.own if call.name == "rename"]))
+    one.check(
+        faults.at_writing_calls(
+            one.own,
+            one.every,
+            ("KILL", *faults.LASTING[:1]),
+            [call for call in one.own if call.name == "rename"],
+        )
+    )
     assert one.outcome.wrong == []
     assert sum(tally.left[State.ASIDE.value] for tally in one.outcome.tallies.values()) >= 1
 
 
-def test_what_others_write_meanwhile_stays(subject: Callable[..., Subject], servers: tuple[Path, runs.Server, runs.Server]) -> None:
-    """Two runs at once, an input that is saved anew, an output that someone makes: at each name that is given."""
+def test_what_others_write_meanwhile_stays(
+    subject: Callable[..., Subject], servers: tuple[Path, runs.Server, runs.Server]
+) -> None:
+    """
+    Two runs at once, an input that is saved anew, an output that someone makes: at each name that
+    is given.
+    """
     one = subject("json: in place")
     one.own = [call for call in one.own if call.name in {"fchmod", "linkat"}]
     meddling.check(one, servers[2])
@@ -124,7 +156,10 @@ def test_what_others_write_meanwhile_stays(subject: Callable[..., Subject], serv
 )
 def test_what_is_left_is_judged(found: dict[str, bytes], expected: State | str) -> None:
     """Anything but the original or the new file, with its backup, is lost."""
-    before, after, left = ({name: (FILE, data) for name, data in files.items()} for files in ({"m": b"old"}, {"m": b"new", "m.bak": b"old"}, found))
+    before, after, left = (
+        {name: (FILE, data) for name, data in files.items()}
+        for files in ({"m": b"old"}, {"m": b"new", "m.bak": b"old"}, found)
+    )
     state = judging.state(left, before, after)
     assert state == expected or (isinstance(state, str) and expected == LOST)
 
@@ -146,23 +181,47 @@ def test_what_is_left_is_judged(found: dict[str, bytes], expected: State | str) 
 )
 def test_what_was_said_is_judged(said: str, code: int, state: State, count: int) -> None:
     """An exit code or a sentence that is not true of what is left is wrong."""
-    assert len(list(judging.wrong(said, code, state, expected=0, killed=False, separate=False))) == count
+    assert (
+        len(list(judging.wrong(said, code, state, expected=0, killed=False, separate=False)))
+        == count
+    )
 
 
 def test_a_full_disk_below_stdout_is_no_bug() -> None:
-    """What was asked for was done, and the report is incomplete: one sentence, and not the code of a bug."""
+    """
+    What was asked for was done, and the report is incomplete: one sentence, and not the code of a
+    bug.
+    """
     full = Path("/dev/full")
     if not full.exists():
         pytest.skip("no /dev/full here")
     with full.open("wb") as stdout:
-        done = subprocess.run([sys.executable, "-m", "policytool", "policies"], stdout=stdout, stderr=subprocess.PIPE, check=False, text=True)
+        done = subprocess.run(
+            [sys.executable, "-m", "policytool", "policies"],
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            check=False,
+            text=True,
+        )
     assert done.returncode == 3
-    assert done.stderr.splitlines() == ["policytool: reading or writing failed (No space left on device), and the report on stdout may be incomplete"]
+    assert done.stderr.splitlines() == [
+        (
+            "policytool: reading or writing failed (No space left on device), and the report on "
+            "stdout "
+            "may be incomplete"
+        )
+    ]
 
 
 def test_a_call_that_nobody_knows_is_told(tmp_path: Path) -> None:
-    """So that no way to write escapes: every call that concerns the directory is in a list, and no file there is written as memory."""
-    log = f'7 quux("{tmp_path}/x") = 0\n7 mmap(NULL, 8, PROT_READ|PROT_WRITE, MAP_SHARED, 3<{tmp_path}/x>, 0) = 0x7\n7 quux("/elsewhere") = 0\n'
+    """
+    So that no way to write escapes: every call that concerns the directory is in a list, and no
+    file there is written as memory.
+    """
+    log = (
+        f'7 quux("{tmp_path}/x") = 0\n7 mmap(NULL, 8, PROT_READ|PROT_WRITE, MAP_SHARED, '
+        f'3<{tmp_path}/x>, 0) = 0x7\n7 quux("/elsewhere") = 0\n'
+    )
     assert len(list(tracing.unknown(tracing.calls(log), tmp_path))) == 2
 
 
@@ -173,5 +232,9 @@ def test_the_record_is_of_these_paths() -> None:
     assert record["wrong"] == []
     for name, ways in record["paths"].items():
         found = ways[WAYS[0].name]
-        assert BY_NAME[name].processes or {found["faults"][kind]["runs"] for kind in ("SIGKILL", "ENOSPC", "EIO")} == {found["writing"]}
-        assert not any(LOST in tally["left"] for way in ways.values() for tally in way["faults"].values())
+        assert BY_NAME[name].processes or {
+            found["faults"][kind]["runs"] for kind in ("SIGKILL", "ENOSPC", "EIO")
+        } == {found["writing"]}
+        assert not any(
+            LOST in tally["left"] for way in ways.values() for tally in way["faults"].values()
+        )

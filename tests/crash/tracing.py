@@ -1,4 +1,7 @@
-"""strace's logs: which calls of the system a run makes, which of them concern a directory, and what these calls do there."""
+"""
+strace's logs: which calls of the system a run makes, which of them concern a directory, and what
+these calls do there.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +68,10 @@ WRITING: Final = frozenset(
         "fremovexattr",
     }
 )
-"""Calls that write, bring to the disk, or change names and attributes; with them, ``openat`` where it makes or empties a file."""
+"""
+Calls that write, bring to the disk, or change names and attributes; with them, ``openat`` where it
+makes or empties a file.
+"""
 
 READING: Final = frozenset(
     {
@@ -135,7 +141,9 @@ class Call:
     @property
     def writes(self) -> bool:
         """Whether it changes what is on a disk."""
-        return self.name in WRITING or (self.name in _OPENING and _MAKING.search(self.text) is not None)
+        return self.name in WRITING or (
+            self.name in _OPENING and _MAKING.search(self.text) is not None
+        )
 
     @property
     def injected(self) -> bool:
@@ -144,7 +152,10 @@ class Call:
 
     def concerns(self, directory: Path) -> bool:
         """Return whether it names something in a directory, or the directory."""
-        return re.search(rf"{re.escape(str(directory))}(?![\w.-])", _WORKING.sub("", self.text)) is not None
+        return (
+            re.search(rf"{re.escape(str(directory))}(?![\w.-])", _WORKING.sub("", self.text))
+            is not None
+        )
 
 
 def calls(log: str) -> list[Call]:
@@ -161,7 +172,10 @@ def calls(log: str) -> list[Call]:
 
 
 def unknown(found: list[Call], directory: Path) -> Iterator[str]:
-    """Yield what calls that concern a directory may do to it that nothing is known of: calls that are in no list, and files that are written as memory."""
+    """
+    Yield what calls that concern a directory may do to it that nothing is known of: calls that are
+    in no list, and files that are written as memory.
+    """
     for call in found:
         if not call.concerns(directory):
             continue

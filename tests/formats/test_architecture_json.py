@@ -19,14 +19,25 @@ if TYPE_CHECKING:
 class TestArchitecture(FormatContract):
     name = "json"
     document_format = ("json",)
-    samples = (MIXED_JSON, FIXTURES / "keras3.15/default_float32.json", FIXTURES / "keras2.2.4/default_float32.json")
+    samples = (
+        MIXED_JSON,
+        FIXTURES / "keras3.15/default_float32.json",
+        FIXTURES / "keras2.2.4/default_float32.json",
+    )
 
 
-@pytest.mark.parametrize("before", [b"", b"\xef\xbb\xbf", b"\n\t ", b"\xef\xbb\xbf\r\n"], ids=["plain", "byte order mark", "space", "both"])
+@pytest.mark.parametrize(
+    "before",
+    [b"", b"\xef\xbb\xbf", b"\n\t ", b"\xef\xbb\xbf\r\n"],
+    ids=["plain", "byte order mark", "space", "both"],
+)
 def test_what_editors_put_before_json_is_no_matter(before: bytes, tmp_path: Path) -> None:
     """Byte order marks and blank lines are passed over."""
     (tmp_path / "a.json").write_bytes(before + json.dumps(sequential()).encode())
-    assert [layer.path for layer in policytool.inspect(tmp_path / "a.json").layers] == ["mlp", "mlp/dense_a"]
+    assert [layer.path for layer in policytool.inspect(tmp_path / "a.json").layers] == [
+        "mlp",
+        "mlp/dense_a",
+    ]
 
 
 def test_json_stores_no_variables() -> None:

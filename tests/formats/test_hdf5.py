@@ -37,7 +37,9 @@ def test_user_block_before_the_signature_is_allowed(offset: int, tmp_path: Path)
     """HDF5 may begin after a block of someone else's."""
     path = tmp_path / "block.h5"
     with h5py.File(path, "w", userblock_size=offset) as file:
-        file.attrs["model_config"] = '{"class_name": "Sequential", "config": {"name": "mlp", "layers": []}}'
+        file.attrs["model_config"] = (
+            '{"class_name": "Sequential", "config": {"name": "mlp", "layers": []}}'
+        )
     assert hdf5.recognise(Probe(path, "block.h5"))
     assert [layer.path for layer in policytool.inspect(path).layers] == ["mlp"]
 
@@ -75,15 +77,22 @@ def test_opaque_type_with_its_name_beside_it_is_called_that(tmp_path: Path) -> N
     with h5py.File(path, "a") as file:
         file["model_weights/dense_a/dense_a/kernel:0"] = np.zeros(2, "|V1")
         file["model_weights/dense_a/dense_a/kernel:0"].attrs["dtype"] = "float8_e4m3fn"
-    assert [variable.dtype for variable in policytool.inspect(path).layers[1].variables] == ["float8_e4m3fn"]
+    assert [variable.dtype for variable in policytool.inspect(path).layers[1].variables] == [
+        "float8_e4m3fn"
+    ]
 
 
 def test_weights_come_in_the_layers_own_order(tmp_path: Path) -> None:
     """``weight_names`` decides, not the alphabet of the file; what it does not name follows."""
     path = h5_model(tmp_path / "order.h5", sequential())
     with h5py.File(path, "a") as file:
-        file["model_weights/dense_a"].attrs["weight_names"] = np.array([b"dense_a/kernel:0", b"dense_a/bias:0"])
-    assert [variable.name for variable in policytool.inspect(path).layers[1].variables] == ["kernel", "bias"]
+        file["model_weights/dense_a"].attrs["weight_names"] = np.array(
+            [b"dense_a/kernel:0", b"dense_a/bias:0"]
+        )
+    assert [variable.name for variable in policytool.inspect(path).layers[1].variables] == [
+        "kernel",
+        "bias",
+    ]
 
 
 def test_names_in_several_attributes_are_put_together(tmp_path: Path) -> None:
@@ -111,17 +120,27 @@ def test_config_is_read_whatever_string_type_it_has(text: str, tmp_path: Path) -
             case "bytes":
                 file.attrs["model_config"] = np.bytes_(config.encode())
             case _:
-                file.attrs.create("model_config", config.encode(), dtype=h5py.string_dtype("utf-8", 200))
+                file.attrs.create(
+                    "model_config", config.encode(), dtype=h5py.string_dtype("utf-8", 200)
+                )
     assert policytool.inspect(path).layers[0].name == "müller"
 
 
 def test_variables_of_no_layer_are_counted_among_weights(tmp_path: Path) -> None:
     """What an optimizer and metrics keep in a weights file is told and is no layer."""
     with h5py.File(tmp_path / "a.weights.h5", "w") as file:
-        for path in ("layers/dense/vars/0", "optimizer/vars/0", "optimizer/vars/1", "metrics/mean/vars/0"):
+        for path in (
+            "layers/dense/vars/0",
+            "optimizer/vars/0",
+            "optimizer/vars/1",
+            "metrics/mean/vars/0",
+        ):
             file[path] = np.zeros(2, "float32")
     model = policytool.inspect(tmp_path / "a.weights.h5")
     assert [layer.path for layer in model.layers] == ["layers/dense"]
     assert [item.message for item in model.observations if item.code == "training-state"] == [
-        "3 stored variables belong to an optimizer, to metrics or to the training loop, and no layer has them"
+        (
+            "3 stored variables belong to an optimizer, to metrics or to the training loop, and no "
+            "layer has them"
+        )
     ]

@@ -24,5 +24,12 @@ def test_directory_and_archive_say_the_same(tmp_path: Path) -> None:
     """Unpacking an archive changes nothing but the path."""
     for name, data in keras_members().items():
         (tmp_path / name).write_bytes(data)
-    directory, archive = policytool.inspect(tmp_path), policytool.inspect(keras_zip(tmp_path / "a.keras"))
-    assert (directory.layers, directory.writer, directory.generation) == (archive.layers, archive.writer, archive.generation)
+    directory, archive = (
+        policytool.inspect(tmp_path),
+        policytool.inspect(keras_zip(tmp_path / "a.keras")),
+    )
+    assert (directory.layers, directory.writer, directory.generation) == (
+        archive.layers,
+        archive.writer,
+        archive.generation,
+    )

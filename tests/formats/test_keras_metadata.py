@@ -18,7 +18,13 @@ if TYPE_CHECKING:
 
     from policytool.model import Model
 
-SAMPLES: Final = tuple(sorted(file for file in FIXTURES.glob("*/*/keras_metadata.pb") if not file.parent.name.endswith(".migrated")))
+SAMPLES: Final = tuple(
+    sorted(
+        file
+        for file in FIXTURES.glob("*/*/keras_metadata.pb")
+        if not file.parent.name.endswith(".migrated")
+    )
+)
 
 
 def lone(path: Path, directory: Path) -> Path:
@@ -37,18 +43,27 @@ class TestKerasMetadata(FormatContract):
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: f"{path.parts[-3]}-{path.parts[-2]}")
 def test_it_says_what_the_saved_model_says(path: Path, tmp_path: Path) -> None:
     """Every layer with its policy; a model's own layers in their order."""
-    whole, alone = policytool.inspect(str(path.parent)), policytool.inspect(str(lone(path, tmp_path)))
+    whole, alone = (
+        policytool.inspect(str(path.parent)),
+        policytool.inspect(str(lone(path, tmp_path))),
+    )
     assert alone.generation == whole.generation
     assert sorted(policies(alone)) == sorted(policies(whole))
     if whole.layers[0].class_name in MODEL_CLASSES and path.parent.name != "shared_layer":
-        direct = [[layer.path for layer in model.layers if layer.path.count("/") == 1] for model in (whole, alone)]
+        direct = [
+            [layer.path for layer in model.layers if layer.path.count("/") == 1]
+            for model in (whole, alone)
+        ]
         assert direct[0] == direct[1]
     assert alone.optimizer == whole.optimizer
     assert not alone.loaders
 
 
 def policies(model: Model) -> list[tuple[str, str | None, str]]:
-    """Return each layer's name and policy, and where it stands; a shared layer's path may begin at another of its places."""
+    """
+    Return each layer's name and policy, and where it stands; a shared layer's path may begin at
+    another of its places.
+    """
     return [(layer.name, layer.policy, str(layer.address)) for layer in model.layers]
 
 

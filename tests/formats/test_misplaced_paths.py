@@ -24,11 +24,16 @@ def node(nodes: Any, name: str, op: str, *inputs: str, **attributes: bytes) -> A
 
 
 def constant(nodes: Any, name: str, text: bytes, content: bytes = b"") -> None:
-    """Add a constant with a text, and with the bytes of another, which TensorFlow takes if there are any."""
+    """
+    Add a constant with a text, and with the bytes of another, which TensorFlow takes if there are
+    any.
+    """
     tensor = protobuf_messages.parse("TextTensor", b"")
     tensor.texts.append(text)
     tensor.content = content
-    node(nodes, name, "Const").attributes.add(key=b"value").value.tensor.append(tensor.SerializeToString())
+    node(nodes, name, "Const").attributes.add(key=b"value").value.tensor.append(
+        tensor.SerializeToString()
+    )
 
 
 def function(definition: Any, name: str) -> Any:
@@ -42,7 +47,9 @@ def function(definition: Any, name: str) -> Any:
 
 def call(definition: Any, name: str, called: str, *inputs: str) -> None:
     """Add a node that calls a function."""
-    node(definition.nodes, name, "StatefulPartitionedCall", *inputs).attributes.add(key=b"f").value.function.name = called.encode()
+    node(definition.nodes, name, "StatefulPartitionedCall", *inputs).attributes.add(
+        key=b"f"
+    ).value.function.name = called.encode()
 
 
 def observed(change: Callable[[Any, Any], object]) -> list[str]:
@@ -63,7 +70,9 @@ def observed(change: Callable[[Any, Any], object]) -> list[str]:
     graph.assets.add(filename=b"words.txt").tensor.name = b"asset:0"
     graph.signatures.add(key=b"serving_default").value.outputs.add(key=b"y").value.name = b"y:0"
     change(graph, definition)
-    return [observation.message.split()[5] for observation in _graph_paths.observed(graph, definition)]
+    return [
+        observation.message.split()[5] for observation in _graph_paths.observed(graph, definition)
+    ]
 
 
 def outputs(graph: Any) -> Any:
@@ -146,7 +155,10 @@ def text_is_asset(graph: Any, _: Any) -> None:
 
 
 def named_by_an_object(graph: Any, definition: Any) -> None:
-    """Have a function that an object of the model names, so that whoever has it may call it with anything."""
+    """
+    Have a function that an object of the model names, so that whoever has it may call it with
+    anything.
+    """
     function(definition, "saving")
     call(definition, "calls", "saving", "path")
     graph.object_graph.nodes.add().function.concrete_functions.append(b"saving")
@@ -164,7 +176,10 @@ def replacing(_: Any, definition: Any) -> None:
 
 
 def test_paths_in_their_places_are_not_told() -> None:
-    """A saver's from its placeholder, a table's from an asset, in the graph and in functions that it calls."""
+    """
+    A saver's from its placeholder, a table's from an asset, in the graph and in functions that it
+    calls.
+    """
 
     def called(_: Any, definition: Any) -> None:
         function(definition, "saving")
@@ -176,13 +191,33 @@ def test_paths_in_their_places_are_not_told() -> None:
 @pytest.mark.parametrize(
     ("change", "op"),
     [
-        *((change, "SaveV2") for change in (separated, filled_separator, content, variable, fed, sparse, restoring, restoring_by_call)),
-        *((change, "SaveV2") for change in (uncalled, replacing, text_is_asset, named_by_an_object)),
-        *((change, "InitializeTableFromTextFileV2") for change in (asset_while_restoring, internal_name)),
+        *(
+            (change, "SaveV2")
+            for change in (
+                separated,
+                filled_separator,
+                content,
+                variable,
+                fed,
+                sparse,
+                restoring,
+                restoring_by_call,
+            )
+        ),
+        *(
+            (change, "SaveV2")
+            for change in (uncalled, replacing, text_is_asset, named_by_an_object)
+        ),
+        *(
+            (change, "InitializeTableFromTextFileV2")
+            for change in (asset_while_restoring, internal_name)
+        ),
     ],
 )
 def test_paths_of_the_files_own_are_told(change: Callable[[Any, Any], object], op: str) -> None:
-    """Each of these was a way past, and made TensorFlow write or read a file that the model named."""
+    """
+    Each of these was a way past, and made TensorFlow write or read a file that the model named.
+    """
     assert observed(change)[0] == op
 
 
@@ -196,7 +231,9 @@ def test_two_functions_of_one_name_are_told() -> None:
 
     graph, definition = (protobuf_messages.parse(name, b"") for name in ("MetaGraph", "GraphDef"))
     change(graph, definition)
-    assert "duplicate-function" in [observation.code for observation in _graph_paths.observed(graph, definition)]
+    assert "duplicate-function" in [
+        observation.code for observation in _graph_paths.observed(graph, definition)
+    ]
 
 
 def test_a_saver_has_no_path_of_an_assets() -> None:
@@ -205,10 +242,14 @@ def test_a_saver_has_no_path_of_an_assets() -> None:
 
 
 def test_attributes_that_calls_fill_in_are_told() -> None:
-    """An op that prints to a file where its attribute says so may be told in a call of its function."""
+    """
+    An op that prints to a file where its attribute says so may be told in a call of its function.
+    """
 
     def printing(_: Any, definition: Any) -> None:
-        node(definition.nodes, "prints", "PrintV2", "x", output_stream=b"stderr").attributes[0].value.placeholder = b"where"
+        node(definition.nodes, "prints", "PrintV2", "x", output_stream=b"stderr").attributes[
+            0
+        ].value.placeholder = b"where"
 
     assert observed(printing) == ["PrintV2"]
 
@@ -255,7 +296,9 @@ def given_away(_: Any, definition: Any) -> None:
 
 def decoded(_: Any, definition: Any) -> None:
     """Make a handle of bytes, which may name the same variable."""
-    node(definition.nodes, "made", "ParseTensor", "x").attributes.add(key=b"out_type").value.type = 20
+    node(definition.nodes, "made", "ParseTensor", "x").attributes.add(
+        key=b"out_type"
+    ).value.type = 20
 
 
 def test_a_table_may_read_its_asset_from_a_variable() -> None:
@@ -263,7 +306,10 @@ def test_a_table_may_read_its_asset_from_a_variable() -> None:
     assert observed(stored) == []
 
 
-@pytest.mark.parametrize("change", [second_handle, nameless_handle, handle_in_a_function, second_value, given_away, decoded])
+@pytest.mark.parametrize(
+    "change",
+    [second_handle, nameless_handle, handle_in_a_function, second_value, given_away, decoded],
+)
 def test_the_variable_may_have_no_other_value(change: Callable[[Any, Any], object]) -> None:
     """By whatever means the graph could give it one."""
 
@@ -280,7 +326,9 @@ def of_tensorflow1(graph: Any, name: bytes = b"words.txt") -> None:
     asset.tensor.name, asset.filename = b"asset:0", name
     del graph.assets[:]
     value = graph.collections.add(key=b"saved_model_assets").value
-    value.any.values.add(type_url=b"type.googleapis.com/tensorflow.AssetFileDef", value=asset.SerializeToString())
+    value.any.values.add(
+        type_url=b"type.googleapis.com/tensorflow.AssetFileDef", value=asset.SerializeToString()
+    )
 
 
 def test_assets_of_tensorflow_1_stand_in_a_collection() -> None:

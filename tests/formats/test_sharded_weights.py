@@ -30,7 +30,10 @@ class TestShardedWeights(FormatContract):
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the working directory, which has two shards with a layer that is spread over both, and their map."""
+    """
+    Return the working directory, which has two shards with a layer that is spread over both, and
+    their map.
+    """
     for number, dtype in enumerate(("float32", "float16")):
         with h5py.File(tmp_path / f"m_0000{number}.weights.h5", "w") as file:
             file.create_dataset(f"layers/dense/vars/{number}", (2 + number,), dtype)
@@ -42,7 +45,10 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def write(directory: Path, mapped: object) -> None:
     """Write a map as Keras does."""
-    (directory / "m.weights.json").write_text(json.dumps({"metadata": {"total_size": 14.0}, "weight_map": mapped}, indent=4), encoding="utf-8")
+    (directory / "m.weights.json").write_text(
+        json.dumps({"metadata": {"total_size": 14.0}, "weight_map": mapped}, indent=4),
+        encoding="utf-8",
+    )
 
 
 def models(*arguments: str) -> list[dict[str, Any]]:
@@ -58,14 +64,19 @@ def test_map_of_the_release_stands_for_its_shards() -> None:
     model = policytool.inspect(MAP)
     assert model.format == "weights"
     assert [layer.path for layer in model.layers] == ["layers/dense", "layers/dense_1"]
-    assert model.summary.bytes == json.loads(MAP.read_text(encoding="utf-8"))["metadata"]["total_size"]
+    assert (
+        model.summary.bytes == json.loads(MAP.read_text(encoding="utf-8"))["metadata"]["total_size"]
+    )
 
 
 def test_layer_spread_over_shards_is_one(place: Path) -> None:
     """Its variables come from both, and it has the name that the file gives it."""
     (model,) = models("m.weights.json")
     (layer,) = model["layers"]
-    assert (layer["name"], [variable["dtype"] for variable in layer["variables"]]) == ("dense_a", ["float32", "float16"])
+    assert (layer["name"], [variable["dtype"] for variable in layer["variables"]]) == (
+        "dense_a",
+        ["float32", "float16"],
+    )
     assert model["summary"]["bytes"] == 14
     assert place.is_dir()
 
@@ -83,7 +94,11 @@ def test_shard_can_be_named_alone(place: Path) -> None:
     ("mapped", "code", "words"),
     [
         ({"/a/vars": ["../m_00000.weights.h5"]}, "escaping-link", "not in the map's own directory"),
-        ({"/a/vars": ["/etc/m_00000.weights.h5"]}, "escaping-link", "not in the map's own directory"),
+        (
+            {"/a/vars": ["/etc/m_00000.weights.h5"]},
+            "escaping-link",
+            "not in the map's own directory",
+        ),
         ({"/a/vars": ["linked.weights.h5"]}, "escaping-link", "linked.weights.h5"),
         ({"/a/vars": ["gone.weights.h5"]}, "shard-missing", "gone.weights.h5"),
         ({"/a/vars": "model-00001-of-00002.safetensors"}, "json-not-keras", "safetensors"),
@@ -92,7 +107,9 @@ def test_shard_can_be_named_alone(place: Path) -> None:
         ({"/a/vars": ["damaged.weights.h5"]}, "damaged-h5", "damaged.weights.h5"),
     ],
 )
-def test_map_names_files_beside_it_alone(mapped: object, code: str, words: str, place: Path) -> None:
+def test_map_names_files_beside_it_alone(
+    mapped: object, code: str, words: str, place: Path
+) -> None:
     """Whatever else it names is refused by name."""
     shutil.move(place / "m_00001.weights.h5", place.parent / "elsewhere.weights.h5")
     (place / "linked.weights.h5").symlink_to(place.parent / "elsewhere.weights.h5")

@@ -17,14 +17,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MODEL = (
-    "class_name: Sequential\nconfig:\n  name: mlp\n  layers:\n  - class_name: Dense\n    config: {name: dense_a, trainable: true, dtype: float32, units: 2}\n"
+    "class_name: Sequential\nconfig:\n  name: mlp\n  layers:\n  - class_name: Dense\n    config: "
+    "{name: dense_a, trainable: true, dtype: float32, units: 2}\n"
 )
 
 
 class TestYaml(FormatContract):
     name = "yaml"
     document_format = ("yaml",)
-    samples = (MIXED_YAML, FIXTURES / "tf2.2/wrappers.yaml", FIXTURES / "keras2.2.4/shared_layer.yaml", FIXTURES / "tf1.15/global_mixed_float16.yaml")
+    samples = (
+        MIXED_YAML,
+        FIXTURES / "tf2.2/wrappers.yaml",
+        FIXTURES / "keras2.2.4/shared_layer.yaml",
+        FIXTURES / "tf1.15/global_mixed_float16.yaml",
+    )
 
 
 @pytest.mark.parametrize(
@@ -42,12 +48,23 @@ class TestYaml(FormatContract):
 def test_every_way_to_begin_is_recognised(text: str, tmp_path: Path) -> None:
     """What people and other dumps put first."""
     (tmp_path / "a.yaml").write_bytes(text.encode())
-    assert [layer.path for layer in policytool.inspect(tmp_path / "a.yaml").layers] == ["mlp", "mlp/dense_a"]
+    assert [layer.path for layer in policytool.inspect(tmp_path / "a.yaml").layers] == [
+        "mlp",
+        "mlp/dense_a",
+    ]
 
 
 @pytest.mark.parametrize(
     "text",
-    ["config:\n  a: 1\n", "backend: tensorflow\nname: x\n", "hello: world\n", "- class_name: x\n", "class_names: [a]\n", "# class_name: x\n", "class_name\n"],
+    [
+        "config:\n  a: 1\n",
+        "backend: tensorflow\nname: x\n",
+        "hello: world\n",
+        "- class_name: x\n",
+        "class_names: [a]\n",
+        "# class_name: x\n",
+        "class_name\n",
+    ],
 )
 def test_other_text_files_are_not_claimed(text: str, tmp_path: Path) -> None:
     """A settings file beside a model is none."""
@@ -85,7 +102,9 @@ def test_bytes_that_are_no_utf8_are_refused(tmp_path: Path) -> None:
 
 def test_repeated_keys_and_python_objects_are_observed(tmp_path: Path) -> None:
     """What loaders and people should know."""
-    (tmp_path / "a.yaml").write_text(MODEL.replace("dtype: float32", "dtype: float16, dtype: float64"), encoding="utf-8")
+    (tmp_path / "a.yaml").write_text(
+        MODEL.replace("dtype: float32", "dtype: float16, dtype: float64"), encoding="utf-8"
+    )
     model = policytool.inspect(tmp_path / "a.yaml")
     assert model.layers[1].policy == "float64"
     assert [item.code for item in model.observations if item.code == "duplicate-key"]

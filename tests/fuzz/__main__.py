@@ -1,8 +1,9 @@
 """
-Fuzzes everything for a time and adds the run to the record: ``python -m tests.fuzz SECONDS [KIND[:TARGET]]...``.
+Fuzzes everything for a time and adds the run to the record: ``python -m tests.fuzz SECONDS
+[KIND[:TARGET]]...``.
 
-Without kinds, each has the same part of the time; ``loaded`` needs the interpreter with TensorFlow, which ``POLICYTOOL_COMPAT`` names. Inputs that broke
-the contract lie in ``build/fuzz``.
+Without kinds, each has the same part of the time; ``loaded`` needs the interpreter with TensorFlow,
+which ``POLICYTOOL_COMPAT`` names. Inputs that broke the contract lie in ``build/fuzz``.
 """
 
 from __future__ import annotations
@@ -45,7 +46,10 @@ def _jobs(asked: Sequence[str]) -> list[tuple[str, str, Callable[[float], Tally 
     found += [("drawn", kind, partial(drawn.loop, kind)) for kind in strategies.FORMATS]
     found += [("hostile", kind, partial(hostile.loop, kind)) for kind in hostile.DRAWN]
     found += [("loaded", "all", loading.loop)] if COMPAT is not None else []
-    found += [("process", "all", partial(_whole, copied=False)), ("copied", "all", partial(_whole, copied=True))]
+    found += [
+        ("process", "all", partial(_whole, copied=False)),
+        ("copied", "all", partial(_whole, copied=True)),
+    ]
     return [job for job in found if not asked or {job[0], f"{job[0]}:{job[1]}"} & set(asked)]
 
 
@@ -62,8 +66,14 @@ def main(arguments: Sequence[str]) -> int:
             left -= _PART
             record.add([record.row(kind, target, tally)])
             found += tally.crashes + tally.hangs
-            print(f"{kind} {target}: {tally.executions} executions, {tally.crashes} crashes, {tally.hangs} hangs", flush=True)
-    print(f"inputs that broke the contract: {volume.FOUND}" if found else "nothing broke the contract")
+            print(
+                f"{kind} {target}: {tally.executions} executions, {tally.crashes} crashes, "
+                f"{tally.hangs} hangs",
+                flush=True,
+            )
+    print(
+        f"inputs that broke the contract: {volume.FOUND}" if found else "nothing broke the contract"
+    )
     return 1 if found else 0
 
 

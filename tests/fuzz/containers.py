@@ -1,4 +1,7 @@
-"""Changes to bytes, and to what holds configs: zip archives, protobuf messages, tables of checkpoints, HDF5 files, TOML."""
+"""
+Changes to bytes, and to what holds configs: zip archives, protobuf messages, tables of checkpoints,
+HDF5 files, TOML.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,17 @@ if TYPE_CHECKING:
     from random import Random
 
 _BYTES: Final = (0, 1, 0x7F, 0x80, 0xFF, 0x20, 0x0A)
-_INTEGERS: Final = (0, 1, 0x7FFFFFFF, 0xFFFFFFFF, 0x80000000, 0xFFFFFFFFFFFFFFFF, 0x7FFFFFFFFFFFFFFF, 0x10000, 255)
+_INTEGERS: Final = (
+    0,
+    1,
+    0x7FFFFFFF,
+    0xFFFFFFFF,
+    0x80000000,
+    0xFFFFFFFFFFFFFFFF,
+    0x7FFFFFFFFFFFFFFF,
+    0x10000,
+    255,
+)
 
 
 def damaged(rng: Random, data: bytes, most: int = 4) -> bytes:
@@ -36,11 +49,20 @@ def damaged(rng: Random, data: bytes, most: int = 4) -> bytes:
                 made[at] = rng.choice(_BYTES)
             case 2:
                 width = rng.choice((1, 2, 4, 8))
-                made[at : at + width] = (rng.choice(_INTEGERS) & (1 << 8 * width) - 1).to_bytes(width, rng.choice(("little", "big")))
+                made[at : at + width] = (rng.choice(_INTEGERS) & (1 << 8 * width) - 1).to_bytes(
+                    width, rng.choice(("little", "big"))
+                )
             case 3:
                 del made[at : at + rng.choice((1, 1, 4, 64, size))]
             case 4:
-                made[at:at] = rng.choice((b"\0", b"\xff" * 8, rng.randbytes(rng.choice((1, 4, 32))), rng.choice(words.KEYS).encode()))
+                made[at:at] = rng.choice(
+                    (
+                        b"\0",
+                        b"\xff" * 8,
+                        rng.randbytes(rng.choice((1, 4, 32))),
+                        rng.choice(words.KEYS).encode(),
+                    )
+                )
             case 5:
                 source = rng.randrange(size)
                 part = bytes(made[source : source + rng.choice((1, 8, 64, 512))])
@@ -54,7 +76,10 @@ def damaged(rng: Random, data: bytes, most: int = 4) -> bytes:
 
 
 def archive(rng: Random, members: Mapping[str, bytes]) -> bytes:
-    """Return a zip archive of these members, some changed, doubled, renamed or left out, and now and then its own fields damaged."""
+    """
+    Return a zip archive of these members, some changed, doubled, renamed or left out, and now and
+    then its own fields damaged.
+    """
     held = list(members.items())
     for _ in range(rng.randint(0, 3)):
         index = rng.randrange(len(held)) if held else 0
@@ -78,8 +103,21 @@ def archive(rng: Random, members: Mapping[str, bytes]) -> bytes:
 
 
 def _name(rng: Random) -> str:
-    odd = ("../x", "/etc/x", "a\\b", "config.json", "model.weights.h5", "metadata.json", "assets/", "assets/layers/a/v.txt", "model.weights.json", "x" * 300)
-    return rng.choice((*odd, *(text.encode("utf-8", "replace").decode() for text in words.TEXTS if text)))
+    odd = (
+        "../x",
+        "/etc/x",
+        "a\\b",
+        "config.json",
+        "model.weights.h5",
+        "metadata.json",
+        "assets/",
+        "assets/layers/a/v.txt",
+        "model.weights.json",
+        "x" * 300,
+    )
+    return rng.choice(
+        (*odd, *(text.encode("utf-8", "replace").decode() for text in words.TEXTS if text))
+    )
 
 
 def _zipped(rng: Random, held: list[tuple[str, bytes]]) -> bytes:
@@ -88,7 +126,11 @@ def _zipped(rng: Random, held: list[tuple[str, bytes]]) -> bytes:
         warnings.simplefilter("ignore")  # about names that stand twice
         for name, data in held:
             info = zipfile.ZipInfo(name.replace("\0", "0"))
-            info.compress_type = rng.choice((zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)) if rng.random() < 0.2 else zipfile.ZIP_STORED
+            info.compress_type = (
+                rng.choice((zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA))
+                if rng.random() < 0.2
+                else zipfile.ZIP_STORED
+            )
             try:
                 made.writestr(info, data)
             except (UnicodeEncodeError, ValueError):
@@ -101,17 +143,26 @@ def _damaged_fields(rng: Random, data: bytes) -> bytes:
     made = bytearray(data)
     for _ in range(rng.randint(1, 4)):
         mark = rng.choice((b"PK\x03\x04", b"PK\x01\x02", b"PK\x05\x06"))
-        places = [at for at in range(len(made)) if made.startswith(mark, at)] if len(made) < 2**12 else [made.find(mark), made.rfind(mark)]
+        places = (
+            [at for at in range(len(made)) if made.startswith(mark, at)]
+            if len(made) < 2**12
+            else [made.find(mark), made.rfind(mark)]
+        )
         place = rng.choice(places or [0])
         if place >= 0:
             at = place + 4 + rng.randrange(42)
             width = rng.choice((1, 2, 4))
-            made[at : at + width] = (rng.choice((*_INTEGERS, rng.randrange(2**32))) & (1 << 8 * width) - 1).to_bytes(width, "little")
+            made[at : at + width] = (
+                rng.choice((*_INTEGERS, rng.randrange(2**32))) & (1 << 8 * width) - 1
+            ).to_bytes(width, "little")
     return bytes(made)
 
 
 def message(rng: Random, data: bytes, depth: int = 0) -> bytes:
-    """Return a protobuf message with one change somewhere in it; the lengths around it are right again."""
+    """
+    Return a protobuf message with one change somewhere in it; the lengths around it are right
+    again.
+    """
     fields = _fields(data)
     if not fields or (depth and rng.random() < 0.05):
         return trees.bytes_of(rng, data) if data[:1] == b"{" else damaged(rng, data, 2)
@@ -122,15 +173,29 @@ def message(rng: Random, data: bytes, depth: int = 0) -> bytes:
         if value[:1] == b"{":
             fields[index] = number, kind, trees.bytes_of(rng, value)
         else:
-            fields[index] = number, kind, message(rng, value, depth + 1) if _fields(value) else _other(rng, value, fields)
+            fields[index] = (
+                number,
+                kind,
+                message(rng, value, depth + 1) if _fields(value) else _other(rng, value, fields),
+            )
     elif how < 0.8:
         fields.insert(index, rng.choice(fields))
     elif how < 0.87:
         del fields[index]
     elif isinstance(value, int):
-        fields[index] = number, kind, rng.choice((0, 1, rng.randrange(64), value + 1, 2**31 - 1, 2**31, 2**32 - 1, 2**63, 2**64 - 1))
+        fields[index] = (
+            number,
+            kind,
+            rng.choice(
+                (0, 1, rng.randrange(64), value + 1, 2**31 - 1, 2**31, 2**32 - 1, 2**63, 2**64 - 1)
+            ),
+        )
     else:
-        fields[index] = rng.choice((number, rng.randint(1, 20))), kind, rng.choice(fields)[2] if rng.random() < 0.5 else value
+        fields[index] = (
+            rng.choice((number, rng.randint(1, 20))),
+            kind,
+            rng.choice(fields)[2] if rng.random() < 0.5 else value,
+        )
     return b"".join(_encoded(field) for field in fields)
 
 
@@ -143,7 +208,14 @@ Field = tuple[int, int, int | bytes]
 def _other(rng: Random, value: bytes, fields: list[Field]) -> bytes:
     """Return another text in a text's place: one that stands beside it, or one that is damaged."""
     beside = [other for _, _, other in fields if isinstance(other, bytes)]
-    return rng.choice((damaged(rng, value, 1), rng.choice(beside), rng.choice(words.TEXTS).encode("utf-8", "surrogatepass"), b"a/" * 150))
+    return rng.choice(
+        (
+            damaged(rng, value, 1),
+            rng.choice(beside),
+            rng.choice(words.TEXTS).encode("utf-8", "surrogatepass"),
+            b"a/" * 150,
+        )
+    )
 
 
 def _fields(data: bytes) -> list[Field]:
@@ -189,11 +261,18 @@ def _encoded(field: Field) -> bytes:
     if isinstance(value, int):
         return bundles.varint(number << 3) + bundles.varint(value & 2**64 - 1)
     kind = kind if kind in _WIDTHS and len(value) == _WIDTHS[kind] else _DELIMITED
-    return bundles.varint(number << 3 | kind) + (bundles.varint(len(value)) if kind == _DELIMITED else b"") + value
+    return (
+        bundles.varint(number << 3 | kind)
+        + (bundles.varint(len(value)) if kind == _DELIMITED else b"")
+        + value
+    )
 
 
 def table(rng: Random, data: bytes) -> bytes:
-    """Return a checkpoint's index with entries changed, its checksums right again; or, now and then, damaged blindly."""
+    """
+    Return a checkpoint's index with entries changed, its checksums right again; or, now and then,
+    damaged blindly.
+    """
     try:
         pairs = list(_table.read(data, ""))
     except BundleError:
@@ -205,11 +284,18 @@ def table(rng: Random, data: bytes) -> bytes:
         key, value = pairs[index]
         match rng.randrange(6):
             case 0:
-                pairs[index] = damaged(rng, key, 1) if key else rng.choice(words.TEXTS).encode("utf-8", "surrogatepass"), value
+                pairs[index] = (
+                    damaged(rng, key, 1)
+                    if key
+                    else rng.choice(words.TEXTS).encode("utf-8", "surrogatepass"),
+                    value,
+                )
             case 1:
                 pairs[index] = key, rng.choice(pairs)[1]
             case 2:
-                pairs.append((key + rng.choice((b"/x", b"\0", b"/.ATTRIBUTES/VARIABLE_VALUE")), value))
+                pairs.append(
+                    (key + rng.choice((b"/x", b"\0", b"/.ATTRIBUTES/VARIABLE_VALUE")), value)
+                )
             case 3 if len(pairs) > 1:
                 pairs.pop(index)
             case _:
@@ -238,12 +324,37 @@ def toml(rng: Random, lines: list[str]) -> bytes:
 
 
 def _toml_value(rng: Random) -> str:
-    numbers = ("0", "-1", "1e400", "inf", "nan", "true", "9223372036854775807", "1979-05-27T07:32:00Z", "1979-05-27", "[]", "{}", '{"a" = 1}', "[[1]]", "[{}]")
-    return rng.choice((rng.choice(numbers), f'"{_escaped(rng.choice(words.TEXTS))}"', f'["{_escaped(rng.choice(words.TEXTS))}"]'))
+    numbers = (
+        "0",
+        "-1",
+        "1e400",
+        "inf",
+        "nan",
+        "true",
+        "9223372036854775807",
+        "1979-05-27T07:32:00Z",
+        "1979-05-27",
+        "[]",
+        "{}",
+        '{"a" = 1}',
+        "[[1]]",
+        "[{}]",
+    )
+    return rng.choice(
+        (
+            rng.choice(numbers),
+            f'"{_escaped(rng.choice(words.TEXTS))}"',
+            f'["{_escaped(rng.choice(words.TEXTS))}"]',
+        )
+    )
 
 
 def _escaped(text: str) -> str:
-    return "".join(char if char.isalnum() and char.isascii() else f"\\U{ord(char):08X}" for char in text if not 0xD800 <= ord(char) <= 0xDFFF)
+    return "".join(
+        char if char.isalnum() and char.isascii() else f"\\U{ord(char):08X}"
+        for char in text
+        if not 0xD800 <= ord(char) <= 0xDFFF
+    )
 
 
 def yaml(rng: Random, data: bytes) -> bytes:
@@ -288,12 +399,34 @@ _MARKS: Final = (
         "!!str",
         "!x",
     ),
-    *("<<: *a", "0o17", "0x1F", "1:30", "1_000", ".inf", ".nan", "2001-12-14", "~", "|", ">-", "{a: [1, {b: c}]}", "'", '"\\x00"', "%TAG", "---", "...", "\t"),
+    *(
+        "<<: *a",
+        "0o17",
+        "0x1F",
+        "1:30",
+        "1_000",
+        ".inf",
+        ".nan",
+        "2001-12-14",
+        "~",
+        "|",
+        ">-",
+        "{a: [1, {b: c}]}",
+        "'",
+        '"\\x00"',
+        "%TAG",
+        "---",
+        "...",
+        "\t",
+    ),
 )
 
 
 def shifted(rng: Random, data: bytes) -> bytes:
-    """Return an HDF5 file with a user block before it, which moves every address, or with one integer of eight bytes in it made another address of it."""
+    """
+    Return an HDF5 file with a user block before it, which moves every address, or with one integer
+    of eight bytes in it made another address of it.
+    """
     if rng.random() < 0.1 or len(data) < 64:
         return bytes(rng.choice((512, 1024, 513))) + data
     made = bytearray(data)

@@ -1,4 +1,7 @@
-"""Graphs of TensorFlow written field by field, so that a field can stand twice, in two forms, or in a form that no writer uses."""
+"""
+Graphs of TensorFlow written field by field, so that a field can stand twice, in two forms, or in a
+form that no writer uses.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,10 @@ def message(*fields: tuple[int, Value]) -> bytes:
 
 
 def attribute(key: str, number: int, value: Value) -> bytes:
-    """Return an attribute of a node, whose value is of the kind that the field's number says (``AttrValue``)."""
+    """
+    Return an attribute of a node, whose value is of the kind that the field's number says
+    (``AttrValue``).
+    """
     return message((1, key), (2, message((number, value))))
 
 
@@ -51,7 +57,9 @@ def function_attribute(key: str, name: str, *attributes: bytes) -> bytes:
 
 def node(name: str, op: str, inputs: Sequence[str], *attributes: bytes) -> bytes:
     """Return a node."""
-    return message((1, name), (2, op), *((3, one) for one in inputs), *((5, one) for one in attributes))
+    return message(
+        (1, name), (2, op), *((3, one) for one in inputs), *((5, one) for one in attributes)
+    )
 
 
 def tensor(dtype: int, *fields: tuple[int, Value], length: int | None = None) -> bytes:
@@ -62,20 +70,47 @@ def tensor(dtype: int, *fields: tuple[int, Value], length: int | None = None) ->
 
 def constant(name: str, dtype: int, *tensors: bytes) -> bytes:
     """Return a constant whose value stands in the file once, or more often."""
-    return node(name, "Const", (), kind("dtype", dtype), *(attribute("value", 8, one) for one in tensors))
+    return node(
+        name, "Const", (), kind("dtype", dtype), *(attribute("value", 8, one) for one in tensors)
+    )
 
 
-def function(name: str, arguments: Sequence[tuple[str, int]], nodes: Sequence[bytes], runs: Sequence[str], *declared: bytes) -> bytes:
-    """Return a function without results, that runs some of its nodes; ``declared`` are attributes that its callers fill in."""
+def function(
+    name: str,
+    arguments: Sequence[tuple[str, int]],
+    nodes: Sequence[bytes],
+    runs: Sequence[str],
+    *declared: bytes,
+) -> bytes:
+    """
+    Return a function without results, that runs some of its nodes; ``declared`` are attributes that
+    its callers fill in.
+    """
     taken = [(2, message((1, argument), (3, dtype))) for argument, dtype in arguments]
-    signature = message((1, name), *taken, *((4, one) for one in declared), *((20, f"c{number}") for number in range(len(runs))))
-    return message((1, signature), *((3, one) for one in nodes), *((6, message((1, f"c{number}"), (2, one))) for number, one in enumerate(runs)))
+    signature = message(
+        (1, name),
+        *taken,
+        *((4, one) for one in declared),
+        *((20, f"c{number}") for number in range(len(runs))),
+    )
+    return message(
+        (1, signature),
+        *((3, one) for one in nodes),
+        *((6, message((1, f"c{number}"), (2, one))) for number, one in enumerate(runs)),
+    )
 
 
 def call(name: str, called: str, inputs: Sequence[str], *attributes: bytes) -> bytes:
     """Return a node that calls a function with texts."""
     given = kinds("Tin", *[STRING] * len(inputs))
-    return node(name, "StatefulPartitionedCall", inputs, given, attribute("Tout", 1, b""), function_attribute("f", called, *attributes))
+    return node(
+        name,
+        "StatefulPartitionedCall",
+        inputs,
+        given,
+        attribute("Tout", 1, b""),
+        function_attribute("f", called, *attributes),
+    )
 
 
 def graph(nodes: Sequence[bytes], functions: Sequence[bytes] = ()) -> bytes:
@@ -101,9 +136,19 @@ class Outside:
 
 
 def meta_graph(held: Sequence[bytes], main: str, outside: Outside) -> bytes:
-    """Return a graph with the input ``x``, the output ``y``, a saver, and a node that runs when the model is loaded; of several graphs all are merged."""
-    ends = [(name, message((1, f"{name}:0"), (2, FLOAT), (3, message((2, message((1, 1))))))) for name in ("x", "y")]
-    signature = message((1, message((1, "x"), (2, ends[0][1]))), (2, message((1, "y"), (2, ends[1][1]))), (3, "tensorflow/serving/predict"))
+    """
+    Return a graph with the input ``x``, the output ``y``, a saver, and a node that runs when the
+    model is loaded; of several graphs all are merged.
+    """
+    ends = [
+        (name, message((1, f"{name}:0"), (2, FLOAT), (3, message((2, message((1, 1)))))))
+        for name in ("x", "y")
+    ]
+    signature = message(
+        (1, message((1, "x"), (2, ends[0][1]))),
+        (2, message((1, "y"), (2, ends[1][1]))),
+        (3, "tensorflow/serving/predict"),
+    )
     run = message((1, "saved_model_main_op"), (2, message((1, message((1, main))))))
     files = [message((1, message((1, f"{name}:0"))), (2, file)) for name, file in outside.assets]
     info = message((4, outside.tag), (5, "2.9.0"))
@@ -115,7 +160,12 @@ def meta_graph(held: Sequence[bytes], main: str, outside: Outside) -> bytes:
 
 def _collection(files: Sequence[bytes]) -> bytes:
     """Return assets as TF 1 wrote them."""
-    several = message(*((1, message((1, "type.googleapis.com/tensorflow.AssetFileDef"), (2, one))) for one in files))
+    several = message(
+        *(
+            (1, message((1, "type.googleapis.com/tensorflow.AssetFileDef"), (2, one)))
+            for one in files
+        )
+    )
     return message((1, "saved_model_assets"), (2, message((5, several))))
 
 

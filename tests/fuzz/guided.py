@@ -1,8 +1,11 @@
 """
-Fuzzing that follows coverage: ``python -m tests.fuzz.guided TARGET SECONDS``, with atheris (the extra ``fuzz``).
+Fuzzing that follows coverage: ``python -m tests.fuzz.guided TARGET SECONDS``, with atheris (the
+extra ``fuzz``).
 
-The package is instrumented, not the tests. Inputs that reach new code are kept in ``build/fuzz/corpus/TARGET`` and changed further: by the changes that know
-the structure, and by those of libFuzzer. HDF5 files are not among the targets, because the library that reads them is not instrumented.
+The package is instrumented, not the tests. Inputs that reach new code are kept in
+``build/fuzz/corpus/TARGET`` and changed further: by the changes that know the structure, and by
+those of libFuzzer. HDF5 files are not among the targets, because the library that reads them is not
+instrumented.
 """
 
 from __future__ import annotations
@@ -42,13 +45,18 @@ def main(name: str, seconds: str) -> None:
     for data in target.seeds():
         (corpus / hashlib.sha256(data).hexdigest()[:16]).write_bytes(data)
     dictionary = corpus.parent / "words.txt"
-    dictionary.write_text("".join(f'"{word}"\n' for word in words.dictionary() if word.isascii() and word.isprintable()), encoding="utf-8")
+    dictionary.write_text(
+        "".join(
+            f'"{word}"\n' for word in words.dictionary() if word.isascii() and word.isprintable()
+        ),
+        encoding="utf-8",
+    )
     directory = Path(tempfile.mkdtemp(dir=volume.memory()))
 
     def test(data: bytes) -> None:
         try:
             tally.saw(target.run(data, directory))
-        except Exception as error:  # noqa: BLE001  # all of them are what is looked for
+        except Exception as error:  # all of them are what is looked for  # noqa: BLE001  # all of them are what is looked for
             tally.crashes += 1
             volume.keep(name, data, error)
         tally.executions += 1
@@ -57,11 +65,26 @@ def main(name: str, seconds: str) -> None:
 
     def change(data: bytes, most: int, seed: int) -> bytes:
         rng = Random(seed)
-        made = target.mutate(rng, data) if data and rng.random() < 0.5 else atheris.Mutate(data, len(data) + 64)
+        made = (
+            target.mutate(rng, data)
+            if data and rng.random() < 0.5
+            else atheris.Mutate(data, len(data) + 64)
+        )
         return bytes(made[:most])
 
-    options = [f"-max_total_time={seconds}", "-rss_limit_mb=1024", "-timeout=30", f"-max_len={_LONGEST}", f"-dict={dictionary}", "-print_final_stats=1"]
-    atheris.Setup([sys.argv[0], str(corpus), *options, f"-artifact_prefix={corpus.parent.parent}/{name}-"], test, custom_mutator=change)
+    options = [
+        f"-max_total_time={seconds}",
+        "-rss_limit_mb=1024",
+        "-timeout=30",
+        f"-max_len={_LONGEST}",
+        f"-dict={dictionary}",
+        "-print_final_stats=1",
+    ]
+    atheris.Setup(
+        [sys.argv[0], str(corpus), *options, f"-artifact_prefix={corpus.parent.parent}/{name}-"],
+        test,
+        custom_mutator=change,
+    )
     atheris.Fuzz()
 
 
@@ -74,7 +97,15 @@ def loop(name: str, seconds: float) -> Tally:
     with tempfile.TemporaryDirectory() as directory:
         tallied = Path(directory, "tally.json")
         environment = {**os.environ, _TALLY: str(tallied)}
-        command = [sys.executable, "-W", "ignore", "-m", "tests.fuzz.guided", name, str(max(1, int(seconds)))]
+        command = [
+            sys.executable,
+            "-W",
+            "ignore",
+            "-m",
+            "tests.fuzz.guided",
+            name,
+            str(max(1, int(seconds))),
+        ]
         done = subprocess.run(command, env=environment, capture_output=True, check=False, cwd=ROOT)
         said = done.stderr.decode("utf-8", "replace")
         total = volume.Tally.read(tallied) if tallied.exists() else volume.Tally()

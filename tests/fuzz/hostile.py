@@ -1,7 +1,9 @@
 """
-The guard over models with hostile things in them, and over sound ones: ``python -m tests.fuzz SECONDS hostile``; a few of them are tests.
+The guard over models with hostile things in them, and over sound ones: ``python -m tests.fuzz
+SECONDS hostile``; a few of them are tests.
 
-What was put into a model that the guard has to refuse is refused in one sentence, and ``audit`` names it; a sound model is not refused.
+What was put into a model that the guard has to refuse is refused in one sentence, and ``audit``
+names it; a sound model is not refused.
 """
 
 from __future__ import annotations
@@ -40,21 +42,27 @@ def write(drawn: Drawn, rng: Random, directory: Path) -> Path:
     if kind == "json":
         path.write_text(json.dumps(drawn.config), encoding="utf-8")
     elif kind == "h5":
-        building.h5_model(path, drawn.config, weights=False, keras_version=_VERSIONS[drawn.generation])
+        building.h5_model(
+            path, drawn.config, weights=False, keras_version=_VERSIONS[drawn.generation]
+        )
     else:
         building.keras_zip(path, building.keras_members(drawn.config))
     return path
 
 
 def config(rng: Random, directory: Path) -> str:
-    """Draw a model with a hostile thing in its config, or a sound one; return how the guard met it."""
+    """
+    Draw a model with a hostile thing in its config, or a sound one; return how the guard met it.
+    """
     drawn = hostile_configs.draw(rng, Paths(folder=directory), hostile=rng.random() < 0.75)
     return judged(write(drawn, rng, directory), drawn.hostile)
 
 
 def graph(rng: Random, directory: Path) -> str:
     """Do the same with a SavedModel."""
-    path, hostile = hostile_graphs.write(rng, Paths(folder=directory), directory, hostile=rng.random() < 0.75)
+    path, hostile = hostile_graphs.write(
+        rng, Paths(folder=directory), directory, hostile=rng.random() < 0.75
+    )
     return judged(path, hostile)
 
 
@@ -75,7 +83,8 @@ def judged(path: Path, hostile: str) -> str:
     Return what the guard made of a model.
 
     :param hostile: what was put into the model; empty for a sound one.
-    :raises BrokenError: if it lets a hostile model through, or refuses a sound one, or if ``audit`` does not name what it refuses.
+    :raises BrokenError: if it lets a hostile model through, or refuses a sound one, or if ``audit``
+        does not name what it refuses.
     """
     message = refusal(path)
     if not hostile:
@@ -104,15 +113,24 @@ def one(kind: str, seed: int, tally: volume.Tally) -> None:
         directory = Path(name).resolve()
         try:
             tally.saw(DRAWN[kind](Random(seed), directory))
-        except Exception as error:  # noqa: BLE001  # all of them are what is looked for
+        except Exception as error:  # all of them are what is looked for  # noqa: BLE001  # all of them are what is looked for
             tally.crashes += 1
-            volume.keep(f"hostile-{kind}", _content(directory), f"{error}: seed {seed}" if isinstance(error, oracle.BrokenError) else error)
+            volume.keep(
+                f"hostile-{kind}",
+                _content(directory),
+                f"{error}: seed {seed}" if isinstance(error, oracle.BrokenError) else error,
+            )
     tally.executions += 1
     tally.slowest = max(tally.slowest, time.process_time() - began)
 
 
 def _content(directory: Path) -> bytes:
-    files: Any = sorted(path for path in directory.rglob("*") if path.is_file() and path.name in {"saved_model.pb", "model.h5", "model.json", "model.keras"})
+    files: Any = sorted(
+        path
+        for path in directory.rglob("*")
+        if path.is_file()
+        and path.name in {"saved_model.pb", "model.h5", "model.json", "model.keras"}
+    )
     return files[0].read_bytes() if files else b""
 
 

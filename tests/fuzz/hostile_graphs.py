@@ -1,7 +1,9 @@
 """
-SavedModels with something hostile or odd in a graph: every op that leads out of it, and savers and tables with every path that can be written.
+SavedModels with something hostile or odd in a graph: every op that leads out of it, and savers and
+tables with every path that can be written.
 
-A model runs what it holds when it is loaded. What is hostile is refused by the guard; what is odd TensorFlow refuses, or it is harmless.
+A model runs what it holds when it is loaded. What is hostile is refused by the guard; what is odd
+TensorFlow refuses, or it is harmless.
 """
 
 from __future__ import annotations
@@ -11,7 +13,21 @@ from typing import TYPE_CHECKING, Final
 
 from tests.fuzz import graph_bytes as made
 from tests.fuzz import hostile_names as names
-from tests.fuzz.graph_bytes import BOOL, FLOAT, INT, STRING, Outside, attribute, constant, function, kind, kinds, message, node, tensor
+from tests.fuzz.graph_bytes import (
+    BOOL,
+    FLOAT,
+    INT,
+    STRING,
+    Outside,
+    attribute,
+    constant,
+    function,
+    kind,
+    kinds,
+    message,
+    node,
+    tensor,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,7 +36,12 @@ if TYPE_CHECKING:
 
     from tests.fuzz.hostile_names import Paths
 
-_OUTPUTS: Final = {"ReadVariableOp": "value", "VarHandleOp": "resource", "ShardedFilename": "filename", "HashTableV2": "table_handle"}
+_OUTPUTS: Final = {
+    "ReadVariableOp": "value",
+    "VarHandleOp": "resource",
+    "ShardedFilename": "filename",
+    "HashTableV2": "table_handle",
+}
 _PLAIN: Final = ("model", ".part", "", "_temp/part")
 """Texts that savers join to a path."""
 
@@ -41,7 +62,9 @@ class Body:
     functions: list[bytes] = field(default_factory=list)
     outside: Outside = field(default_factory=Outside)
 
-    def add(self, op: str, inputs: Sequence[str] = (), *attributes: bytes, runs: bool = False) -> str:
+    def add(
+        self, op: str, inputs: Sequence[str] = (), *attributes: bytes, runs: bool = False
+    ) -> str:
         """Add a node; return how another takes its output."""
         name = f"{self.within}n{len(self.nodes)}"
         self.nodes.append(node(name, op, inputs, *attributes))
@@ -55,16 +78,28 @@ class Body:
 
     def value(self, dtype: int, *fields: tuple[int, made.Value], length: int | None = None) -> str:
         """Add a constant."""
-        return self.add("Const", (), kind("dtype", dtype), attribute("value", 8, tensor(dtype, *fields, length=length)))
+        return self.add(
+            "Const",
+            (),
+            kind("dtype", dtype),
+            attribute("value", 8, tensor(dtype, *fields, length=length)),
+        )
 
     def hostile_text(self) -> str:
         """Add a constant with a path of the model's own, in one of the forms that a tensor has."""
         path = self.paths.any(self.rng)
         content = message((0, path))[1:]  # its length, then the text
-        forms = (((8, path),), ((4, content),), ((8, "model"), (4, content)), ((4, content), (8, ".part")))
+        forms = (
+            ((8, path),),
+            ((4, content),),
+            ((8, "model"), (4, content)),
+            ((4, content), (8, ".part")),
+        )
         if self.rng.random() < 0.2:
             name = f"{self.within}n{len(self.nodes)}"
-            self.nodes.append(constant(name, STRING, tensor(STRING, (8, "model")), tensor(STRING, (8, path))))
+            self.nodes.append(
+                constant(name, STRING, tensor(STRING, (8, "model")), tensor(STRING, (8, path)))
+            )
             return f"{name}:output:0" if self.within else name
         return self.value(STRING, *self.rng.choice(forms))
 
@@ -79,27 +114,58 @@ class Body:
             elif chosen == 1:
                 path = self.add("StringJoin", pair, attribute("N", 3, 2))
             elif chosen == 2:
-                path = self.add("SelectV2", (self.value(BOOL, (11, int(pair[0] == path))), *pair), kind("T", STRING))
+                path = self.add(
+                    "SelectV2",
+                    (self.value(BOOL, (11, int(pair[0] == path))), *pair),
+                    kind("T", STRING),
+                )
             elif chosen == 3:
-                path = self.add("ShardedFilename", (path, self.value(INT, (7, 0)), self.value(INT, (7, 1))))
+                path = self.add(
+                    "ShardedFilename", (path, self.value(INT, (7, 0)), self.value(INT, (7, 1)))
+                )
             else:
-                longer = self.add("ExpandDims", (path, self.value(INT, (7, 0))), kind("T", STRING), kind("Tdim", INT))
-                path = self.add("Reshape", (longer, self.value(INT, length=0)), kind("T", STRING), kind("Tshape", INT))
+                longer = self.add(
+                    "ExpandDims",
+                    (path, self.value(INT, (7, 0))),
+                    kind("T", STRING),
+                    kind("Tdim", INT),
+                )
+                path = self.add(
+                    "Reshape",
+                    (longer, self.value(INT, length=0)),
+                    kind("T", STRING),
+                    kind("Tshape", INT),
+                )
         return path
 
     def joined(self) -> str:
         """Return a path whose separator is the model's own."""
         first, second = self.text(""), self.text(self.rng.choice(_PLAIN))
-        return self.add("StringJoin", (first, second), attribute("N", 3, 2), attribute("separator", 2, self.paths.marker))
+        return self.add(
+            "StringJoin",
+            (first, second),
+            attribute("N", 3, 2),
+            attribute("separator", 2, self.paths.marker),
+        )
 
     def from_variable(self) -> str:
         """Return a path that a variable was given by another handle."""
-        about = (kind("dtype", STRING), attribute("shape", 7, b""), attribute("shared_name", 2, "v"), attribute("container", 2, ""))
+        about = (
+            kind("dtype", STRING),
+            attribute("shape", 7, b""),
+            attribute("shared_name", 2, "v"),
+            attribute("container", 2, ""),
+        )
         handles = [self.add("VarHandleOp", (), *about) for _ in range(2)]
         self.add("AssignVariableOp", (handles[0], self.hostile_text()), kind("dtype", STRING))
         before = f"^{self.within}n{len(self.nodes) - 1}"
         path = self.add("ReadVariableOp", (handles[1], before), kind("dtype", STRING))
-        self.add("AssignVariableOp", (handles[1], self.text("model"), f"^{path.partition(':')[0]}"), kind("dtype", STRING), runs=True)
+        self.add(
+            "AssignVariableOp",
+            (handles[1], self.text("model"), f"^{path.partition(':')[0]}"),
+            kind("dtype", STRING),
+            runs=True,
+        )
         return path
 
     def use(self, path: str, op: str) -> None:
@@ -107,31 +173,69 @@ class Body:
         texts, data = self.text("a", length=1), self.value(FLOAT, (5, b"\0\0\x80?"))
         match op:
             case "SaveV2":
-                self.add(op, (path, texts, self.text("", length=1), data), kinds("dtypes", FLOAT), runs=True)
+                self.add(
+                    op,
+                    (path, texts, self.text("", length=1), data),
+                    kinds("dtypes", FLOAT),
+                    runs=True,
+                )
             case "RestoreV2":
-                self.add(op, (path, texts, self.text("", length=1)), kinds("dtypes", FLOAT), runs=True)
+                self.add(
+                    op, (path, texts, self.text("", length=1)), kinds("dtypes", FLOAT), runs=True
+                )
             case "Save":
                 self.add(op, (path, texts, data), kinds("T", FLOAT), runs=True)
             case "Restore":
                 self.add(op, (path, self.text("a")), kind("dt", FLOAT), runs=True)
             case "MergeV2Checkpoints":
                 several = self.add("Pack", (path,), kind("T", STRING), attribute("N", 3, 1))
-                self.add(op, self.rng.choice(((several, self.text("model")), (several, path))), runs=True)
+                self.add(
+                    op, self.rng.choice(((several, self.text("model")), (several, path))), runs=True
+                )
             case "InitializeTableFromTextFileV2":
-                table = self.add("HashTableV2", (), kind("key_dtype", STRING), kind("value_dtype", made.LONG), attribute("shared_name", 2, "t"))
-                self.add(op, (table, path), attribute("key_index", 3, -2), attribute("value_index", 3, -1), runs=True)
+                table = self.add(
+                    "HashTableV2",
+                    (),
+                    kind("key_dtype", STRING),
+                    kind("value_dtype", made.LONG),
+                    attribute("shared_name", 2, "t"),
+                )
+                self.add(
+                    op,
+                    (table, path),
+                    attribute("key_index", 3, -2),
+                    attribute("value_index", 3, -1),
+                    runs=True,
+                )
             case "WriteFile":
                 self.add(op, (path, self.text("x")), runs=True)
             case _:
-                self.add(op, (path,), attribute("filename", 2, self.paths.canary), attribute("address", 2, "localhost:1"), runs=True)
+                self.add(
+                    op,
+                    (path,),
+                    attribute("filename", 2, self.paths.canary),
+                    attribute("address", 2, "localhost:1"),
+                    runs=True,
+                )
 
 
-_PLACED: Final = ("SaveV2", "SaveV2", "RestoreV2", "Save", "Restore", "MergeV2Checkpoints", "InitializeTableFromTextFileV2")
+_PLACED: Final = (
+    "SaveV2",
+    "SaveV2",
+    "RestoreV2",
+    "Save",
+    "Restore",
+    "MergeV2Checkpoints",
+    "InitializeTableFromTextFileV2",
+)
 _SAVING: Final = tuple(op for op in _PLACED if op != "InitializeTableFromTextFileV2")
 
 
 def _harmful_op(body: Body) -> None:
-    body.use(body.hostile_text(), body.rng.choice((*names.ops(), "WriteFile", "ReadFile", "MatchingFiles")))
+    body.use(
+        body.hostile_text(),
+        body.rng.choice((*names.ops(), "WriteFile", "ReadFile", "MatchingFiles")),
+    )
 
 
 def _path(body: Body) -> None:
@@ -153,8 +257,19 @@ def _stream(body: Body) -> None:
 
 def _vocabulary(body: Body) -> None:
     classes = body.value(made.LONG, (10, b"\0"), length=1)
-    numbers = (attribute("num_true", 3, 1), attribute("num_sampled", 3, 1), attribute("unique", 5, 1), attribute("range_max", 3, 1))
-    body.add("FixedUnigramCandidateSampler", (classes,), *numbers, attribute("vocab_file", *body.rng.choice(((2, body.paths.canary), (9, "S")))), runs=True)
+    numbers = (
+        attribute("num_true", 3, 1),
+        attribute("num_sampled", 3, 1),
+        attribute("unique", 5, 1),
+        attribute("range_max", 3, 1),
+    )
+    body.add(
+        "FixedUnigramCandidateSampler",
+        (classes,),
+        *numbers,
+        attribute("vocab_file", *body.rng.choice(((2, body.paths.canary), (9, "S")))),
+        runs=True,
+    )
 
 
 def _argument(body: Body) -> None:
@@ -166,8 +281,18 @@ def _argument(body: Body) -> None:
         case 0:
             body.add(name, (path,), runs=True)
         case 1:
-            branches = (made.function_attribute("then_branch", name), made.function_attribute("else_branch", name))
-            body.add("If", (body.value(BOOL, (11, 1)), path), kind("Tcond", BOOL), *given, *branches, runs=True)
+            branches = (
+                made.function_attribute("then_branch", name),
+                made.function_attribute("else_branch", name),
+            )
+            body.add(
+                "If",
+                (body.value(BOOL, (11, 1)), path),
+                kind("Tcond", BOOL),
+                *given,
+                *branches,
+                runs=True,
+            )
         case number:
             op = "PartitionedCall" if number == 2 else "StatefulPartitionedCall"
             body.add(op, (path,), *given, made.function_attribute("f", name), runs=True)
@@ -185,7 +310,13 @@ def _twice(body: Body) -> None:
 
 def _asset(body: Body) -> None:
     """Name a file outside the model as an asset."""
-    files = (f"../{names.CANARY}", f"../../{names.CANARY}", body.paths.canary, f"a/../../../{names.MARKER}", "s3://a/b")
+    files = (
+        f"../{names.CANARY}",
+        f"../../{names.CANARY}",
+        body.paths.canary,
+        f"a/../../../{names.MARKER}",
+        "s3://a/b",
+    )
     body.outside.assets.append(("saver", body.rng.choice(files)))
     body.outside.collected = body.rng.random() < 0.5
     body.use("saver", "Save")
@@ -234,9 +365,22 @@ _OF_GRAPHS: Final = (_asset, _over_asset, _over_variables)
 def _filled_in(body: Body) -> None:
     """Let a call fill in the function that is called with a path."""
     saves, name = _saving_function(body), f"{body.within}through"
-    inner = node("call", "StatefulPartitionedCall", ("q",), kinds("Tin", STRING), attribute("Tout", 1, b""), attribute("f", 9, "F"))
-    body.functions.append(function(name, (("q", STRING),), [inner], ["call"], message((1, "F"), (2, "func"))))
-    body.nodes.append(made.call(f"{body.within}fill", name, (body.hostile_text(),), made.function_attribute("F", saves)))
+    inner = node(
+        "call",
+        "StatefulPartitionedCall",
+        ("q",),
+        kinds("Tin", STRING),
+        attribute("Tout", 1, b""),
+        attribute("f", 9, "F"),
+    )
+    body.functions.append(
+        function(name, (("q", STRING),), [inner], ["call"], message((1, "F"), (2, "func")))
+    )
+    body.nodes.append(
+        made.call(
+            f"{body.within}fill", name, (body.hostile_text(),), made.function_attribute("F", saves)
+        )
+    )
     body.runs.append(f"{body.within}fill")
 
 
@@ -250,7 +394,9 @@ def _named_as_op(body: Body) -> None:
 def _beside(body: Body) -> None:
     """Put a path where no data comes from: a control input, or the texts of a pure op."""
     path = body.hostile_text()
-    plain = body.add("Identity", (body.text("model"), f"^{path.partition(':')[0]}"), kind("T", STRING))
+    plain = body.add(
+        "Identity", (body.text("model"), f"^{path.partition(':')[0]}"), kind("T", STRING)
+    )
     body.use(body.around(plain, body.rng.randrange(2)), "SaveV2")
     body.add("StringLower", (path,), runs=True)
 
@@ -258,7 +404,10 @@ def _beside(body: Body) -> None:
 def _twin_nodes(body: Body) -> None:
     """Give two nodes one name."""
     path = body.text("model")
-    body.nodes.insert(body.rng.randrange(len(body.nodes)), constant(path.partition(":")[0], STRING, tensor(STRING, (8, body.paths.marker))))
+    body.nodes.insert(
+        body.rng.randrange(len(body.nodes)),
+        constant(path.partition(":")[0], STRING, tensor(STRING, (8, body.paths.marker))),
+    )
     body.use(path, "SaveV2")
 
 
@@ -268,13 +417,21 @@ ODD: Final[tuple[Callable[[Body], None], ...]] = (_filled_in, _named_as_op, _bes
 
 def _saved(body: Body) -> None:
     """Save where the loader says, or below the working directory as savers do."""
-    body.use(body.around(body.text("model") if body.within else "saver", body.rng.randrange(4)), body.rng.choice(_SAVING))
+    body.use(
+        body.around(body.text("model") if body.within else "saver", body.rng.randrange(4)),
+        body.rng.choice(_SAVING),
+    )
     body.runs.clear()  # nobody fills in the saver's path while the model is loaded
 
 
 def _pure(body: Body) -> None:
     body.add("StringLower", (body.text(body.paths.canary),), runs=True)
-    body.add("PrintV2", (body.text(body.paths.marker),), attribute("output_stream", 2, "stderr"), runs=True)
+    body.add(
+        "PrintV2",
+        (body.text(body.paths.marker),),
+        attribute("output_stream", 2, "stderr"),
+        runs=True,
+    )
 
 
 SOUND: Final[tuple[Callable[[Body], None], ...]] = (_saved, _pure)
@@ -305,8 +462,12 @@ def merged(rng: Random, paths: Paths, *puts: Callable[[Body], None]) -> bytes:
     return made.meta_graph([made.frame(), graph], "run", main.outside)
 
 
-def write(rng: Random, paths: Paths, directory: Path, *, hostile: bool, odd: int = 0) -> tuple[Path, str]:
-    """Write a SavedModel; return its path, and what was put into it that the guard has to refuse."""
+def write(
+    rng: Random, paths: Paths, directory: Path, *, hostile: bool, odd: int = 0
+) -> tuple[Path, str]:
+    """
+    Write a SavedModel; return its path, and what was put into it that the guard has to refuse.
+    """
     puts = [*rng.choices(SOUND, k=rng.randrange(3)), *rng.choices(ODD, k=odd)]
     told = ""
     if hostile:
@@ -315,7 +476,12 @@ def write(rng: Random, paths: Paths, directory: Path, *, hostile: bool, odd: int
         puts.insert(rng.randrange(len(puts) + 1), put)
     graphs = [merged(rng, paths, *puts)]
     if odd and rng.random() < 0.2:  # a second graph alone is refused
-        graphs.insert(rng.randrange(2), made.meta_graph([made.frame(), made.graph([node("run", "NoOp", ())])], "run", Outside(tag="train")))
+        graphs.insert(
+            rng.randrange(2),
+            made.meta_graph(
+                [made.frame(), made.graph([node("run", "NoOp", ())])], "run", Outside(tag="train")
+            ),
+        )
     return _written(directory, graphs), told
 
 

@@ -1,4 +1,7 @@
-"""What hostile models name: functions, classes, modules and ops that reach beyond tensors, and names that look like harmless ones."""
+"""
+What hostile models name: functions, classes, modules and ops that reach beyond tensors, and names
+that look like harmless ones.
+"""
 
 from __future__ import annotations
 
@@ -43,43 +46,183 @@ class Paths:
 
 
 _TENSORFLOW: Final = (
-    *("io.write_file", "io.read_file", "io.gfile.rmtree", "io.gfile.copy", "io.gfile.GFile", "io.gfile.makedirs", "io.matching_files", "py_function"),
-    *("experimental.register_filesystem_plugin", "mlir.experimental.write_bytecode", "load_library", "load_op_library", "saved_model.load", "print"),
-    *("data.Dataset.list_files", "data.experimental.save", "summary.create_file_writer", "train.load_checkpoint", "train.write_graph", "sysconfig.get_lib"),
-    *("keras.models.load_model", "keras.models.model_from_json", "keras.utils.get_file", "keras.layers.deserialize", "compat.v1.py_func", "map_fn", "function"),
-    *("raw_ops.ReadFile", "raw_ops.WriteFile", "raw_ops.DatasetFromGraph", "raw_ops.SaveV2", "raw_ops.PyFunc", "raw_ops.XlaCallModule", "raw_ops.RestoreV2"),
-    *("compat.v1.saved_model.load", "compat.v2.io.read_file", "compat.v1.gfile.Open", "autograph.to_code", "distribute.Server", "Module.__init__", "Variable"),
-    *("config.experimental.set_memory_growth", "debugging.experimental.enable_dump_debug_info", "lite.Interpreter", "profiler.experimental.start"),
+    *(
+        "io.write_file",
+        "io.read_file",
+        "io.gfile.rmtree",
+        "io.gfile.copy",
+        "io.gfile.GFile",
+        "io.gfile.makedirs",
+        "io.matching_files",
+        "py_function",
+    ),
+    *(
+        "experimental.register_filesystem_plugin",
+        "mlir.experimental.write_bytecode",
+        "load_library",
+        "load_op_library",
+        "saved_model.load",
+        "print",
+    ),
+    *(
+        "data.Dataset.list_files",
+        "data.experimental.save",
+        "summary.create_file_writer",
+        "train.load_checkpoint",
+        "train.write_graph",
+        "sysconfig.get_lib",
+    ),
+    *(
+        "keras.models.load_model",
+        "keras.models.model_from_json",
+        "keras.utils.get_file",
+        "keras.layers.deserialize",
+        "compat.v1.py_func",
+        "map_fn",
+        "function",
+    ),
+    *(
+        "raw_ops.ReadFile",
+        "raw_ops.WriteFile",
+        "raw_ops.DatasetFromGraph",
+        "raw_ops.SaveV2",
+        "raw_ops.PyFunc",
+        "raw_ops.XlaCallModule",
+        "raw_ops.RestoreV2",
+    ),
+    *(
+        "compat.v1.saved_model.load",
+        "compat.v2.io.read_file",
+        "compat.v1.gfile.Open",
+        "autograph.to_code",
+        "distribute.Server",
+        "Module.__init__",
+        "Variable",
+    ),
+    *(
+        "config.experimental.set_memory_growth",
+        "debugging.experimental.enable_dump_debug_info",
+        "lite.Interpreter",
+        "profiler.experimental.start",
+    ),
 )
 _PYTHON: Final = (
-    *("system", "os.system", "eval", "exec", "__import__", "open", "builtins.eval", "subprocess.Popen", "posix.system", "lambda", "__class__.__base__"),
+    *(
+        "system",
+        "os.system",
+        "eval",
+        "exec",
+        "__import__",
+        "open",
+        "builtins.eval",
+        "subprocess.Popen",
+        "posix.system",
+        "lambda",
+        "__class__.__base__",
+    ),
 )
 _ALIKE: Final = (
-    *("Dеnse", "Dense\u200b", "Ｄense", "dense ", " Dense", "Dense\0", "rеlu", "relu ", "reIu", "math.аbs", "math.abs ", "math..abs", "Dense.__init__"),
+    *(
+        "Dеnse",
+        "Dense\u200b",
+        "Ｄense",
+        "dense ",
+        " Dense",
+        "Dense\0",
+        "rеlu",
+        "relu ",
+        "reIu",
+        "math.аbs",
+        "math.abs ",
+        "math..abs",
+        "Dense.__init__",
+    ),
     *("keras.layers.Dense"),
 )
 _REGISTERED: Final = (
-    *("keras.layers>Dense", "Custom>Evil", "mypackage>Scale", "os>system", ">", "Dense>", ">Dense", "tf>io.write_file", "TensorFlow>Relu"),
+    *(
+        "keras.layers>Dense",
+        "Custom>Evil",
+        "mypackage>Scale",
+        "os>system",
+        ">",
+        "Dense>",
+        ">Dense",
+        "tf>io.write_file",
+        "TensorFlow>Relu",
+    ),
     *("Addons>GELU"),
 )
 _EMPTY: Final = ("",)
 
 MODULES: Final = (
-    *("os", "posix", "subprocess", "shutil", "builtins", "importlib", "pickle", "webbrowser", "mypackage.layers", "dill", "numpy", "torch.hub", ""),
-    *("__main__", "tensorflow", "tensorflow.python.ops.io_ops", "tensorflow.python.framework.load_library", "tensorflow.io"),
-    *("tensorflow.python.keras.layers.core", "keras.utils", "keras.saving", "keras.src.utils.file_utils", "keras.src.saving.saving_lib", "keras.config"),
-    *("kеras.layers", "keras.layers ", "keras..layers", "keras_hub.layers", "keras_cv", "policytool", "tests.fuzz", "keras.datasets.mnist"),
+    *(
+        "os",
+        "posix",
+        "subprocess",
+        "shutil",
+        "builtins",
+        "importlib",
+        "pickle",
+        "webbrowser",
+        "mypackage.layers",
+        "dill",
+        "numpy",
+        "torch.hub",
+        "",
+    ),
+    *(
+        "__main__",
+        "tensorflow",
+        "tensorflow.python.ops.io_ops",
+        "tensorflow.python.framework.load_library",
+        "tensorflow.io",
+    ),
+    *(
+        "tensorflow.python.keras.layers.core",
+        "keras.utils",
+        "keras.saving",
+        "keras.src.utils.file_utils",
+        "keras.src.saving.saving_lib",
+        "keras.config",
+    ),
+    *(
+        "kеras.layers",
+        "keras.layers ",
+        "keras..layers",
+        "keras_hub.layers",
+        "keras_cv",
+        "policytool",
+        "tests.fuzz",
+        "keras.datasets.mnist",
+    ),
     *("keras.src.utils.python_utils", "keras.export", "keras.tree", "../keras"),
 )
 
 
 @cache
 def functions() -> tuple[str, ...]:
-    """Return names of functions that are on no list: TensorFlow's, Keras', Python's, look-alikes."""
+    """
+    Return names of functions that are on no list: TensorFlow's, Keras', Python's, look-alikes.
+    """
     refused: list[str] = data("hazards")["refused"]
     left_out = [name for names in data("pure_functions")["left_out"].values() for name in names]
-    found = (*_TENSORFLOW, *refused, *(name.rpartition(".")[2] for name in refused), *left_out, *_PYTHON, *_ALIKE, *_REGISTERED)
-    return tuple(dict.fromkeys(name for name in found if not (_functions.is_pure_function(name) or _names.is_pure_name(name))))
+    found = (
+        *_TENSORFLOW,
+        *refused,
+        *(name.rpartition(".")[2] for name in refused),
+        *left_out,
+        *_PYTHON,
+        *_ALIKE,
+        *_REGISTERED,
+    )
+    return tuple(
+        dict.fromkeys(
+            name
+            for name in found
+            if not (_functions.is_pure_function(name) or _names.is_pure_name(name))
+        )
+    )
 
 
 @cache
@@ -88,20 +231,57 @@ def classes() -> tuple[str, ...]:
     left_out = list(data("pure_classes")["left_out"])
     found = (*left_out, *functions(), *_EMPTY)
     special = {*_wrapped.WRAPPERS, "KerasLayer", "TypeSpec", "__typespec__", "function"}
-    return tuple(dict.fromkeys(name for name in found if not (name in special or _names.is_pure_class(name) or _table.is_own(name))))
+    return tuple(
+        dict.fromkeys(
+            name
+            for name in found
+            if not (name in special or _names.is_pure_class(name) or _table.is_own(name))
+        )
+    )
 
 
 @cache
 def methods() -> tuple[tuple[str, str], ...]:
     """Return classes with methods that no release wraps."""
-    owners = ("io", "io.gfile", "keras.models.model_from_json", "RaggedTensor", "Module", "data.Dataset", "train.Checkpoint", "Raggedтensor", "", "os")
-    names = ("write_file", "rmtree", "__call__", "__reduce__", "from_generator", "restore", "from_tensor ", "read", "", "__class__", "load")
-    return tuple((owner, name) for owner in owners for name in names if not _functions.is_class_method(owner, name))
+    owners = (
+        "io",
+        "io.gfile",
+        "keras.models.model_from_json",
+        "RaggedTensor",
+        "Module",
+        "data.Dataset",
+        "train.Checkpoint",
+        "Raggedтensor",
+        "",
+        "os",
+    )
+    names = (
+        "write_file",
+        "rmtree",
+        "__call__",
+        "__reduce__",
+        "from_generator",
+        "restore",
+        "from_tensor ",
+        "read",
+        "",
+        "__class__",
+        "load",
+    )
+    return tuple(
+        (owner, name)
+        for owner in owners
+        for name in names
+        if not _functions.is_class_method(owner, name)
+    )
 
 
 @cache
 def ops() -> tuple[str, ...]:
-    """Return the ops that lead out of a graph wherever they stand, and names of ops that are on no list."""
+    """
+    Return the ops that lead out of a graph wherever they stand, and names of ops that are on no
+    list.
+    """
     known: Mapping[str, Any] = data("hazards")
     found = (
         *known["ops"],
@@ -115,7 +295,9 @@ def ops() -> tuple[str, ...]:
         "AddV2 ",
         "MapDataset",
     )
-    return tuple(name for name in found if not (hazards.is_placed_op(name) or hazards.is_pure_op(name)))
+    return tuple(
+        name for name in found if not (hazards.is_placed_op(name) or hazards.is_pure_op(name))
+    )
 
 
 def pure_functions() -> tuple[str, ...]:
@@ -126,5 +308,15 @@ def pure_functions() -> tuple[str, ...]:
 def model_in_text(paths: Paths) -> str:
     """Return JSON text of a model with byte code, for whoever makes a model of it."""
     return json.dumps(
-        {"class_name": "Sequential", "config": {"layers": [{"class_name": "Lambda", "config": {"function": ["4wEAAAA=", None, [paths.marker]]}}]}}
+        {
+            "class_name": "Sequential",
+            "config": {
+                "layers": [
+                    {
+                        "class_name": "Lambda",
+                        "config": {"function": ["4wEAAAA=", None, [paths.marker]]},
+                    }
+                ]
+            },
+        }
     )

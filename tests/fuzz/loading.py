@@ -1,8 +1,10 @@
 """
-Models that the guard lets through, loaded by the real libraries under strace: ``python -m tests.fuzz SECONDS loaded``, with ``POLICYTOOL_COMPAT``.
+Models that the guard lets through, loaded by the real libraries under strace: ``python -m
+tests.fuzz SECONDS loaded``, with ``POLICYTOOL_COMPAT``.
 
-Beside the models lie a canary that none may open and a place for a marker that none may make; files, programs and addresses that are neither the
-libraries' nor the models' own are what such a run must not touch.
+Beside the models lie a canary that none may open and a place for a marker that none may make;
+files, programs and addresses that are neither the libraries' nor the models' own are what such a
+run must not touch.
 """
 
 from __future__ import annotations
@@ -32,7 +34,10 @@ BATCH: Final = 60
 """Models of one process; TensorFlow takes some seconds to start."""
 
 _JOB: Final = re.compile(r'/job-(\d+):"')
-_TOUCHING: Final = re.compile(r"(?:\d+ +)?(open\w*|creat|unlink\w*|rename\w*|link\w*|symlink\w*|mkdir\w*|rmdir|exec\w+|truncate)\(")
+_TOUCHING: Final = re.compile(
+    r"(?:\d+ "
+    r"+)?(open\w*|creat|unlink\w*|rename\w*|link\w*|symlink\w*|mkdir\w*|rmdir|exec\w+|truncate)\("
+)
 _NAMED: Final = re.compile(f"{MARKER}|{CANARY}")
 _MOSTLY_ODD: Final = 0.8
 
@@ -49,7 +54,10 @@ class Loaded:
 
 
 def allowed(rng: Random, folder: Path, count: int) -> Iterator[tuple[Path, str]]:
-    """Draw models, hostile and odd, until so many are let through by the guard; yield their paths with what they are."""
+    """
+    Draw models, hostile and odd, until so many are let through by the guard; yield their paths with
+    what they are.
+    """
     found = 0
     while found < count:
         directory = folder / "models" / str(found)
@@ -71,7 +79,10 @@ def _drawn(rng: Random, paths: Paths, directory: Path) -> tuple[Path, str]:
 
 
 def load(python: str, models: Sequence[Path], folder: Path) -> Loaded:
-    """Load models under strace, in one process and one more after each model that ends it; the working directory is empty, and below ``folder``."""
+    """
+    Load models under strace, in one process and one more after each model that ends it; the working
+    directory is empty, and below ``folder``.
+    """
     (folder / CANARY).write_text("word\n", encoding="utf-8")
     found = Loaded()
     while len(found.ended) < len(models):
@@ -93,12 +104,41 @@ def _traced(python: str, first: int, models: Sequence[Path], folder: Path, found
     for name in ("cwd", "tmp"):
         (folder / name).mkdir(exist_ok=True)
     jobs, answers, log = folder / "jobs.json", folder / "answers", folder / "strace.log"
-    jobs.write_text(json.dumps([str(folder), first, [str(path) for path in models]]), encoding="utf-8")
+    jobs.write_text(
+        json.dumps([str(folder), first, [str(path) for path in models]]), encoding="utf-8"
+    )
     answers.write_text("", encoding="utf-8")
-    traced = [processes.STRACE, "-f", "-qq", "--seccomp-bpf", "-s", "4096", "-e", "trace=file,network,process", "-e", "signal=none", "-o", str(log)]
-    environment = {**os.environ, **ENVIRONMENT, "TMPDIR": str(folder / "tmp"), "PYTHONDONTWRITEBYTECODE": "1"}
+    traced = [
+        processes.STRACE,
+        "-f",
+        "-qq",
+        "--seccomp-bpf",
+        "-s",
+        "4096",
+        "-e",
+        "trace=file,network,process",
+        "-e",
+        "signal=none",
+        "-o",
+        str(log),
+    ]
+    environment = {
+        **os.environ,
+        **ENVIRONMENT,
+        "TMPDIR": str(folder / "tmp"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     command = [*traced, python, str(CHILD), str(jobs), str(answers)]
-    done = subprocess.run(command, cwd=folder / "cwd", env=environment, capture_output=True, text=True, errors="replace", check=False, timeout=SECONDS)
+    done = subprocess.run(
+        command,
+        cwd=folder / "cwd",
+        env=environment,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+        timeout=SECONDS,
+    )
     lines = answers.read_text(encoding="utf-8").splitlines()
     found.ended += [json.loads(line) for line in lines]
     if len(lines) < len(models):
@@ -107,7 +147,10 @@ def _traced(python: str, first: int, models: Sequence[Path], folder: Path, found
 
 
 def _broken(part: str, own: Sequence[Path]) -> list[str]:
-    """Return the calls of the system that a model must not make; the first line is the rest of the one that names the job."""
+    """
+    Return the calls of the system that a model must not make; the first line is the rest of the one
+    that names the job.
+    """
     lines = part.partition("\n")[2]
     named = [line for line in lines.splitlines() if _TOUCHING.match(line) and _NAMED.search(line)]
     return [*named, *processes.touched(lines, own)]
@@ -125,7 +168,9 @@ def loop(seconds: float) -> volume.Tally:
     return tally
 
 
-def batch(rng: Random, python: str, folder: Path, tally: volume.Tally, count: int = BATCH) -> Loaded:
+def batch(
+    rng: Random, python: str, folder: Path, tally: volume.Tally, count: int = BATCH
+) -> Loaded:
     """Draw and load as many models as one process gets, and count what became of them."""
     models = list(allowed(rng, folder, count))
     found = load(python, [path for path, _ in models], folder)
@@ -136,6 +181,10 @@ def batch(rng: Random, python: str, folder: Path, tally: volume.Tally, count: in
     for number, lines in found.touched.items():
         tally.crashes += 1
         path = models[number][0] if number >= 0 else folder
-        data = (path / "saved_model.pb" if (path / "saved_model.pb").exists() else path).read_bytes() if path != folder else b""
+        data = (
+            (path / "saved_model.pb" if (path / "saved_model.pb").exists() else path).read_bytes()
+            if path != folder
+            else b""
+        )
         volume.keep("loaded", data, f"{lines[0][:60]}: {path.name}: {lines[:5]}")
     return found

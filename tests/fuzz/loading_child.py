@@ -1,7 +1,9 @@
 """
-Loads models with every library that may get them, and calls them: ``python loading_child.py JOBS ANSWERS``, under the interpreter that has TensorFlow.
+Loads models with every library that may get them, and calls them: ``python loading_child.py JOBS
+ANSWERS``, under the interpreter that has TensorFlow.
 
-Before each model it tries to open a file that is not there, ``job-N:``, so that a list of the process' calls says which model made which.
+Before each model it tries to open a file that is not there, ``job-N:``, so that a list of the
+process' calls says which model made which.
 """
 
 from __future__ import annotations
@@ -32,14 +34,19 @@ def _late(_number: int, _frame: object) -> None:
 
 def _marked(folder: str, name: str) -> None:
     with contextlib.suppress(OSError):
-        os.close(os.open(os.path.join(folder, name), os.O_RDONLY))  # noqa: PTH118  # one call of the system and no other
+        os.close(
+            os.open(os.path.join(folder, name), os.O_RDONLY)  # noqa: PTH118  # one call of the system and no other
+        )  # one call of the system and no other
 
 
 def _called(library: Any, model: Any) -> None:
     """Call a model with ones, so that what its calls do is seen as well."""
     import numpy as np
 
-    given = [np.ones([2 if size is None else size for size in one.shape], dtype="float32") for one in model.inputs]
+    given = [
+        np.ones([2 if size is None else size for size in one.shape], dtype="float32")
+        for one in model.inputs
+    ]
     model(given if len(given) > 1 else given[0])
     library.utils.set_random_seed(1)
 
@@ -71,7 +78,14 @@ def _serve(tf: Any, path: str) -> None:
     model = tf.saved_model.load(path, tags=["serve"])
     for served in model.signatures.values():
         inputs = served.structured_input_signature[1]
-        served(**{name: tf.ones([2 if size is None else size for size in spec.shape or ()], spec.dtype) for name, spec in inputs.items()})
+        served(
+            **{
+                name: tf.ones(
+                    [2 if size is None else size for size in spec.shape or ()], spec.dtype
+                )
+                for name, spec in inputs.items()
+            }
+        )
 
 
 def main(jobs: str, answers: str) -> None:
@@ -94,7 +108,7 @@ def main(jobs: str, answers: str) -> None:
                 try:
                     load()
                     ended[name] = "loaded"
-                except BaseException as error:  # noqa: BLE001  # whatever a library raises is its answer
+                except BaseException as error:  # whatever a library raises is its answer  # noqa: BLE001  # whatever a library raises is its answer
                     ended[name] = f"{type(error).__name__}: {str(error)[:200]}"
                 signal.alarm(0)
             file.write(json.dumps(ended) + "\n")

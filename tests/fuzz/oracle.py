@@ -1,8 +1,9 @@
 """
 The contract that every run of the tool keeps, on any bytes.
 
-Exit code 0, 1, 3 or 4 (2 only where the bytes are the user's own: settings, plans, baselines), never 70; what went wrong in sentences, one a line, each with
-the tool's name before it; no traceback; no character that a terminal obeys; JSON that is JSON; no file that was not asked for.
+Exit code 0, 1, 3 or 4 (2 only where the bytes are the user's own: settings, plans, baselines),
+never 70; what went wrong in sentences, one a line, each with the tool's name before it; no
+traceback; no character that a terminal obeys; JSON that is JSON; no file that was not asked for.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ class BrokenError(Exception):
 
 def judged(ended: Ended, arguments: Sequence[str | Path], *, usage: bool = False) -> str:
     """
-    Return how a run ended, in a word: ``read``, ``findings``, ``none``, ``usage``, or the code of the first failure.
+    Return how a run ended, in a word: ``read``, ``findings``, ``none``, ``usage``, or the code of
+    the first failure.
 
     :raises BrokenError: where it did not keep the contract.
     """
@@ -42,7 +44,10 @@ def judged(ended: Ended, arguments: Sequence[str | Path], *, usage: bool = False
         if "Traceback (most recent call last)" in stream:
             raise BrokenError(f"a traceback: {shown}")
         if found := _CONTROL.search(stream):
-            raise BrokenError(f"the control character {found[0]!r} after {stream[max(0, found.start() - 80) : found.start()]!r}: {shown}")
+            raise BrokenError(
+                f"the control character {found[0]!r} after "
+                f"{stream[max(0, found.start() - 80) : found.start()]!r}: {shown}"
+            )
     lines = ended.err.splitlines()
     if ended.code != USAGE and any(not line.startswith("policytool: ") for line in lines):
         raise BrokenError(f"a line on stderr that is no sentence of the tool's: {shown}")
@@ -82,6 +87,8 @@ def command(*arguments: str | Path, usage: bool = False) -> str:
         ended = run(*arguments, "--debug")
     except BrokenError:
         raise
-    except Exception as error:  # with --debug a bug is raised as it is, with the place where it happened
+    except (
+        Exception
+    ) as error:  # with --debug a bug is raised as it is, with the place where it happened
         raise BrokenError(f"exit code 70: {' '.join(map(str, arguments))}") from error
     return judged(ended, [str(argument) for argument in arguments], usage=usage)

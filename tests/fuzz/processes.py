@@ -1,8 +1,10 @@
 """
-Whole runs of the tool over changed files of every format: ``python -m tests.fuzz.processes SECONDS [SEED [RUNS [copied]]]``.
+Whole runs of the tool over changed files of every format: ``python -m tests.fuzz.processes SECONDS
+[SEED [RUNS [copied]]]``.
 
-Each run is a process of its own, of which the exit code, the time, and the most memory are taken (wait4, getrusage(2)). Some run under strace, which tells
-every file, process and address that the run asked the system for; Python's own hooks do not see the files that the HDF5 library opens.
+Each run is a process of its own, of which the exit code, the time, and the most memory are taken
+(wait4, getrusage(2)). Some run under strace, which tells every file, process and address that the
+run asked the system for; Python's own hooks do not see the files that the HDF5 library opens.
 """
 
 from __future__ import annotations
@@ -36,14 +38,32 @@ if TYPE_CHECKING:
 KINDS: Final = ("h5", "keras", "savedmodel", "metadata", "architecture", "yaml", "tfjs", "index")
 STRACE: Final = "strace"
 _PATIENCE: Final = 900
-"""Seconds for a run, whatever else the machine does, after which it waits for something that never comes."""
+"""
+Seconds for a run, whatever else the machine does, after which it waits for something that never
+comes.
+"""
 
 TRACED_OF: Final = 5
 """One run of so many is traced."""
 
 _CALL: Final = re.compile(r"(?:\d+ +)?(\w+)\((.*)")
 _WRITES: Final = re.compile(r"O_WRONLY|O_RDWR|O_CREAT|O_TRUNC")
-_CHANGES: Final = frozenset({"unlink", "unlinkat", "rename", "renameat", "renameat2", "link", "linkat", "symlink", "symlinkat", "mkdir", "mkdirat", "rmdir"})
+_CHANGES: Final = frozenset(
+    {
+        "unlink",
+        "unlinkat",
+        "rename",
+        "renameat",
+        "renameat2",
+        "link",
+        "linkat",
+        "symlink",
+        "symlinkat",
+        "mkdir",
+        "mkdirat",
+        "rmdir",
+    }
+)
 _STARTS: Final = frozenset({"fork", "vfork", "execve", "execveat"})
 _QUIET: Final = frozenset({"socketpair"})
 """Calls of the class of networks that reach none."""
@@ -73,8 +93,24 @@ def arguments(rng: Random, path: Path, other: Path) -> tuple[str, ...]:
                     ("audit", path, "--fail-on", "never"),
                     ("audit", path, "--weights", "--format", "sarif", "--target", target),
                     ("migrate", path, "--to", to, "-o", output),
-                    ("migrate", path, "--to", to, "--include-exceptions", "--dry-run", "--format", "json"),
-                    ("migrate", path, "--target", target, "-o", path.with_name("out.keras" if target.startswith("keras3") else "out.h5")),
+                    (
+                        "migrate",
+                        path,
+                        "--to",
+                        to,
+                        "--include-exceptions",
+                        "--dry-run",
+                        "--format",
+                        "json",
+                    ),
+                    (
+                        "migrate",
+                        path,
+                        "--target",
+                        target,
+                        "-o",
+                        path.with_name("out.keras" if target.startswith("keras3") else "out.h5"),
+                    ),
                     ("migrate", path, "--target", target, "--dry-run"),
                     ("diff", path, other),
                     ("diff", other, path, "--format", "json"),
@@ -94,13 +130,22 @@ def written(kind: str, rng: Random, directory: Path) -> tuple[Path, bytes]:
         return _with_config(kind, rng, directory)
     target = _target(kind)
     data = target.mutate(rng, rng.choice(target.seeds()))
-    names = {"h5": "model.h5", "keras": "model.keras", "metadata": "keras_metadata.pb", "yaml": "model.yaml", "index": "w.index"}
+    names = {
+        "h5": "model.h5",
+        "keras": "model.keras",
+        "metadata": "keras_metadata.pb",
+        "yaml": "model.yaml",
+        "index": "w.index",
+    }
     if kind == "savedmodel":
         shutil.copytree(FIXTURES / "tf2.9/default_float32", directory / "model")
         (directory / "model" / "saved_model.pb").write_bytes(data)
         return directory / "model", data
     if kind == "index":
-        shutil.copy(FIXTURES / "tf2.3/weights_only.ckpt.data-00000-of-00001", directory / "w.data-00000-of-00001")
+        shutil.copy(
+            FIXTURES / "tf2.3/weights_only.ckpt.data-00000-of-00001",
+            directory / "w.data-00000-of-00001",
+        )
     path = directory / names.get(kind, "model.json")
     path.write_bytes(data)
     return path, data
@@ -117,15 +162,39 @@ def _with_config(kind: str, rng: Random, directory: Path) -> tuple[Path, bytes]:
 
 
 def started(command: Sequence[str], directory: Path, trace: Path | None) -> int:
-    """Start the tool by the interpreter, in strace where a file for it is given; return the process."""
-    before = [shutil.which(STRACE) or STRACE, "-f", "-qq", "-s", "400", "-e", "trace=file,network,process", "-o", str(trace)] if trace else []
+    """
+    Start the tool by the interpreter, in strace where a file for it is given; return the process.
+    """
+    before = (
+        [
+            shutil.which(STRACE) or STRACE,
+            "-f",
+            "-qq",
+            "-s",
+            "400",
+            "-e",
+            "trace=file,network,process",
+            "-o",
+            str(trace),
+        ]
+        if trace
+        else []
+    )
     words = [*before, sys.executable, "-m", "policytool", *command]
-    environment = {**os.environ, "TMPDIR": str(directory), "PYTHONPATH": str(ROOT), "POLICYTOOL_JOBS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {
+        **os.environ,
+        "TMPDIR": str(directory),
+        "PYTHONPATH": str(ROOT),
+        "POLICYTOOL_JOBS": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     return _forked(directory, lambda: os.execve(words[0], words, environment))  # noqa: S606
 
 
 def forked(command: Sequence[str], directory: Path) -> int:
-    """Start the tool in a copy of this process, which has its modules already; return the process."""
+    """
+    Start the tool in a copy of this process, which has its modules already; return the process.
+    """
     from policytool.cli import main
 
     def act() -> None:
@@ -144,13 +213,16 @@ def _forked(directory: Path, act: Callable[[], None]) -> int:
         os.chdir(directory)
         for number, name in ((1, "stdout"), (2, "stderr")):
             os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT, 0o600), number)
-        sys.stdout, sys.stderr = (open(number, "w", encoding="utf-8", closefd=False) for number in (1, 2))  # noqa: SIM115  # to the end of the process
+        sys.stdout, sys.stderr = (
+            open(number, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+            for number in (1, 2)
+        )  # to the end of the process
         resource.setrlimit(resource.RLIMIT_CPU, (oracle.SECONDS + 5, oracle.SECONDS + 5))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         act()
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 1
-    except BaseException:  # noqa: BLE001  # told as the interpreter tells it
+    except BaseException:  # told as the interpreter tells it  # noqa: BLE001  # told as the interpreter tells it
         traceback.print_exc()
     with contextlib.suppress(OSError):
         sys.stdout.flush()
@@ -188,8 +260,9 @@ def touched(trace: str, allowed: Sequence[Path]) -> list[str]:
     """
     Return what a traced run did that it must not.
 
-    That is: processes, addresses, files that it changed outside its own directory, and files that it opened which are neither the input, nor the
-    interpreter's and its packages', nor the system's.
+    That is: processes, addresses, files that it changed outside its own directory, and files that
+    it opened which are neither the input, nor the interpreter's and its packages', nor the
+    system's.
     """
     found = []
     for line in trace.splitlines():
@@ -199,13 +272,21 @@ def touched(trace: str, allowed: Sequence[Path]) -> list[str]:
         call, rest = match.groups()
         paths = [Path(path) for path in strace.PATH.findall(rest)]
         if call in _STARTS:
-            found += [line] if not (call == "execve" and paths and "python" in paths[0].name) else []
+            found += (
+                [line] if not (call == "execve" and paths and "python" in paths[0].name) else []
+            )
         elif call in {"clone", "clone3"}:
             found += [line] if "CLONE_THREAD" not in rest and not strace.COPY.search(rest) else []
-        elif call in {"socket", "connect", "bind", "sendto", "sendmsg", "listen", "accept", "accept4"} and call not in _QUIET:
+        elif (
+            call
+            in {"socket", "connect", "bind", "sendto", "sendmsg", "listen", "accept", "accept4"}
+            and call not in _QUIET
+        ):
             found.append(line)
         elif call in _CHANGES or (call in {"open", "openat", "creat"} and _WRITES.search(rest)):
-            found += [line] if not all(_below(path, (*allowed, _DESCRIPTORS)) for path in paths) else []
+            found += (
+                [line] if not all(_below(path, (*allowed, _DESCRIPTORS)) for path in paths) else []
+            )
         elif call in {"open", "openat"} and " = -1 " not in rest:
             found += [line] if not all(_below(path, (*allowed, *_SYSTEM)) for path in paths) else []
     return found
@@ -234,11 +315,15 @@ _SYSTEM: Final = tuple(
 
 
 def _below(path: Path, allowed: Sequence[Path]) -> bool:
-    return not path.is_absolute() or any(path.resolve().is_relative_to(one) or path.is_relative_to(one) for one in allowed)
+    return not path.is_absolute() or any(
+        path.resolve().is_relative_to(one) or path.is_relative_to(one) for one in allowed
+    )
 
 
 def one(kind: str, seed: int, total: Runs, *, trace: bool = False, copied: bool = False) -> None:
-    """Make one run, by the interpreter or in a copy of this process, and count what became of it."""
+    """
+    Make one run, by the interpreter or in a copy of this process, and count what became of it.
+    """
     rng = Random(seed)
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name).resolve()
@@ -247,7 +332,9 @@ def one(kind: str, seed: int, total: Runs, *, trace: bool = False, copied: bool 
         path, data = written(kind, rng, models)
         command = arguments(rng, path, FIXTURES / "tf2.3/global_mixed_float16.json")
         file = directory / "trace" if trace else None
-        ended, cost = finished(forked(command, directory) if copied else started(command, directory, file), directory)
+        ended, cost = finished(
+            forked(command, directory) if copied else started(command, directory, file), directory
+        )
         total.executions += 1
         total.commands[command[0]] = total.commands.get(command[0], 0) + 1
         total.memory = max(total.memory, cost.memory)
@@ -265,7 +352,14 @@ def one(kind: str, seed: int, total: Runs, *, trace: bool = False, copied: bool 
 
 
 def _kind_of(ended: Ended, *, hung: bool) -> str:
-    return "hang" if hung else f"code {ended.code} {re.sub(r'[^a-zA-Z]+', ' ', ended.err.splitlines()[-1])[:60] if ended.err else ''}"
+    return (
+        "hang"
+        if hung
+        else (
+            f"code {ended.code} "
+            f"{re.sub(r'[^a-zA-Z]+', ' ', ended.err.splitlines()[-1])[:60] if ended.err else ''}"
+        )
+    )
 
 
 def _judged(ended: Ended, command: Sequence[str], cost: Cost, trace: Path | None) -> str:
@@ -277,7 +371,10 @@ def _judged(ended: Ended, command: Sequence[str], cost: Cost, trace: Path | None
         raise oracle.BrokenError(f"{cost.seconds:.0f} seconds: {command}")
     if trace is not None:
         own = trace.parent
-        found = touched(trace.read_text(encoding="utf-8", errors="replace"), (own / "models", own / "stdout", own / "stderr", own))
+        found = touched(
+            trace.read_text(encoding="utf-8", errors="replace"),
+            (own / "models", own / "stdout", own / "stderr", own),
+        )
         if found:
             raise oracle.BrokenError("the run did what it must not: " + "; ".join(found[:5]))
     return outcome
@@ -302,13 +399,22 @@ def _import_all() -> None:
     run("inspect", FIXTURES / "tf2.3/global_mixed_float16.h5")
     run("audit", FIXTURES / "tf2.5/global_mixed_float16", "--weights")
     run("migrate", FIXTURES / "tf2.3/global_mixed_float16.h5", "--target", "keras3", "--dry-run")
-    run("diff", FIXTURES / "tf2.3/global_mixed_float16.json", FIXTURES / "tf2.1/exp_mf16_fixed128_uncompiled.yaml")
+    run(
+        "diff",
+        FIXTURES / "tf2.3/global_mixed_float16.json",
+        FIXTURES / "tf2.1/exp_mf16_fixed128_uncompiled.yaml",
+    )
 
 
 def main() -> None:
     """Fuzz whole runs and print what came of it."""
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else int(time.time())
-    total = loop(float(sys.argv[1]), seed, int(sys.argv[3]) if len(sys.argv) > 3 else None, copied="copied" in sys.argv)
+    total = loop(
+        float(sys.argv[1]),
+        seed,
+        int(sys.argv[3]) if len(sys.argv) > 3 else None,
+        copied="copied" in sys.argv,
+    )
     print(json.dumps({"limits": total.limits, **asdict(total)}))
 
 

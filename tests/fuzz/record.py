@@ -1,7 +1,9 @@
 """
-The record of fuzzing: what was run, for how long, and what came of it; ``docs/fuzzing.md`` is written from it.
+The record of fuzzing: what was run, for how long, and what came of it; ``docs/fuzzing.md`` is
+written from it.
 
-A row is one target in one call of ``python -m tests.fuzz``. Rows of the same code, kind and target, of one day, are added together.
+A row is one target in one call of ``python -m tests.fuzz``. Rows of the same code, kind and target,
+of one day, are added together.
 """
 
 from __future__ import annotations
@@ -39,10 +41,25 @@ def row(kind: str, target: str, tally: Tally | Runs) -> Row:
 
 
 def tree() -> str:
-    """Return what git calls the package's content, which a rebase leaves as it is; with a mark where files differ from what is committed."""
+    """
+    Return what git calls the package's content, which a rebase leaves as it is; with a mark where
+    files differ from what is committed.
+    """
     root = FILE.parent.parent.parent
-    head = subprocess.run(["git", "rev-parse", "--short=10", "HEAD:policytool"], cwd=root, capture_output=True, text=True, check=True).stdout.strip()
-    changed = subprocess.run(["git", "status", "--porcelain", "policytool"], cwd=root, capture_output=True, text=True, check=True).stdout.strip()
+    head = subprocess.run(
+        ["git", "rev-parse", "--short=10", "HEAD:policytool"],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    changed = subprocess.run(
+        ["git", "status", "--porcelain", "policytool"],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
     return f"{head}+" if changed else head
 
 
@@ -53,9 +70,18 @@ def add(rows: Iterable[Row]) -> None:
         name = tuple(new[key] for key in _SAME)
         old = held.get(name)
         if old is None:
-            held[name] = {**new, "seconds": round(new["seconds"], 1), "slowest": round(new["slowest"], 2)}
+            held[name] = {
+                **new,
+                "seconds": round(new["seconds"], 1),
+                "slowest": round(new["slowest"], 2),
+            }
             continue
-        old.update({key: round(old[key] + new[key], 1) if key == "seconds" else old[key] + new[key] for key in _ADDED})
+        old.update(
+            {
+                key: round(old[key] + new[key], 1) if key == "seconds" else old[key] + new[key]
+                for key in _ADDED
+            }
+        )
         old.update({key: round(max(old[key], new[key]), 2) for key in _MOST})
     lines = ",\n".join(json.dumps(one) for _, one in sorted(held.items()))
     FILE.write_text(f"[\n{lines}\n]\n", encoding="utf-8")

@@ -1,7 +1,9 @@
 """
-Configs of models as releases write them, with every class that only computes: what attacks are put into, and what needs no trust without them.
+Configs of models as releases write them, with every class that only computes: what attacks are put
+into, and what needs no trust without them.
 
-The arguments of a class and their values are those that a release was seen to write (``data/layer_arguments.json``).
+The arguments of a class and their values are those that a release was seen to write
+(``data/layer_arguments.json``).
 """
 
 from __future__ import annotations
@@ -27,39 +29,118 @@ DTYPES: Final = {"StringLookup": "string", "IntegerLookup": "int64", "TextVector
 
 _LAYERS: Final = "layers"
 HOLDERS: Final = frozenset(
-    {"Functional", "Model", "Sequential", "InputLayer", "Bidirectional", "TimeDistributed", "RNN", "StackedRNNCells", "SpectralNormalization"}
+    {
+        "Functional",
+        "Model",
+        "Sequential",
+        "InputLayer",
+        "Bidirectional",
+        "TimeDistributed",
+        "RNN",
+        "StackedRNNCells",
+        "SpectralNormalization",
+    }
 )
-_SHAPES: Final = {"1D": [8, 4], "2D": [8, 8, 3], "3D": [4, 8, 8, 3], "LSTM": [8, 4], "GRU": [8, 4], "RNN": [8, 4], "Attention": [8, 4], "Random": [8, 8, 3]}
-_ANYWHERE: Final = ("Activation", "Dropout", "Dense", "LayerNormalization", "ReLU", "Flatten", "Rescaling", "GaussianNoise")
+_SHAPES: Final = {
+    "1D": [8, 4],
+    "2D": [8, 8, 3],
+    "3D": [4, 8, 8, 3],
+    "LSTM": [8, 4],
+    "GRU": [8, 4],
+    "RNN": [8, 4],
+    "Attention": [8, 4],
+    "Random": [8, 8, 3],
+}
+_ANYWHERE: Final = (
+    "Activation",
+    "Dropout",
+    "Dense",
+    "LayerNormalization",
+    "ReLU",
+    "Flatten",
+    "Rescaling",
+    "GaussianNoise",
+)
 """Layers that take what any other gives."""
 
-_MERGES: Final = frozenset({"Add", "Average", "Concatenate", "Dot", "Maximum", "Minimum", "Multiply", "Subtract", "Attention", "AdditiveAttention"})
-_PLAIN: Final = ("abs", "math.abs", "math.tanh", "nn.relu", "math.reduce_mean", "cast", "identity", "__operators__.add", "compat.v1.squeeze", "norm")
+_MERGES: Final = frozenset(
+    {
+        "Add",
+        "Average",
+        "Concatenate",
+        "Dot",
+        "Maximum",
+        "Minimum",
+        "Multiply",
+        "Subtract",
+        "Attention",
+        "AdditiveAttention",
+    }
+)
+_PLAIN: Final = (
+    "abs",
+    "math.abs",
+    "math.tanh",
+    "nn.relu",
+    "math.reduce_mean",
+    "cast",
+    "identity",
+    "__operators__.add",
+    "compat.v1.squeeze",
+    "norm",
+)
 
 
 def model(rng: Random, generation: int) -> Config:
     """Return a model: Functional or Sequential, with layers in wrappers and models in models."""
     chosen = _members(rng, generation)
-    return sequential(rng, generation, chosen) if rng.random() < 0.3 else functional(rng, generation, chosen)
+    return (
+        sequential(rng, generation, chosen)
+        if rng.random() < 0.3
+        else functional(rng, generation, chosen)
+    )
 
 
 def _members(rng: Random, generation: int) -> list[Config]:
-    found = [layer(rng, generation), *(layer(rng, generation, rng.choice(_ANYWHERE)) for _ in range(rng.randrange(3)))]
+    found = [
+        layer(rng, generation),
+        *(layer(rng, generation, rng.choice(_ANYWHERE)) for _ in range(rng.randrange(3))),
+    ]
     if rng.random() < 0.3:
         found.append(wrapped(rng, generation))
     if rng.random() < 0.2:
         inner = [layer(rng, generation)]
-        found.append(sequential(rng, generation, inner) if rng.random() < 0.5 else functional(rng, generation, inner))
+        found.append(
+            sequential(rng, generation, inner)
+            if rng.random() < 0.5
+            else functional(rng, generation, inner)
+        )
     if generation == 2 and rng.random() < 0.3:
-        found.append(entry(rng, generation, "TFOpLambda", {"function": rng.choice(_PLAIN if rng.random() < 0.8 else _pure_functions())}))
+        found.append(
+            entry(
+                rng,
+                generation,
+                "TFOpLambda",
+                {"function": rng.choice(_PLAIN if rng.random() < 0.8 else _pure_functions())},
+            )
+        )
     if generation == 3 and rng.random() < 0.3:
-        found.append(entry(rng, generation, rng.choice(_operations()), {}, module="keras.src.ops.numpy"))
+        found.append(
+            entry(rng, generation, rng.choice(_operations()), {}, module="keras.src.ops.numpy")
+        )
     return found
 
 
-def entry(rng: Random, generation: int, class_name: str, config: Config, *, module: str = "keras.layers") -> Config:
+def entry(
+    rng: Random, generation: int, class_name: str, config: Config, *, module: str = "keras.layers"
+) -> Config:
     """Return an object with a name of its own, as a generation writes it."""
-    named = {"name": f"{class_name.lower()}_{rng.randrange(10**6)}", "trainable": True, "dtype": DTYPES.get(class_name, "float32"), **config}
+    named = {
+        "name": f"{class_name.lower()}_{rng.randrange(10**6)}",
+        "trainable": True,
+        "dtype": DTYPES.get(class_name, "float32"),
+        **config,
+    }
     if generation == 2:
         return {"class_name": class_name, "config": named}
     if module == "keras.layers" and class_name not in DTYPES:
@@ -67,7 +148,9 @@ def entry(rng: Random, generation: int, class_name: str, config: Config, *, modu
     return thing(3, class_name, named, module=module)
 
 
-def thing(generation: int, class_name: str, config: Config, *, module: str = "keras.initializers") -> Config:
+def thing(
+    generation: int, class_name: str, config: Config, *, module: str = "keras.initializers"
+) -> Config:
     """Return an object that is no layer."""
     if generation == 2:
         return {"class_name": class_name, "config": config}
@@ -83,7 +166,12 @@ def layer(rng: Random, generation: int, class_name: str | None = None) -> Config
 def wrapped(rng: Random, generation: int) -> Config:
     """Return a layer that holds another."""
     if rng.random() < 0.5:
-        return entry(rng, generation, "Bidirectional", {"layer": layer(rng, generation, rng.choice(("LSTM", "GRU"))), "merge_mode": "concat"})
+        return entry(
+            rng,
+            generation,
+            "Bidirectional",
+            {"layer": layer(rng, generation, rng.choice(("LSTM", "GRU"))), "merge_mode": "concat"},
+        )
     return entry(rng, generation, "TimeDistributed", {"layer": layer(rng, generation, "Dense")})
 
 
@@ -91,7 +179,11 @@ def arguments(rng: Random, generation: int, kind: str, class_name: str) -> Confi
     """Return the arguments of a class as its release writes them."""
     found: Config = {}
     for key, values in accepted.measured()[kind].get(class_name, {}).get("writes", {}).items():
-        fitting = [value for value, columns in values.items() if RELEASES[generation] in accepted._columns(columns)]  # noqa: SLF001
+        fitting = [
+            value
+            for value, columns in values.items()
+            if RELEASES[generation] in accepted._columns(columns)  # noqa: SLF001
+        ]
         if fitting:
             found[key] = _value(rng, generation, rng.choice(fitting))
     return found
@@ -104,13 +196,23 @@ def _value(rng: Random, generation: int, text: str) -> Any:
     name = text[1:]
     if name in accepted.measured()[_LAYERS]:
         return layer(rng, generation, name)
-    kind, module = ("optimizers", "keras.optimizers") if name == "Adam" else ("initializers", "keras.initializers")
+    kind, module = (
+        ("optimizers", "keras.optimizers")
+        if name == "Adam"
+        else ("initializers", "keras.initializers")
+    )
     return thing(generation, name, arguments(rng, generation, kind, name), module=module)
 
 
 def sequential(rng: Random, generation: int, layers: list[Config]) -> Config:
     """Return a Sequential model."""
-    return entry(rng, generation, "Sequential", {"layers": [_input(generation, layers), *layers]}, module="keras")
+    return entry(
+        rng,
+        generation,
+        "Sequential",
+        {"layers": [_input(generation, layers), *layers]},
+        module="keras",
+    )
 
 
 def functional(rng: Random, generation: int, layers: list[Config]) -> Config:
@@ -118,17 +220,32 @@ def functional(rng: Random, generation: int, layers: list[Config]) -> Config:
     entries, before = [_input(generation, layers)], "in"
     for one in layers:
         name = one["config"]["name"]
-        entries.append({**one, "name": name, "inbound_nodes": [_call(generation, before, twice=one["class_name"] in _MERGES)]})
+        entries.append(
+            {
+                **one,
+                "name": name,
+                "inbound_nodes": [_call(generation, before, twice=one["class_name"] in _MERGES)],
+            }
+        )
         before = name
     entries[0] |= {"name": "in", "inbound_nodes": []}
     ends: Any = ([["in", 0, 0]], [[before, 0, 0]])
-    return entry(rng, generation, "Functional", {"layers": entries, "input_layers": ends[0], "output_layers": ends[1]}, module="keras.src.models.functional")
+    return entry(
+        rng,
+        generation,
+        "Functional",
+        {"layers": entries, "input_layers": ends[0], "output_layers": ends[1]},
+        module="keras.src.models.functional",
+    )
 
 
 def _call(generation: int, before: str, *, twice: bool) -> Any:
     if generation == 2:
         return [[before, 0, 0, {}]] * (2 if twice else 1)
-    tensor = {"class_name": "__keras_tensor__", "config": {"shape": [None, 4], "dtype": "float32", "keras_history": [before, 0, 0]}}
+    tensor = {
+        "class_name": "__keras_tensor__",
+        "config": {"shape": [None, 4], "dtype": "float32", "keras_history": [before, 0, 0]},
+    }
     return {"args": [[tensor, tensor] if twice else tensor], "kwargs": {}}
 
 
@@ -136,15 +253,33 @@ def _input(generation: int, layers: list[Config]) -> Config:
     name = layers[0]["class_name"]
     shape = [None, *next((shape for part, shape in _SHAPES.items() if part in name), [4])]
     if generation == 2:
-        return {"class_name": "InputLayer", "config": {"batch_input_shape": shape, "dtype": "float32", "sparse": False, "ragged": False, "name": "in"}}
-    return thing(3, "InputLayer", {"batch_shape": shape, "dtype": "float32", "sparse": False, "name": "in"}, module="keras.layers")
+        return {
+            "class_name": "InputLayer",
+            "config": {
+                "batch_input_shape": shape,
+                "dtype": "float32",
+                "sparse": False,
+                "ragged": False,
+                "name": "in",
+            },
+        }
+    return thing(
+        3,
+        "InputLayer",
+        {"batch_shape": shape, "dtype": "float32", "sparse": False, "name": "in"},
+        module="keras.layers",
+    )
 
 
 @cache
 def layer_classes(generation: int) -> tuple[str, ...]:
     """Return the layers that only compute and stand for themselves, of a generation."""
     known = accepted.measured()[_LAYERS].keys() - HOLDERS - _wrapped.WRAPPERS
-    return tuple(sorted(name for name in known if _names.is_pure_class(name) and is_released(name, generation)))
+    return tuple(
+        sorted(
+            name for name in known if _names.is_pure_class(name) and is_released(name, generation)
+        )
+    )
 
 
 def is_released(class_name: str, *generations: int) -> bool:

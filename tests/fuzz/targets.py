@@ -1,8 +1,10 @@
 """
-What is fuzzed: by name, what reads a text of bytes, what it is seeded with, and how its inputs are changed.
+What is fuzzed: by name, what reads a text of bytes, what it is seeded with, and how its inputs are
+changed.
 
-An input is one text of bytes, whatever it stands for, so that the same inputs serve a loop, a fuzzer that follows coverage, and a regression. Which command
-reads a model, and with which options, is decided by a checksum of the input: a saved input always does what it did.
+An input is one text of bytes, whatever it stands for, so that the same inputs serve a loop, a
+fuzzer that follows coverage, and a regression. Which command reads a model, and with which options,
+is decided by a checksum of the input: a saved input always does what it did.
 """
 
 from __future__ import annotations
@@ -20,7 +22,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import h5py
 
-from policytool import generations, jsonedit, jsontext, policymap, reading, recognition, rules, wire, yamltext
+from policytool import (
+    generations,
+    jsonedit,
+    jsontext,
+    policymap,
+    reading,
+    recognition,
+    rules,
+    wire,
+    yamltext,
+)
 from policytool.checkpoints import _objects
 from policytool.conversion import planned
 from policytool.errors import BundleError, ModelFileError, SpellingError
@@ -49,7 +61,10 @@ class Target:
     name: str
     seeds: Callable[[], Sequence[bytes]]
     run: Callable[[bytes, Path], str]
-    """Read an input, with a directory of its own; say in a word how it ended, and raise what breaks the contract."""
+    """
+    Read an input, with a directory of its own; say in a word how it ended, and raise what breaks
+    the contract.
+    """
 
     mutate: Callable[[Random, bytes], bytes]
     forked: bool = False
@@ -72,14 +87,18 @@ def _json(data: bytes, _directory: Path) -> str:
     changes = []
     for pointer in _pointers(value, 40):
         held = jsontext.value(value, pointer)
-        changes.append((pointer, held, words.ODD[_checksum(repr(pointer).encode()) % len(words.ODD)]))
+        changes.append(
+            (pointer, held, words.ODD[_checksum(repr(pointer).encode()) % len(words.ODD)])
+        )
     if changes and isinstance(value, dict | list):
         _edited(data, value, changes[_checksum(data) % len(changes)])
     return "read"
 
 
 def _edited(data: bytes, value: Any, change: jsonedit.Change) -> None:
-    """Edit JSON text at one place; it then holds what was asked for, and nothing else has changed."""
+    """
+    Edit JSON text at one place; it then holds what was asked for, and nothing else has changed.
+    """
     try:
         text = jsonedit.apply(data.decode("utf-8"), [change])
     except (jsonedit.EditError, UnicodeDecodeError):
@@ -96,7 +115,13 @@ def _pointers(value: Any, most: int) -> Iterator[str]:
     pending = [("", value)]
     while pending and most > 0:
         pointer, held = pending.pop()
-        items = held.items() if isinstance(held, dict) else enumerate(held) if isinstance(held, list) else ()
+        items = (
+            held.items()
+            if isinstance(held, dict)
+            else enumerate(held)
+            if isinstance(held, list)
+            else ()
+        )
         for key, inner in items:
             most -= 1
             yield (way := f"{pointer}{jsontext.pointer(key)}")
@@ -188,7 +213,9 @@ def _read(path: Path) -> str:
         reading.read(path, path.name)
     except ModelFileError as error:
         if not _CODE.fullmatch(error.code) or not error.message:
-            raise oracle.BrokenError(f"no code or no sentence: {error.code!r} {error.message!r}") from error
+            raise oracle.BrokenError(
+                f"no code or no sentence: {error.code!r} {error.message!r}"
+            ) from error
         return error.code
     return "read"
 
@@ -204,31 +231,86 @@ def _arguments(number: int, path: Path, other: Path | None) -> tuple[str | Path,
     """Return the command that a number chooses for a model."""
     kind, number = number % 16, number // 16
     if kind < 2:
-        return ("inspect", path, "--format", _pick(("table", "tree", "markdown", "csv", "json"), number), "--variables")
+        return (
+            "inspect",
+            path,
+            "--format",
+            _pick(("table", "tree", "markdown", "csv", "json"), number),
+            "--variables",
+        )
     if kind < 5:
         formats = ("table", "markdown", "json", "sarif", "junit", "github")
-        return ("audit", path, "--format", _pick(formats, number), "--target", _pick(LOADERS, number // 6), "--device", _pick(("cpu", "gpu"), number // 100))
+        return (
+            "audit",
+            path,
+            "--format",
+            _pick(formats, number),
+            "--target",
+            _pick(LOADERS, number // 6),
+            "--device",
+            _pick(("cpu", "gpu"), number // 100),
+        )
     if kind < 6:
         return ("audit", path, "--weights", "--format", _pick(("table", "json"), number))
     if kind < 9:
-        to = _pick(("float32", "mixed_float16", "mixed_bfloat16", "float16", "bfloat16", "float64"), number)
-        more = _pick(((), ("--include-exceptions",), ("--loss-scale", "keep"), ("--outputs", "follow"), ("--optimizer", "keep")), number // 6)
-        return ("migrate", path, "--to", to, _pick(("--dry-run", "--diff", "--check"), number // 30), *more, "--format", "json")
+        to = _pick(
+            ("float32", "mixed_float16", "mixed_bfloat16", "float16", "bfloat16", "float64"), number
+        )
+        more = _pick(
+            (
+                (),
+                ("--include-exceptions",),
+                ("--loss-scale", "keep"),
+                ("--outputs", "follow"),
+                ("--optimizer", "keep"),
+            ),
+            number // 6,
+        )
+        return (
+            "migrate",
+            path,
+            "--to",
+            to,
+            _pick(("--dry-run", "--diff", "--check"), number // 30),
+            *more,
+            "--format",
+            "json",
+        )
     if kind < 10 and other is not None:
         return ("diff", path, other, "--format", _pick(("table", "markdown", "json"), number))
     if kind < 11:
         return ("migrate", path, _pick(("--dry-run", "--diff", "--check"), number))
-    return ("migrate", path, "--target", _pick(LOADERS, number), _pick(("--dry-run", "--dry-run", "--diff"), number // len(LOADERS)), "--format", "json")
+    return (
+        "migrate",
+        path,
+        "--target",
+        _pick(LOADERS, number),
+        _pick(("--dry-run", "--dry-run", "--diff"), number // len(LOADERS)),
+        "--format",
+        "json",
+    )
 
 
 def _commanded(path: Path, data: bytes, other: Path | None = None) -> str:
-    """Run a command over a model, now and then one that writes; beside the output nothing has changed afterwards."""
+    """
+    Run a command over a model, now and then one that writes; beside the output nothing has changed
+    afterwards.
+    """
     number = _checksum(data)
     arguments = _arguments(number, path, other)
     writes = arguments[0] == "migrate" and number % 7 == 0
     if not writes:
         return oracle.command(*arguments)
-    output = path.with_name("out" + ("" if path.is_dir() else path.suffix if "--target" not in arguments else _CONVERTED.get(path.suffix, path.suffix)))
+    output = path.with_name(
+        "out"
+        + (
+            ""
+            if path.is_dir()
+            else path.suffix
+            if "--target" not in arguments
+            else _CONVERTED.get(path.suffix, path.suffix)
+        )
+    )
     kept = tuple(one for one in arguments if one not in {"--dry-run", "--diff", "--check"})
     before = _state(path.parent)
     try:
@@ -274,7 +356,10 @@ def _written(name: str) -> Callable[[bytes, Path], str]:
 
 
 def _within(fixture: Path, file: str) -> Callable[[bytes, Path], str]:
-    """Return what puts an input in place of one file of a model that is a directory, and gives that to a command."""
+    """
+    Return what puts an input in place of one file of a model that is a directory, and gives that to
+    a command.
+    """
 
     def act(data: bytes, directory: Path) -> str:
         path = directory / fixture.name
@@ -300,7 +385,9 @@ def _index(data: bytes, directory: Path) -> str:
     number = _checksum(data)
     if number % 4:
         return _read(path)
-    return oracle.command(*(("inspect", path, "--format", "json") if number % 8 else ("audit", path, "--weights")))
+    return oracle.command(
+        *(("inspect", path, "--format", "json") if number % 8 else ("audit", path, "--weights"))
+    )
 
 
 def _keras(data: bytes, directory: Path) -> str:
@@ -315,19 +402,48 @@ def _h5(data: bytes, directory: Path) -> str:
     number = _checksum(data)
     if number % 8:
         return _read(path)
-    return oracle.command(*(("audit", path, "--weights") if number % 16 else ("migrate", path, "--to", "float16", "--dry-run")))
+    return oracle.command(
+        *(
+            ("audit", path, "--weights")
+            if number % 16
+            else ("migrate", path, "--to", "float16", "--dry-run")
+        )
+    )
 
 
 # Configs, in the containers that they come in
 
 
 _WHOLE: Final = (
-    *("tf2.3/rnn.h5", "tf2.3/wrappers.h5", "tf2.3/exp_mf16_fixed128.h5", "tf2.3/nested_models.h5", "tf2.9/adam_autowrap_mf16.h5", "tf2.4/tf_op_layers.h5"),
-    *("tf2.15/mha_mixed.h5", "tf2.3/shared_layer.h5", "keras2.2.4/rnn.h5", "tf2.15/preprocessing.h5"),
+    *(
+        "tf2.3/rnn.h5",
+        "tf2.3/wrappers.h5",
+        "tf2.3/exp_mf16_fixed128.h5",
+        "tf2.3/nested_models.h5",
+        "tf2.9/adam_autowrap_mf16.h5",
+        "tf2.4/tf_op_layers.h5",
+    ),
+    *(
+        "tf2.15/mha_mixed.h5",
+        "tf2.3/shared_layer.h5",
+        "keras2.2.4/rnn.h5",
+        "tf2.15/preprocessing.h5",
+    ),
 )
 _ZIPPED: Final = (
-    *("keras3.6/global_mixed_float16.keras", "keras3.15/global_mixed_float16.keras", "keras3.6/preprocessing.keras", "tf2.15/sequential.keras"),
-    *("keras3.15/keras_ops.keras", "keras3.15/mha_mixed.keras", "keras3.15/shared_layer.keras", "keras3.15/bidirectional_mixed.keras", "keras3.6/int8.keras"),
+    *(
+        "keras3.6/global_mixed_float16.keras",
+        "keras3.15/global_mixed_float16.keras",
+        "keras3.6/preprocessing.keras",
+        "tf2.15/sequential.keras",
+    ),
+    *(
+        "keras3.15/keras_ops.keras",
+        "keras3.15/mha_mixed.keras",
+        "keras3.15/shared_layer.keras",
+        "keras3.15/bidirectional_mixed.keras",
+        "keras3.6/int8.keras",
+    ),
 )
 
 
@@ -342,11 +458,16 @@ def _config(data: bytes, directory: Path) -> str:
 
 def _source(data: bytes) -> str:
     """Return the fixture that the first line names."""
-    return next((one for one in (*_WHOLE, *_ZIPPED) if data.startswith(one.encode() + b"\n")), _WHOLE[0])
+    return next(
+        (one for one in (*_WHOLE, *_ZIPPED) if data.startswith(one.encode() + b"\n")), _WHOLE[0]
+    )
 
 
 def with_configs(data: bytes, directory: Path) -> Path:
-    """Write a whole model whose configs are these: a line with the fixture's name, then a line of JSON for each."""
+    """
+    Write a whole model whose configs are these: a line with the fixture's name, then a line of JSON
+    for each.
+    """
     source, (_, *texts) = _source(data), data.split(b"\n")
     path = directory / Path(source).name
     if source in _WHOLE:
@@ -357,8 +478,13 @@ def with_configs(data: bytes, directory: Path) -> Path:
     else:
         with zipfile.ZipFile(FIXTURES / source) as archive, zipfile.ZipFile(path, "w") as made:
             for info in archive.infolist():
-                replaced = {b"config.json": texts[0] if texts else b"", b"metadata.json": texts[1] if len(texts) > 1 else b"{}"}
-                made.writestr(info.filename, replaced.get(info.filename.encode(), archive.read(info)))
+                replaced = {
+                    b"config.json": texts[0] if texts else b"",
+                    b"metadata.json": texts[1] if len(texts) > 1 else b"{}",
+                }
+                made.writestr(
+                    info.filename, replaced.get(info.filename.encode(), archive.read(info))
+                )
     return path
 
 
@@ -371,11 +497,20 @@ def _config_seeds() -> list[bytes]:
     found = []
     for name in _WHOLE:
         with h5py.File(FIXTURES / name) as file:
-            texts = [file.attrs[key] for key in ("model_config", "training_config") if key in file.attrs]
-        found.append("\n".join([name, *(text if isinstance(text, str) else text.decode() for text in texts)]).encode())
+            texts = [
+                file.attrs[key] for key in ("model_config", "training_config") if key in file.attrs
+            ]
+        found.append(
+            "\n".join(
+                [name, *(text if isinstance(text, str) else text.decode() for text in texts)]
+            ).encode()
+        )
     for name in _ZIPPED:
         with zipfile.ZipFile(FIXTURES / name) as archive:
-            texts = [json.dumps(json.loads(archive.read(member))) for member in ("config.json", "metadata.json")]
+            texts = [
+                json.dumps(json.loads(archive.read(member)))
+                for member in ("config.json", "metadata.json")
+            ]
         found.append("\n".join([name, *texts]).encode())
     return found
 
@@ -389,17 +524,27 @@ def _config_mutated(rng: Random, data: bytes) -> bytes:
 
 
 def _conversion(data: bytes, _directory: Path) -> str:
-    """Plan a conversion of a whole model with changed configs, without writing it first, and now and then ask every rule about it."""
+    """
+    Plan a conversion of a whole model with changed configs, without writing it first, and now and
+    then ask every rule about it.
+    """
     sound, (_, *texts), number = _document(_source(data)), data.split(b"\n"), _checksum(data)
     try:
-        held = {part: jsontext.parse(text)[0] for part, text in zip((sound.config_part, sound.training_part), texts, strict=False) if part is not None}
+        held = {
+            part: jsontext.parse(text)[0]
+            for part, text in zip((sound.config_part, sound.training_part), texts, strict=False)
+            if part is not None
+        }
         analysis = reading.analysed(replace(sound, parts={**sound.parts, **held}))
         subject = Subject(analysis)
         if number % 5 == 0:
             question = rules.Question(targets=(_pick(LOADERS, number // 5),))
             case = rules.Case(model=analysis.model, document=analysis.document, subject=subject)
             return "findings" if list(rules.findings(case, question)) else "read"
-        plan = planned.planned(subject, Options(target=_pick(LOADERS, number // 5), allow_weight_rewrite=number % 2 == 0))
+        plan = planned.planned(
+            subject,
+            Options(target=_pick(LOADERS, number // 5), allow_weight_rewrite=number % 2 == 0),
+        )
     except jsontext.JsonError as error:
         return error.code
     except ModelFileError as error:
@@ -419,46 +564,126 @@ def _settings(data: bytes, directory: Path) -> str:
     (directory / "policytool.toml").write_bytes(data)
     model = directory / "model.json"  # a copy, because settings may say fix or in-place
     model.write_bytes(_bytes_of("tf2.3/global_mixed_float16.json"))
-    command = _pick((("inspect",), ("audit",), ("migrate", "--dry-run"), ("inspect", "--show-settings"), ("audit", "--show-settings")), _checksum(data))
+    command = _pick(
+        (
+            ("inspect",),
+            ("audit",),
+            ("migrate", "--dry-run"),
+            ("inspect", "--show-settings"),
+            ("audit", "--show-settings"),
+        ),
+        _checksum(data),
+    )
     os.chdir(directory)
     try:
-        return oracle.command(*command, model, "--config", directory / "policytool.toml", usage=True)
+        return oracle.command(
+            *command, model, "--config", directory / "policytool.toml", usage=True
+        )
     finally:
         for path in directory.iterdir():
             _remove(path)
 
 
 _SETTINGS: Final = [
-    *('format = "json"', 'color = "never"', "verbose = true", "jobs = 1", 'layer = "mlp/.*"', 'only = "mixed"', "depth = 2", 'progress = "off"'),
-    *('target = ["keras3"]', 'select = ["PT1", "PT302"]', 'ignore = ["ALL"]', 'fail-on = "never"', "weights = true", 'device = "gpu"', 'to = "float32"'),
-    *('set = ["a=float32"]', 'loss-scale = "keep"', 'outputs = "follow"', 'optimizer = "keep"', 'baseline = "b.json"', 'output = "x"', 'plan = "p.json"'),
-    *('per-file-ignores = {"*.h5" = ["PT1"]}', 'suppress = [{rule = "PT1", path = "a", reason = "b"}]', 'report = ["json=x.json"]', "no-models-ok = true"),
-    *('suppressions = [{rules = ["PT1"], paths = ["a"], reason = "b", until = 2020-01-01}]', "in-place = true", "quiet = true"),
-    *("overwrite = true", "backup = false", "dry-run = true", "check = true", 'write-baseline = "b.json"', "fix = true", "diff = true", "variables = true"),
+    *(
+        'format = "json"',
+        'color = "never"',
+        "verbose = true",
+        "jobs = 1",
+        'layer = "mlp/.*"',
+        'only = "mixed"',
+        "depth = 2",
+        'progress = "off"',
+    ),
+    *(
+        'target = ["keras3"]',
+        'select = ["PT1", "PT302"]',
+        'ignore = ["ALL"]',
+        'fail-on = "never"',
+        "weights = true",
+        'device = "gpu"',
+        'to = "float32"',
+    ),
+    *(
+        'set = ["a=float32"]',
+        'loss-scale = "keep"',
+        'outputs = "follow"',
+        'optimizer = "keep"',
+        'baseline = "b.json"',
+        'output = "x"',
+        'plan = "p.json"',
+    ),
+    *(
+        'per-file-ignores = {"*.h5" = ["PT1"]}',
+        'suppress = [{rule = "PT1", path = "a", reason = "b"}]',
+        'report = ["json=x.json"]',
+        "no-models-ok = true",
+    ),
+    *(
+        'suppressions = [{rules = ["PT1"], paths = ["a"], reason = "b", until = 2020-01-01}]',
+        "in-place = true",
+        "quiet = true",
+    ),
+    *(
+        "overwrite = true",
+        "backup = false",
+        "dry-run = true",
+        "check = true",
+        'write-baseline = "b.json"',
+        "fix = true",
+        "diff = true",
+        "variables = true",
+    ),
 ]
 
 
 def _baseline(data: bytes, directory: Path) -> str:
     path = directory / "baseline.json"
     path.write_bytes(data)
-    return oracle.command("audit", FIXTURES / "tf2.3/exp_mf16_fixed128.h5", "--baseline", path, "--target", "keras3", usage=True)
+    return oracle.command(
+        "audit",
+        FIXTURES / "tf2.3/exp_mf16_fixed128.h5",
+        "--baseline",
+        path,
+        "--target",
+        "keras3",
+        usage=True,
+    )
 
 
 def _baseline_seeds() -> list[bytes]:
     finding = {"path": "m.h5", "rule": "PT101", "layer": "mlp", "fingerprint": "0" * 32}
-    signature = {"path": "m", "name": "serve", "inputs": {"x": "float32"}, "outputs": {"y": "float32"}, "compute_dtypes": ["float32"]}
+    signature = {
+        "path": "m",
+        "name": "serve",
+        "inputs": {"x": "float32"},
+        "outputs": {"y": "float32"},
+        "compute_dtypes": ["float32"],
+    }
     return [json.dumps({"version": 1, "findings": [finding], "signatures": [signature]}).encode()]
 
 
 def _plan(data: bytes, directory: Path) -> str:
     path = directory / "plan.json"
     path.write_bytes(data)
-    return oracle.command("migrate", FIXTURES / "tf2.3/exp_mf16_fixed128.h5", "--plan", path, "--dry-run", "--format", "json", usage=True)
+    return oracle.command(
+        "migrate",
+        FIXTURES / "tf2.3/exp_mf16_fixed128.h5",
+        "--plan",
+        path,
+        "--dry-run",
+        "--format",
+        "json",
+        usage=True,
+    )
 
 
 def _plan_seeds() -> list[bytes]:
     model = FIXTURES / "tf2.3/exp_mf16_fixed128.h5"
-    return [run("migrate", model, "--to", to, "--dry-run", "--format", "json").out.encode() for to in ("float32", "float16", "mixed_bfloat16")]
+    return [
+        run("migrate", model, "--to", to, "--dry-run", "--format", "json").out.encode()
+        for to in ("float32", "float16", "mixed_bfloat16")
+    ]
 
 
 # Seeds
@@ -536,11 +761,21 @@ def _members(data: bytes) -> dict[str, bytes]:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             return {name: archive.read(name) for name in archive.namelist()[:8]}
-    except (zipfile.BadZipFile, ValueError, RuntimeError, NotImplementedError, OSError, EOFError, zlib.error):
+    except (
+        zipfile.BadZipFile,
+        ValueError,
+        RuntimeError,
+        NotImplementedError,
+        OSError,
+        EOFError,
+        zlib.error,
+    ):
         return {}
 
 
-def _either(one: Callable[[Random, bytes], bytes], share: float = 0.85) -> Callable[[Random, bytes], bytes]:
+def _either(
+    one: Callable[[Random, bytes], bytes], share: float = 0.85
+) -> Callable[[Random, bytes], bytes]:
     """Return a change that knows the structure, and now and then one that does not."""
 
     def change(rng: Random, data: bytes) -> bytes:
@@ -570,11 +805,23 @@ TARGETS: Final = {
         Target(name="policy", seeds=_policies, run=_policy, mutate=_TREES),
         Target(name="conversion", seeds=_config_seeds, run=_conversion, mutate=_config_mutated),
         Target(name="index", seeds=_indices, run=_index, mutate=containers.table),
-        Target(name="architecture", seeds=_architectures, run=_written("model.json"), mutate=_TREES),
-        Target(name="yaml-architecture", seeds=_yamls, run=_written("model.yaml"), mutate=_either(containers.yaml)),
+        Target(
+            name="architecture", seeds=_architectures, run=_written("model.json"), mutate=_TREES
+        ),
+        Target(
+            name="yaml-architecture",
+            seeds=_yamls,
+            run=_written("model.yaml"),
+            mutate=_either(containers.yaml),
+        ),
         Target(name="tfjs", seeds=_topologies, run=_written("model.json"), mutate=_TREES),
         Target(name="metadata", seeds=_metadatas, run=_metadata, mutate=_MESSAGES),
-        Target(name="savedmodel", seeds=_saved_models, run=_within(FIXTURES / "tf2.9/default_float32", "saved_model.pb"), mutate=_MESSAGES),
+        Target(
+            name="savedmodel",
+            seeds=_saved_models,
+            run=_within(FIXTURES / "tf2.9/default_float32", "saved_model.pb"),
+            mutate=_MESSAGES,
+        ),
         Target(name="keras", seeds=_archives, run=_keras, mutate=_archive_mutated, forked=True),
         Target(name="config", seeds=_config_seeds, run=_config, mutate=_config_mutated),
         Target(name="hdf5", seeds=_hdf5_files, run=_h5, mutate=_h5_mutated, forked=True),

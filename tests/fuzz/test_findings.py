@@ -1,4 +1,7 @@
-"""What fuzzing found, each as small as it is: the input that broke the contract, and what is said of it since."""
+"""
+What fuzzing found, each as small as it is: the input that broke the contract, and what is said of
+it since.
+"""
 
 from __future__ import annotations
 
@@ -54,32 +57,63 @@ def test_each_finding_has_its_test() -> None:
 
 
 def test_infer_with_float32_variables_is_the_models_affair(tmp_path: Path) -> None:
-    """TF 1.15's policy whose dtype the first input decides is refused with a sentence about the layer; it was wrong usage."""
+    """
+    TF 1.15's policy whose dtype the first input decides is refused with a sentence about the layer;
+    it was wrong usage.
+    """
     path = tmp_path / "model.json"
-    path.write_text(json.dumps({**building.sequential(building.dense(dtype="infer_with_float32_vars")), "keras_version": "2.2.4-tf"}), encoding="utf-8")
-    for arguments in (("migrate", path, "--dry-run"), ("migrate", path, "--target", "tf2.4", "--dry-run"), ("audit", path, "--target", "tf2.4")):
+    path.write_text(
+        json.dumps(
+            {
+                **building.sequential(building.dense(dtype="infer_with_float32_vars")),
+                "keras_version": "2.2.4-tf",
+            }
+        ),
+        encoding="utf-8",
+    )
+    for arguments in (
+        ("migrate", path, "--dry-run"),
+        ("migrate", path, "--target", "tf2.4", "--dry-run"),
+        ("audit", path, "--target", "tf2.4"),
+    ):
         assert oracle.command(*arguments)
     assert "it takes its first input's dtype" in run("migrate", path, "--dry-run").out
 
 
 @pytest.mark.parametrize("mode", ["int8_from_float32", "int8_from_int8", "gptq/4/128_from_float32"])
 def test_a_quantised_policy_in_a_mode_is_none(mode: str) -> None:
-    """What the mode and the source say together is a name, and the name alone decided; rendering it then met a mode that no release has."""
-    value: Any = {"module": "keras", "class_name": "QuantizedDTypePolicy", "config": {"mode": mode, "source_name": "float32"}}
+    """
+    What the mode and the source say together is a name, and the name alone decided; rendering it
+    then met a mode that no release has.
+    """
+    value: Any = {
+        "module": "keras",
+        "class_name": "QuantizedDTypePolicy",
+        "config": {"mode": mode, "source_name": "float32"},
+    }
     with pytest.raises(SpellingError):
         generations.parse(value, generations.GENERATIONS[-1])
 
 
 @pytest.mark.parametrize("character", ["\x7f", "\x9b", "\u202e", "\u2028", "\ufeff", "\ud800"])
-def test_json_reports_hold_no_character_that_a_terminal_obeys(character: str, tmp_path: Path) -> None:
-    """JSON need not escape DEL, the C1 controls and direction overrides, of which terminals obey some; the report does, and says the same."""
-    path = building.h5_model(tmp_path / "model.h5", building.sequential(building.dense(name=f"a{character}b")))
+def test_json_reports_hold_no_character_that_a_terminal_obeys(
+    character: str, tmp_path: Path
+) -> None:
+    """
+    JSON need not escape DEL, the C1 controls and direction overrides, of which terminals obey some;
+    the report does, and says the same.
+    """
+    path = building.h5_model(
+        tmp_path / "model.h5", building.sequential(building.dense(name=f"a{character}b"))
+    )
     ended = run("inspect", path, "--format", "json")
     assert character not in ended.out
     assert any(layer["name"] == f"a{character}b" for layer in ended.json["models"][0]["layers"])
 
 
-def _patched(change: Callable[[bytearray], None], compression: int = zipfile.ZIP_STORED) -> Callable[[Path], Path]:
+def _patched(
+    change: Callable[[bytearray], None], compression: int = zipfile.ZIP_STORED
+) -> Callable[[Path], Path]:
     def build(directory: Path) -> Path:
         path = building.keras_zip(directory / "model.keras", compression=compression)
         data = bytearray(path.read_bytes())
@@ -98,7 +132,9 @@ def _not_utf8(data: bytearray) -> None:
 
 
 def _before(data: bytearray) -> None:
-    """Say that the directory begins later than it does, so that members begin earlier than the file."""
+    """
+    Say that the directory begins later than it does, so that members begin earlier than the file.
+    """
     end = data.rfind(b"PK\x05\x06")
     (offset,) = struct.unpack_from("<I", data, end + 16)
     struct.pack_into("<I", data, end + 16, offset + 1000)
@@ -119,7 +155,9 @@ ARCHIVES: Final = {
 
 @pytest.mark.parametrize("name", ARCHIVES)
 def test_archives_with_damaged_fields_are_truncated_ones(name: str, tmp_path: Path) -> None:
-    """Python's zipfile raises errors of other kinds than its own for them; they ended in exit code 70."""
+    """
+    Python's zipfile raises errors of other kinds than its own for them; they ended in exit code 70.
+    """
     assert oracle.command("inspect", ARCHIVES[name](tmp_path)) == "truncated"
 
 
@@ -142,7 +180,10 @@ def test_plans_of_anything_but_objects_are_told(name: str, tmp_path: Path) -> No
     """A saved plan whose parts are no objects is wrong usage; it was a bug."""
     path = tmp_path / "plan.json"
     path.write_bytes(PLANS[name]())
-    assert oracle.command("migrate", FIXED_SCALE_H5, "--plan", path, "--dry-run", usage=True) == "usage"
+    assert (
+        oracle.command("migrate", FIXED_SCALE_H5, "--plan", path, "--dry-run", usage=True)
+        == "usage"
+    )
 
 
 def test_plans_with_nan_are_reported_as_json(tmp_path: Path) -> None:
@@ -151,10 +192,22 @@ def test_plans_with_nan_are_reported_as_json(tmp_path: Path) -> None:
 
     def change(plan: dict[str, Any]) -> None:
         edits = plan["plans"][0]["edits"]
-        edits.append({**edits[0], "pointer": "/config/layers/1/config/units", "before": 3, "after": float("nan")})
+        edits.append(
+            {
+                **edits[0],
+                "pointer": "/config/layers/1/config/units",
+                "before": 3,
+                "after": float("nan"),
+            }
+        )
 
     path.write_bytes(_plan(change))
-    assert oracle.command("migrate", FIXED_SCALE_H5, "--plan", path, "--dry-run", "--format", "json", usage=True) == "read"
+    assert (
+        oracle.command(
+            "migrate", FIXED_SCALE_H5, "--plan", path, "--dry-run", "--format", "json", usage=True
+        )
+        == "read"
+    )
 
 
 SETTINGS: Final = {
@@ -172,18 +225,38 @@ SETTINGS: Final = {
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-@pytest.mark.parametrize("command", [("inspect",), ("audit",), ("migrate", "--dry-run")], ids=lambda command: command[0])
-def test_settings_that_no_option_takes_are_wrong_usage(name: str, command: tuple[str, ...], tmp_path: Path) -> None:
-    """A settings file is found in a directory above, which may be a stranger's; whatever it says, the answer is a sentence."""
+@pytest.mark.parametrize(
+    "command", [("inspect",), ("audit",), ("migrate", "--dry-run")], ids=lambda command: command[0]
+)
+def test_settings_that_no_option_takes_are_wrong_usage(
+    name: str, command: tuple[str, ...], tmp_path: Path
+) -> None:
+    """
+    A settings file is found in a directory above, which may be a stranger's; whatever it says, the
+    answer is a sentence.
+    """
     path = tmp_path / "policytool.toml"
     path.write_text(SETTINGS[name], encoding="utf-8")
-    assert oracle.command(*command, MIXED_JSON, "--config", path, usage=True) in {"usage", "read", "findings"}
+    assert oracle.command(*command, MIXED_JSON, "--config", path, usage=True) in {
+        "usage",
+        "read",
+        "findings",
+    }
 
 
 @pytest.mark.parametrize("command", ["inspect", "audit"])
 def test_no_process_is_started_to_read_a_file(command: str) -> None:
-    """h5py asks for the machine's name when it is imported, and Python ran ``uname -p``, the first on PATH, for a part of the answer."""
-    done = subprocess.run([sys.executable, "-c", _SHELL, command, str(MIXED_H5), "--jobs", "1"], capture_output=True, text=True, check=False, timeout=60)
+    """
+    h5py asks for the machine's name when it is imported, and Python ran ``uname -p``, the first on
+    PATH, for a part of the answer.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", _SHELL, command, str(MIXED_H5), "--jobs", "1"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
     assert done.returncode in {0, 1}, done.stderr
 
 
@@ -201,7 +274,10 @@ TRACES: Final = {
     '1 execve("/usr/bin/uname", ["uname", "-p"], 0x1 /* 1 vars */) = 0': True,
     '1 execve("/usr/bin/python3.11", ["python", "-m", "policytool"], 0x1 /* 1 vars */) = 0': False,
     "1 clone(child_stack=NULL, flags=CLONE_CHILD_CLEARTID|SIGCHLD) = 2": True,
-    "1 clone(child_stack=NULL, flags=CLONE_CHILD_CLEARTID|CLONE_CHILD_SETTID|SIGCHLD, child_tidptr=0x7f0) = 2": False,
+    (
+        "1 clone(child_stack=NULL, flags=CLONE_CHILD_CLEARTID|CLONE_CHILD_SETTID|SIGCHLD, "
+        "child_tidptr=0x7f0) = 2"
+    ): False,
     "1 clone3({flags=CLONE_VM|CLONE_THREAD}, 88) = 2": False,
 }
 
@@ -213,7 +289,10 @@ def test_a_trace_tells_what_a_run_must_not_do(line: str) -> None:
 
 
 def test_an_operation_that_is_never_called_is_refused(tmp_path: Path) -> None:
-    """What an operation becomes is told by its calls; without one, planning the conversion ended in an IndexError."""
+    """
+    What an operation becomes is told by its calls; without one, planning the conversion ended in an
+    IndexError.
+    """
     x = models.tensor("x")
     never = {**models.layer3("Add", "never", module="keras.src.ops.numpy"), "inbound_nodes": []}
     model = models.keras3(models.input3("x", 4), never, models.layer3("Dense", "dense", x, units=2))
@@ -237,27 +316,47 @@ REGULAR: Final = {
 @pytest.mark.parametrize("name", REGULAR)
 @pytest.mark.filterwarnings("error")
 def test_keys_of_policy_maps_are_tried_in_bounded_time(name: str) -> None:
-    """Four repeats, or alternatives after alternatives, took minutes and hours; what cannot be compiled ended in exit code 70, and a warning went to stderr."""
+    """
+    Four repeats, or alternatives after alternatives, took minutes and hours; what cannot be
+    compiled ended in exit code 70, and a warning went to stderr.
+    """
     key, full_match = REGULAR[name]
-    found = PolicyMap(default=policies.named("float32"), policies=((key, policies.named("float16")),))
+    found = PolicyMap(
+        default=policies.named("float32"), policies=((key, policies.named("float16")),)
+    )
     began = time.process_time()
     with contextlib.suppress(policymap.UnclearPolicyError):
         policymap.resolve(found, "a" * 300, full_match=full_match)
     assert time.process_time() - began < oracle.SECONDS / 10
 
 
-def test_many_keys_of_policy_maps_are_bounded_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_keys_of_policy_maps_are_bounded_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The keys of all layers have one time between them."""
     monkeypatch.setattr(resolving, "_LONGEST", -1.0)
-    spelled = {"module": "keras", "class_name": "DTypePolicyMap", "config": {"default_policy": None, "policy_map": {"x.*": "float16"}}, "registered_name": None}
+    spelled = {
+        "module": "keras",
+        "class_name": "DTypePolicyMap",
+        "config": {"default_policy": None, "policy_map": {"x.*": "float16"}},
+        "registered_name": None,
+    }
     path = tmp_path / "model.json"
-    path.write_text(json.dumps({**building.sequential(building.dense(dtype=spelled)), "keras_version": "3.6.0"}), encoding="utf-8")
+    path.write_text(
+        json.dumps(
+            {**building.sequential(building.dense(dtype=spelled)), "keras_version": "3.6.0"}
+        ),
+        encoding="utf-8",
+    )
     said = run("inspect", path, "--format", "json").json["models"][0]["observations"]
     assert any(one["code"] == "unclear-policy-map" and "too long" in one["message"] for one in said)
 
 
 def test_a_recurrent_layer_that_is_called_with_nothing_is_refused(tmp_path: Path) -> None:
-    """The first input of a recurrent layer is looked at for its states; a call with an empty list ended in a ValueError, and then in an IndexError."""
+    """
+    The first input of a recurrent layer is looked at for its states; a call with an empty list
+    ended in a ValueError, and then in an IndexError.
+    """
     lstm = {**models.layer2("LSTM", "lstm", units=2), "inbound_nodes": [[]]}
     path = tmp_path / "model.json"
     path.write_text(json.dumps(models.keras2(models.input2("x", 3, 4), lstm)), encoding="utf-8")
@@ -265,19 +364,32 @@ def test_a_recurrent_layer_that_is_called_with_nothing_is_refused(tmp_path: Path
 
 
 def test_metadata_that_leads_to_no_layer_is_not_migrated(tmp_path: Path) -> None:
-    """A SavedModel whose root is described in the metadata, and is no Keras object in the graph, has nothing to change; it ended in an IndexError."""
+    """
+    A SavedModel whose root is described in the metadata, and is no Keras object in the graph, has
+    nothing to change; it ended in an IndexError.
+    """
     root = building.keras_object("mlp", "Sequential", identifier="_tf_keras_sequential", config={})
     told = building.saved_model(tmp_path / "told", [root], separate=True)
-    path = building.saved_model(tmp_path / "model", [building.Object(), building.Object(variable=("dense_a/kernel", 1, (6, 2)))])
+    path = building.saved_model(
+        tmp_path / "model",
+        [building.Object(), building.Object(variable=("dense_a/kernel", 1, (6, 2)))],
+    )
     (path / "keras_metadata.pb").write_bytes((told / "keras_metadata.pb").read_bytes())
     for arguments in (("--to", "bfloat16"), ("--target", "keras3")):
         assert oracle.command("migrate", path, *arguments, "--dry-run") == "not-migratable"
 
 
 def test_operations_that_are_called_without_arguments_are_refused(tmp_path: Path) -> None:
-    """What an operation becomes is told by its first argument; a call without one ended in an IndexError."""
+    """
+    What an operation becomes is told by its first argument; a call without one ended in an
+    IndexError.
+    """
     x = models.tensor("x")
-    model = models.keras3(models.input3("x", 4), models.layer3("GetItem", "none", module="keras.src.ops.numpy"), models.layer3("Dense", "dense", x, units=2))
+    model = models.keras3(
+        models.input3("x", 4),
+        models.layer3("GetItem", "none", module="keras.src.ops.numpy"),
+        models.layer3("Dense", "dense", x, units=2),
+    )
     path = tmp_path / "model.json"
     path.write_text(json.dumps(model), encoding="utf-8")
     for target in ("keras3.0", "tf2.15"):
@@ -285,21 +397,46 @@ def test_operations_that_are_called_without_arguments_are_refused(tmp_path: Path
 
 
 def test_calls_with_objects_where_values_belong_are_refused(tmp_path: Path) -> None:
-    """The dtype of a Cast becomes an argument in Keras 2; a tensor in its place ended in a TypeError when the file was written."""
+    """
+    The dtype of a Cast becomes an argument in Keras 2; a tensor in its place ended in a TypeError
+    when the file was written.
+    """
     x = models.tensor("x")
     cast = models.layer3("Cast", "cast", x, module="keras.src.ops.core", dtype=[x])
     path = tmp_path / "model.json"
-    path.write_text(json.dumps(models.keras3(models.input3("x", 4), cast, models.layer3("Dense", "dense", models.tensor("cast"), units=2))), encoding="utf-8")
-    assert oracle.command("migrate", path, "--target", "tf2.15", "-o", tmp_path / "out.json") == "refused"
+    path.write_text(
+        json.dumps(
+            models.keras3(
+                models.input3("x", 4),
+                cast,
+                models.layer3("Dense", "dense", models.tensor("cast"), units=2),
+            )
+        ),
+        encoding="utf-8",
+    )
+    assert (
+        oracle.command("migrate", path, "--target", "tf2.15", "-o", tmp_path / "out.json")
+        == "refused"
+    )
 
 
 def test_integers_beyond_float64_are_compared(tmp_path: Path) -> None:
     """With each other, and with numbers that a float32 holds."""
     for name, value in (("one", 10**400), ("same", 10**400), ("other", 10**400 + 1), ("small", 1)):
-        config = {"class_name": "Dropout", "config": {"name": "d", "trainable": True, "dtype": "float32", "rate": value}}
-        model = {"class_name": "Sequential", "config": {"name": "m", "layers": [config]}, "keras_version": "2.15.0", "backend": "tensorflow"}
+        config = {
+            "class_name": "Dropout",
+            "config": {"name": "d", "trainable": True, "dtype": "float32", "rate": value},
+        }
+        model = {
+            "class_name": "Sequential",
+            "config": {"name": "m", "layers": [config]},
+            "keras_version": "2.15.0",
+            "backend": "tensorflow",
+        }
         (tmp_path / f"{name}.json").write_text(json.dumps(model))
-    one, same, other, small = (tmp_path / f"{name}.json" for name in ("one", "same", "other", "small"))
+    one, same, other, small = (
+        tmp_path / f"{name}.json" for name in ("one", "same", "other", "small")
+    )
     assert [run("diff", one, found).code for found in (same, other, small)] == [0, 1, 1]
 
 

@@ -1,4 +1,7 @@
-"""The guard over drawn models: hostile ones are refused and named by ``audit``, sound ones are allowed."""
+"""
+The guard over drawn models: hostile ones are refused and named by ``audit``, sound ones are
+allowed.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,15 @@ import pytest
 
 import policytool
 from policytool.hazards import _names
-from tests.fuzz import graph_bytes, hostile, hostile_configs, hostile_graphs, hostile_names, oracle, sound_configs
+from tests.fuzz import (
+    graph_bytes,
+    hostile,
+    hostile_configs,
+    hostile_graphs,
+    hostile_names,
+    oracle,
+    sound_configs,
+)
 from tests.fuzz.hostile_names import Paths
 
 if TYPE_CHECKING:
@@ -32,13 +43,25 @@ def test_hostile_models_are_refused_and_sound_ones_allowed(kind: str, tmp_path: 
     assert ended.count("allowed") > _MODELS // 10
 
 
-@pytest.mark.parametrize(("generation", "put"), [(generation, put) for generation, puts in hostile_configs.HOSTILE.items() for put in puts])
-def test_every_hostile_place_of_a_config_is_refused(generation: int, put: Callable[[hostile_configs.Place], None], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("generation", "put"),
+    [(generation, put) for generation, puts in hostile_configs.HOSTILE.items() for put in puts],
+)
+def test_every_hostile_place_of_a_config_is_refused(
+    generation: int, put: Callable[[hostile_configs.Place], None], tmp_path: Path
+) -> None:
     """In a sound model, a few times."""
     for seed in range(5):
         rng, paths = Random(seed), Paths(folder=tmp_path)
         config = sound_configs.model(rng, generation)
-        put(hostile_configs.Place(rng=rng, generation=generation, entry=rng.choice(hostile_configs.entries(config)), paths=paths))
+        put(
+            hostile_configs.Place(
+                rng=rng,
+                generation=generation,
+                entry=rng.choice(hostile_configs.entries(config)),
+                paths=paths,
+            )
+        )
         drawn = hostile_configs.Drawn(generation=generation, config=config, hostile=put.__name__)
         assert hostile.judged(hostile.write(drawn, rng, tmp_path), drawn.hostile) == "runs-code"
 
@@ -48,14 +71,30 @@ def test_every_op_that_leads_out_of_a_graph_is_refused(name: str, tmp_path: Path
     """In a function that is called when the model is loaded."""
     body = hostile_graphs.Body(Random(1), Paths(folder=tmp_path))
     body.use(body.hostile_text(), name)
-    assert hostile.judged(hostile_graphs.saved(tmp_path, [graph_bytes.graph(body.nodes)]), name) == "runs-code"
+    assert (
+        hostile.judged(hostile_graphs.saved(tmp_path, [graph_bytes.graph(body.nodes)]), name)
+        == "runs-code"
+    )
 
 
 def test_every_class_of_the_releases_is_among_those_that_are_drawn() -> None:
-    """Those that only compute are in sound models, by themselves or around others, and those that were left out in hostile ones."""
-    data = json.loads((Path(policytool.__file__).parent / "data" / "layer_arguments.json").read_text(encoding="utf-8"))
-    drawn = {name for generation in (2, 3) for name in sound_configs.layer_classes(generation)} | sound_configs.HOLDERS
-    assert {name for name in data["layers"] if _names.is_pure_class(name) and sound_configs.is_released(name)} <= drawn
+    """
+    Those that only compute are in sound models, by themselves or around others, and those that were
+    left out in hostile ones.
+    """
+    data = json.loads(
+        (Path(policytool.__file__).parent / "data" / "layer_arguments.json").read_text(
+            encoding="utf-8"
+        )
+    )
+    drawn = {
+        name for generation in (2, 3) for name in sound_configs.layer_classes(generation)
+    } | sound_configs.HOLDERS
+    assert {
+        name
+        for name in data["layers"]
+        if _names.is_pure_class(name) and sound_configs.is_released(name)
+    } <= drawn
     left_out = {name for name in data["layers"] if _names.left_out(name)}
     assert left_out - {"Lambda"} <= {*hostile_names.classes(), "TFSMLayer", "TorchModuleWrapper"}
 
@@ -63,9 +102,19 @@ def test_every_class_of_the_releases_is_among_those_that_are_drawn() -> None:
 def test_a_hostile_model_that_is_allowed_breaks_the_contract(tmp_path: Path) -> None:
     """And so does a sound one that is refused: the oracle can fail."""
     rng = Random(3)
-    sound = hostile_configs.Drawn(generation=2, config=sound_configs.model(rng, 2), hostile="nothing")
+    sound = hostile_configs.Drawn(
+        generation=2, config=sound_configs.model(rng, 2), hostile="nothing"
+    )
     with pytest.raises(oracle.BrokenError, match="nothing is allowed"):
         hostile.judged(hostile.write(sound, rng, tmp_path), sound.hostile)
-    config = {"class_name": "Sequential", "config": {"name": "m", "layers": [{"class_name": "Scale", "config": {"name": "scale"}}]}}
+    config = {
+        "class_name": "Sequential",
+        "config": {"name": "m", "layers": [{"class_name": "Scale", "config": {"name": "scale"}}]},
+    }
     with pytest.raises(oracle.BrokenError, match="a sound model is refused"):
-        hostile.judged(hostile.write(hostile_configs.Drawn(generation=2, config=config, hostile=""), rng, tmp_path), "")
+        hostile.judged(
+            hostile.write(
+                hostile_configs.Drawn(generation=2, config=config, hostile=""), rng, tmp_path
+            ),
+            "",
+        )

@@ -1,4 +1,7 @@
-"""Models that Hypothesis draws, in every format: sound ones are read, and changed ones keep the contract under every command."""
+"""
+Models that Hypothesis draws, in every format: sound ones are read, and changed ones keep the
+contract under every command.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,13 @@ from tests.fuzz import drawn, oracle, strategies
 from tests.fuzz.targets import TARGETS
 from tests.fuzz.volume import Tally, one
 
-_QUICK: Final = settings(max_examples=20, deadline=None, derandomize=True, database=None, suppress_health_check=drawn.UNHURRIED)
+_QUICK: Final = settings(
+    max_examples=20,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=drawn.UNHURRIED,
+)
 
 
 @_QUICK
@@ -29,15 +38,27 @@ def test_sound_models_are_read(config: Any) -> None:
 
 @pytest.mark.parametrize("kind", strategies.FORMATS)
 @_QUICK
-@given(pair=strategies.changed(), command=drawn.COMMANDS, rng=st.randoms(use_true_random=False), training=st.none() | strategies.TRAINING)
-def test_changed_models_keep_the_contract(kind: str, pair: tuple[Any, Any], command: tuple[str, ...], rng: Random, training: Any) -> None:
+@given(
+    pair=strategies.changed(),
+    command=drawn.COMMANDS,
+    rng=st.randoms(use_true_random=False),
+    training=st.none() | strategies.TRAINING,
+)
+def test_changed_models_keep_the_contract(
+    kind: str, pair: tuple[Any, Any], command: tuple[str, ...], rng: Random, training: Any
+) -> None:
     """Whatever is changed in a model, every command ends as it should."""
     assert drawn.ended(kind, pair[1], command, rng, training)
 
 
 @pytest.mark.parametrize("name", [name for name, target in TARGETS.items() if not target.forked])
-def test_some_inputs_of_every_target_keep_the_contract(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same few inputs each time, so that a target that no longer works is seen here and not in an hour of fuzzing."""
+def test_some_inputs_of_every_target_keep_the_contract(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    The same few inputs each time, so that a target that no longer works is seen here and not in an
+    hour of fuzzing.
+    """
     monkeypatch.chdir(tmp_path)  # which a target may leave
     target, tally = TARGETS[name], Tally()
     rng, seeds = Random(20), target.seeds()

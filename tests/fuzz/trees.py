@@ -1,4 +1,7 @@
-"""Changes to a tree of JSON values, each by what a config is: keys, classes, names that lead elsewhere, policies, numbers, nesting."""
+"""
+Changes to a tree of JSON values, each by what a config is: keys, classes, names that lead
+elsewhere, policies, numbers, nesting.
+"""
 
 from __future__ import annotations
 
@@ -113,9 +116,18 @@ def _add(rng: Random, holder: Any, key: Any, _places: list[Place]) -> None:
 
 
 def _retarget(rng: Random, holder: Any, key: Any, places: list[Place]) -> None:
-    """Make a text another text of the tree, or a number another number of it: calls lead elsewhere, also in circles."""
+    """
+    Make a text another text of the tree, or a number another number of it: calls lead elsewhere,
+    also in circles.
+    """
     kind = type(holder[key])
-    same = [other[at] for other, at in places if _is_there(other, at) and type(other[at]) is kind and not isinstance(other[at], dict | list)]
+    same = [
+        other[at]
+        for other, at in places
+        if _is_there(other, at)
+        and type(other[at]) is kind
+        and not isinstance(other[at], dict | list)
+    ]
     holder[key] = rng.choice(same) if same else words.odd(rng)
 
 
@@ -124,7 +136,9 @@ def _is_there(holder: Any, key: Any) -> bool:
 
 
 def _renamed_everywhere(rng: Random, holder: Any, key: Any, places: list[Place]) -> None:
-    """Give one text of the tree another value wherever it stands, as a layer that is called otherwise."""
+    """
+    Give one text of the tree another value wherever it stands, as a layer that is called otherwise.
+    """
     old = holder[key]
     if isinstance(old, str):
         new = rng.choice((rng.choice(words.TEXTS), f"{old}/{old}", old.upper()))
@@ -136,20 +150,34 @@ def _renamed_everywhere(rng: Random, holder: Any, key: Any, places: list[Place])
 def _nest(rng: Random, holder: Any, key: Any, _places: list[Place]) -> None:
     value = holder[key]
     for _ in range(rng.choice((1, 2, 20, 90, 198, 260))):
-        value = [value] if rng.random() < 0.5 else {rng.choice(("config", "layer", "layers", "0")): value}
+        value = (
+            [value]
+            if rng.random() < 0.5
+            else {rng.choice(("config", "layer", "layers", "0")): value}
+        )
     holder[key] = value
 
 
 def _unwrap(rng: Random, holder: Any, key: Any, _places: list[Place]) -> None:
     value = holder[key]
-    inner = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+    inner = (
+        list(value.values())
+        if isinstance(value, dict)
+        else value
+        if isinstance(value, list)
+        else []
+    )
     if inner:
         holder[key] = rng.choice(inner)
 
 
 def _spell(rng: Random, holder: Any, key: Any, places: list[Place]) -> None:
     """Give a place that holds a dtype another policy."""
-    found = [place for place in places if place[1] in {"dtype", "dtype_policy", "default_policy"} and _is_there(*place)]
+    found = [
+        place
+        for place in places
+        if place[1] in {"dtype", "dtype_policy", "default_policy"} and _is_there(*place)
+    ]
     holder, key = rng.choice(found) if found else (holder, key)
     holder[key] = _copy(rng.choice(words.POLICIES))
 
@@ -161,7 +189,11 @@ def _other_class(rng: Random, holder: Any, key: Any, places: list[Place]) -> Non
 
 
 def _number(rng: Random, holder: Any, key: Any, places: list[Place]) -> None:
-    found = [place for place in places if _is_there(*place) and isinstance(place[0][place[1]], int | float)]
+    found = [
+        place
+        for place in places
+        if _is_there(*place) and isinstance(place[0][place[1]], int | float)
+    ]
     holder, key = rng.choice(found) if found else (holder, key)
     holder[key] = rng.choice(words.NUMBERS)
 
@@ -175,6 +207,19 @@ def _itself(_rng: Random, holder: Any, key: Any, places: list[Place]) -> None:
 
 
 _CHANGES: Final[tuple[Callable[[Random, Any, Any, list[Place]], None], ...]] = (
-    *(_replace, _delete, _copied, _swap, _duplicate, _rename, _add, _retarget, _retarget, _renamed_everywhere, _nest, _unwrap),
+    *(
+        _replace,
+        _delete,
+        _copied,
+        _swap,
+        _duplicate,
+        _rename,
+        _add,
+        _retarget,
+        _retarget,
+        _renamed_everywhere,
+        _nest,
+        _unwrap,
+    ),
     *(_spell, _other_class, _number, _itself, _replace, _delete, _copied),
 )

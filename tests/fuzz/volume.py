@@ -1,8 +1,10 @@
 """
-Reads changed inputs as fast as it goes, in processes of their own: ``python -m tests.fuzz.volume TARGET SECONDS [SEED]``.
+Reads changed inputs as fast as it goes, in processes of their own: ``python -m tests.fuzz.volume
+TARGET SECONDS [SEED]``.
 
-A process has a batch of inputs, an address space that is bounded, and 30 seconds for each input; the one that watches it ends it where it does not
-return. What broke the contract is written to ``build/fuzz/TARGET``, one input for each place in the code, with what was seen beside it.
+A process has a batch of inputs, an address space that is bounded, and 30 seconds for each input;
+the one that watches it ends it where it does not return. What broke the contract is written to
+``build/fuzz/TARGET``, one input for each place in the code, with what was seen beside it.
 """
 
 from __future__ import annotations
@@ -31,14 +33,19 @@ from tests.fuzz.targets import TARGETS, Target, is_bound
 BATCH: Final = 2000
 FORKED_BATCH: Final = 400
 LIBRARY_SECONDS: Final = 5
-"""Of the processor's time, after which the system ends a process that is in the HDF5 library and hears no signal of Python's; a small file takes hundredths."""
+"""
+Of the processor's time, after which the system ends a process that is in the HDF5 library and hears
+no signal of Python's; a small file takes hundredths.
+"""
 
 _SILENCE: Final = 300
 """Seconds without a word from a process, after which it waits for something that never comes."""
 
 FOUND: Final = ROOT / "build" / "fuzz"
 _ADDRESSES: Final = 2**30 + 2**29
-"""Of a process: a GiB for the input, and what the interpreter and its libraries map to begin with."""
+"""
+Of a process: a GiB for the input, and what the interpreter and its libraries map to begin with.
+"""
 
 
 @dataclass
@@ -102,7 +109,10 @@ def generated(target: Target, seed: int, count: int) -> list[bytes]:
 
 
 def keep(target: str, data: bytes, error: BaseException | str, found: Path = FOUND) -> bool:
-    """Write an input that broke the contract, unless one that did so at the same place is there already; return whether it is new."""
+    """
+    Write an input that broke the contract, unless one that did so at the same place is there
+    already; return whether it is new.
+    """
     told = error if isinstance(error, str) else "".join(traceback.format_exception(error))
     folder = found / target
     folder.mkdir(parents=True, exist_ok=True)
@@ -124,22 +134,32 @@ def _place(error: BaseException | str) -> str:
         return error.partition(":")[0]
     cause = error.__cause__ or error
     frames = traceback.extract_tb(cause.__traceback__)
-    own = [frame for frame in frames if "policytool" in frame.filename and "/tests/" not in frame.filename] or frames
+    own = [
+        frame
+        for frame in frames
+        if "policytool" in frame.filename and "/tests/" not in frame.filename
+    ] or frames
     words = _ODD.sub("", " ".join(str(error).splitlines()[::2]))[:120] if cause is error else ""
-    return " ".join([type(cause).__name__, words, *(f"{frame.name}:{frame.line}" for frame in own[-2:])])
+    return " ".join(
+        [type(cause).__name__, words, *(f"{frame.name}:{frame.line}" for frame in own[-2:])]
+    )
 
 
 def one(target: Target, data: bytes, directory: Path, tally: Tally) -> None:
     """Read one input and count what became of it."""
-    signal.setitimer(signal.ITIMER_PROF, oracle.SECONDS)  # of the processor's time: other processes may have the rest
-    signal.setitimer(signal.ITIMER_VIRTUAL, LIBRARY_SECONDS if target.forked else oracle.SECONDS + 5)
+    signal.setitimer(
+        signal.ITIMER_PROF, oracle.SECONDS
+    )  # of the processor's time: other processes may have the rest
+    signal.setitimer(
+        signal.ITIMER_VIRTUAL, LIBRARY_SECONDS if target.forked else oracle.SECONDS + 5
+    )
     began = time.process_time()
     try:
         tally.saw(target.run(data, directory))
     except _TooLongError as error:
         tally.hangs += 1
         keep(target.name, data, error)
-    except Exception as error:  # noqa: BLE001  # all of them are what is looked for
+    except Exception as error:  # all of them are what is looked for  # noqa: BLE001  # all of them are what is looked for
         tally.crashes += 1
         keep(target.name, data, error)
     finally:
@@ -179,7 +199,7 @@ def batch(target: Target, seed: int, count: int, until: float) -> Tally:
         os.close(reader)
         try:
             _batch(target, seed, count, writer, until)
-        except BaseException:  # noqa: BLE001  # told below, and nothing of the parent's is to run here
+        except BaseException:  # told below, and nothing of the parent's is to run here  # noqa: BLE001  # told below, and nothing of the parent's is to run here
             traceback.print_exc()
             os._exit(1)
         os._exit(0)
@@ -198,7 +218,9 @@ def batch(target: Target, seed: int, count: int, until: float) -> Tally:
 
 
 def _listened(reader: int, child: int) -> tuple[bytes, bool]:
-    """Return what a process told, and whether it had to be ended because it told nothing for too long."""
+    """
+    Return what a process told, and whether it had to be ended because it told nothing for too long.
+    """
     told = b""
     while True:
         ready, _, _ = select.select([reader], [], [], _SILENCE)

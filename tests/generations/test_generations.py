@@ -11,7 +11,19 @@ from typing import Final
 import pytest
 
 from policytool import generations
-from policytool.generations import GENERATIONS, SubPolicy, keras1, keras2, keras30, keras34, tf1, tf21, tf24, tf29, tf213
+from policytool.generations import (
+    GENERATIONS,
+    SubPolicy,
+    keras1,
+    keras2,
+    keras30,
+    keras34,
+    tf1,
+    tf21,
+    tf24,
+    tf29,
+    tf213,
+)
 from policytool.provenance import ORIGINS
 from tests.contracts.generation_contract import GenerationContract
 
@@ -63,13 +75,22 @@ def test_every_generation_is_under_contract() -> None:
 
 def test_every_module_is_in_the_tuple() -> None:
     """The ordered tuple names each generation's module."""
-    modules = {info.name for info in pkgutil.iter_modules(generations.__path__) if not info.name.startswith("_")}
+    modules = {
+        info.name
+        for info in pkgutil.iter_modules(generations.__path__)
+        if not info.name.startswith("_")
+    }
     assert len(modules) == len(GENERATIONS)
 
 
-@pytest.mark.parametrize("file", sorted(FIXTURES.glob("*/policies.json")), ids=lambda file: file.parent.name)
+@pytest.mark.parametrize(
+    "file", sorted(FIXTURES.glob("*/policies.json")), ids=lambda file: file.parent.name
+)
 def test_sub_layers_are_those_of_the_live_layers(file: Path) -> None:
-    """What a built-in layer is said to make by itself, its live instance held: class, name, and its own policy or the global one."""
+    """
+    What a built-in layer is said to make by itself, its live instance held: class, name, and its
+    own policy or the global one.
+    """
     release = ".".join(file.parent.name.split(".")[:2])
     origin = next(origin for origin in ORIGINS if origin.release.id == release)
     said = {**origin.generation.composites, **origin.release.composites}
@@ -81,5 +102,7 @@ def test_sub_layers_are_those_of_the_live_layers(file: Path) -> None:
         for sub in said[class_name]:
             part = live[sub.name]
             assert part["class_name"] == sub.class_name
-            if part["policy"] is not None:  # the layer was given mixed_float16, the global policy was float32
+            if (
+                part["policy"] is not None
+            ):  # the layer was given mixed_float16, the global policy was float32
                 assert (part["policy"] == "float32") == (sub.policy is SubPolicy.GLOBAL)

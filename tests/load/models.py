@@ -1,4 +1,7 @@
-"""Models of every format and release, and between them files that are broken in every way: what ``make load`` reads and migrates."""
+"""
+Models of every format and release, and between them files that are broken in every way: what ``make
+load`` reads and migrates.
+"""
 
 from __future__ import annotations
 
@@ -35,14 +38,18 @@ _EVERY: Final = 4
 _FEW: Final = {"endless-collection": 1, "endless-list": 2, CRASHING: 20}
 """Kinds that take seconds, or a new process; of the others there are as many as come."""
 
-_LFS: Final = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 1234\n"
+_LFS: Final = (
+    b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 1234\n"
+)
 
 
 def good() -> Iterator[Path]:
     """Yield the fixtures that are models, of one directory after the other."""
     for release in sorted(FIXTURES.iterdir()):
         for path in sorted(release.iterdir()) if release.is_dir() else ():
-            if (path / "saved_model.pb").is_file() or (path.suffix in _SUFFIXES and path.is_file() and path.name not in _NO_MODELS):
+            if (path / "saved_model.pb").is_file() or (
+                path.suffix in _SUFFIXES and path.is_file() and path.name not in _NO_MODELS
+            ):
                 yield path
 
 
@@ -60,7 +67,9 @@ def _mutated(path: Path, source: Path, chance: random.Random) -> None:
 
 def _bomb(path: Path, _source: Path, _chance: random.Random) -> None:
     with h5py.File(h5_model(path, sequential(), weights=False), "a") as file:
-        file["model_weights"].create_dataset("dense_a/dense_a/kernel:0", shape=(2**40, 2**20), dtype="float32", chunks=(1024, 1024))
+        file["model_weights"].create_dataset(
+            "dense_a/dense_a/kernel:0", shape=(2**40, 2**20), dtype="float32", chunks=(1024, 1024)
+        )
 
 
 def _no_permission(path: Path, source: Path, _chance: random.Random) -> None:
@@ -79,7 +88,9 @@ BROKEN: Final[dict[str, Callable[[Path, Path, random.Random], object]]] = {
     "noise": lambda path, _source, chance: path.write_bytes(chance.randbytes(4000)),
     "mutated": _mutated,
     "lfs": lambda path, _source, _chance: path.write_bytes(_LFS),
-    "html": lambda path, _source, _chance: path.write_bytes(b"<!DOCTYPE html><html><body>404</body></html>"),
+    "html": lambda path, _source, _chance: path.write_bytes(
+        b"<!DOCTYPE html><html><body>404</body></html>"
+    ),
     "dangling": lambda path, _source, _chance: path.symlink_to(f"nowhere-{path.name}"),
     "circle": lambda path, _source, _chance: path.symlink_to(path.name),
     "no-permission": _no_permission,
@@ -92,8 +103,11 @@ BROKEN: Final[dict[str, Callable[[Path, Path, random.Random], object]]] = {
 
 
 def make(directory: Path, count: int, seed: int = 1) -> dict[str, str]:
-    """Fill a directory with so many models, good and broken; return each name's kind, :data:`GOOD` or how it is broken."""
-    chance = random.Random(seed)  # noqa: S311  # the same files each time
+    """
+    Fill a directory with so many models, good and broken; return each name's kind, :data:`GOOD` or
+    how it is broken.
+    """
+    chance = random.Random(seed)  # the same files each time  # noqa: S311  # the same files each time
     sources = list(good())
     files = [path for path in sources if path.suffix in {".h5", ".keras"} and path.is_file()]
     hdf5 = [path for path in files if path.suffix == ".h5"]
@@ -103,7 +117,11 @@ def make(directory: Path, count: int, seed: int = 1) -> dict[str, str]:
     for number in range(count):
         if number % _EVERY:
             source = sources[number % len(sources)]
-            made[_copied(source, directory / f"m{number:05}{source.suffix if source.is_file() else ''}")] = GOOD
+            made[
+                _copied(
+                    source, directory / f"m{number:05}{source.suffix if source.is_file() else ''}"
+                )
+            ] = GOOD
             continue
         kind = kinds[(number // _EVERY) % len(kinds)]
         if few.get(kind, 1) < 1:

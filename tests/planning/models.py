@@ -18,25 +18,61 @@ if TYPE_CHECKING:
 Config = dict[str, Any]
 
 
-def layer(class_name: str, name: str, dtype: object = "float32", *, inbound: Sequence[str] = (), **config: object) -> Config:
-    """Return the entry of a layer in a functional model of Keras 2, fed by the layers ``inbound``."""
+def layer(
+    class_name: str,
+    name: str,
+    dtype: object = "float32",
+    *,
+    inbound: Sequence[str] = (),
+    **config: object,
+) -> Config:
+    """
+    Return the entry of a layer in a functional model of Keras 2, fed by the layers ``inbound``.
+    """
     values: Config = {"name": name, "trainable": True, "dtype": dtype, **config}
-    return {"class_name": class_name, "config": values, "name": name, "inbound_nodes": [[[parent, 0, 0, {}] for parent in inbound]] if inbound else []}
+    return {
+        "class_name": class_name,
+        "config": values,
+        "name": name,
+        "inbound_nodes": [[[parent, 0, 0, {}] for parent in inbound]] if inbound else [],
+    }
 
 
-def dense(name: str, dtype: object = "float32", *, inbound: Sequence[str] = (), **config: object) -> Config:
+def dense(
+    name: str, dtype: object = "float32", *, inbound: Sequence[str] = (), **config: object
+) -> Config:
     """Return the entry of a Dense."""
-    return layer("Dense", name, dtype, inbound=inbound, units=2, kernel_initializer={"class_name": "GlorotUniform", "config": {}}, **config)
+    return layer(
+        "Dense",
+        name,
+        dtype,
+        inbound=inbound,
+        units=2,
+        kernel_initializer={"class_name": "GlorotUniform", "config": {}},
+        **config,
+    )
 
 
 def source(name: str = "x", dtype: str = "float32") -> Config:
     """Return the entry of an input layer."""
-    return {"class_name": "InputLayer", "config": {"batch_input_shape": [None, 2], "dtype": dtype, "name": name}, "name": name, "inbound_nodes": []}
+    return {
+        "class_name": "InputLayer",
+        "config": {"batch_input_shape": [None, 2], "dtype": dtype, "name": name},
+        "name": name,
+        "inbound_nodes": [],
+    }
 
 
-def functional(*layers: Config, outputs: Sequence[str], name: str = "net", inputs: Sequence[str] = ("x",)) -> Config:
+def functional(
+    *layers: Config, outputs: Sequence[str], name: str = "net", inputs: Sequence[str] = ("x",)
+) -> Config:
     """Return the config of a functional model."""
-    config = {"name": name, "layers": list(layers), "input_layers": [[one, 0, 0] for one in inputs], "output_layers": [[one, 0, 0] for one in outputs]}
+    config = {
+        "name": name,
+        "layers": list(layers),
+        "input_layers": [[one, 0, 0] for one in inputs],
+        "output_layers": [[one, 0, 0] for one in outputs],
+    }
     return {"class_name": "Functional", "config": config}
 
 
@@ -47,10 +83,19 @@ def chain(*layers: Config, name: str = "net") -> Config:
     return functional(source(), *layers, outputs=[layers[-1]["name"]], name=name)
 
 
-def document(config: Config, *, training: Config | None = None, tensors: Mapping[str, str] | None = None, keras: str = "2.5.0") -> Document:
+def document(
+    config: Config,
+    *,
+    training: Config | None = None,
+    tensors: Mapping[str, str] | None = None,
+    keras: str = "2.5.0",
+) -> Document:
     """Return a document in HDF5; ``tensors`` maps stored paths to dtypes."""
     parts = {"model_config": config} | ({"training_config": training} if training else {})
-    stored = tuple(Tensor(path=tuple(path.split("/")), shape=(2, 2), dtype=dtype) for path, dtype in (tensors or {}).items())
+    stored = tuple(
+        Tensor(path=tuple(path.split("/")), shape=(2, 2), dtype=dtype)
+        for path, dtype in (tensors or {}).items()
+    )
     return Document(
         path="model.h5",
         format="h5",
@@ -66,7 +111,9 @@ def document(config: Config, *, training: Config | None = None, tensors: Mapping
 def plan(found: Document | Config, to: str | None = None, *sets: str, **options: Any) -> Plan:
     """Return the plan for a document, or for a config in one."""
     asked = Options(to=to, assignments=tuple(assignment(text) for text in sets), **options)
-    return planning.plan(reading.analysed(found if isinstance(found, Document) else document(found)), asked)
+    return planning.plan(
+        reading.analysed(found if isinstance(found, Document) else document(found)), asked
+    )
 
 
 def after(found: Document | Config, to: str | None = None, *sets: str, **options: Any) -> Model:

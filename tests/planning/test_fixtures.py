@@ -1,4 +1,7 @@
-"""Plans for every fixture: what they leave, that they are made once, and that they are what the report says."""
+"""
+Plans for every fixture: what they leave, that they are made once, and that they are what the report
+says.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,12 @@ def documents(release: str) -> tuple[Document, ...]:
             try:
                 document = recognition.document(path, f"{release}/{file}")
             except ModelFileError as error:
-                assert error.code in {"no-config", "json-not-keras", "h5-not-keras", "tfjs-graph-model"}, error  # an index of shards, a graph
+                assert error.code in {
+                    "no-config",
+                    "json-not-keras",
+                    "h5-not-keras",
+                    "tfjs-graph-model",
+                }, error  # an index of shards, a graph
                 continue
             if document.config_part is not None and document.format in REWRITTEN:
                 found.append(document)
@@ -44,7 +52,10 @@ def documents(release: str) -> tuple[Document, ...]:
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_modernising_changes_spellings_alone(release: str) -> None:
-    """No layer computes otherwise, nothing deprecated is left, and no stored tensor changes but those that nobody reads."""
+    """
+    No layer computes otherwise, nothing deprecated is left, and no stored tensor changes but those
+    that nobody reads.
+    """
     for document in documents(release):
         analysis = reading.analysed(document)
         made = planning.plan(analysis, Options())
@@ -53,7 +64,11 @@ def test_modernising_changes_spellings_alone(release: str) -> None:
         assert all(cast.before == "bfloat16" for cast in made.casts), document.path
         changed = reading.analysed(applied(document, made.edits, made.casts)).model
         for before, after in zip(analysis.model.layers, changed.layers, strict=True):
-            assert (before.path, before.compute_dtype, before.variable_dtype) == (after.path, after.compute_dtype, after.variable_dtype), document.path
+            assert (before.path, before.compute_dtype, before.variable_dtype) == (
+                after.path,
+                after.compute_dtype,
+                after.variable_dtype,
+            ), document.path
             assert not after.deprecated, (document.path, after.path)
 
 
@@ -72,17 +87,29 @@ def test_a_second_plan_is_empty(release: str, to: str | None) -> None:
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("to", RETARGETS)
 def test_every_layer_has_the_policy_that_was_planned(release: str, to: str) -> None:
-    """A layer that followed the base has the target, a kept one computes in float32, and the others are as they were."""
+    """
+    A layer that followed the base has the target, a kept one computes in float32, and the others
+    are as they were.
+    """
     for document in documents(release):
         analysis = reading.analysed(document)
         made = planning.plan(analysis, Options(to=to))
         if made.refusals:
             continue
         kept = {one.path for one in made.kept}
-        planned = {edit.path: edit for edit in made.edits if edit.path is not None and edit.kind is Kind.NUMERICS}
+        planned = {
+            edit.path: edit
+            for edit in made.edits
+            if edit.path is not None and edit.kind is Kind.NUMERICS
+        }
         changed = reading.analysed(applied(document, made.edits, made.casts)).model
-        for site, before, after in zip(analysis.placed.sites, analysis.model.layers, changed.layers, strict=True):
-            if site.sub_policy is SubPolicy.OWN or (isinstance(site.spelled, dict) and site.spelled.get("class_name") == "DTypePolicyMap"):
+        for site, before, after in zip(
+            analysis.placed.sites, analysis.model.layers, changed.layers, strict=True
+        ):
+            if site.sub_policy is SubPolicy.OWN or (
+                isinstance(site.spelled, dict)
+                and site.spelled.get("class_name") == "DTypePolicyMap"
+            ):
                 continue
             if before.path in kept:
                 assert after.compute_dtype == "float32", (document.path, after.path)
@@ -91,8 +118,13 @@ def test_every_layer_has_the_policy_that_was_planned(release: str, to: str) -> N
                 assert source == to, (document.path, after.path)
             elif isinstance(site.spelled, Unspelled):
                 continue  # it shares what the others say, or takes the loader's policy
-            elif site.address is None or not any(edit.address == site.address for edit in made.edits):
-                assert (after.policy, after.compute_dtype) == (before.policy, before.compute_dtype), (document.path, after.path)
+            elif site.address is None or not any(
+                edit.address == site.address for edit in made.edits
+            ):
+                assert (after.policy, after.compute_dtype) == (
+                    before.policy,
+                    before.compute_dtype,
+                ), (document.path, after.path)
 
 
 @pytest.mark.parametrize("release", RELEASES)

@@ -31,12 +31,17 @@ SHOWN: Final = sorted(set(CASES) - {"failure"})
 
 def rendered(reporter: str, found: Checks, view: View | None = None) -> str:
     """Return a check as a reporter shows it."""
-    return next(one for one in CHECK_REPORTERS if one.name == reporter).render(found, view or View())
+    return next(one for one in CHECK_REPORTERS if one.name == reporter).render(
+        found, view or View()
+    )
 
 
 def report(found: Checks) -> Any:
     """Return the report for programs, which has to be strict JSON of the schema."""
-    values = json.loads(rendered("json", found), parse_constant=lambda constant: pytest.fail(f"{constant} is no JSON"))
+    values = json.loads(
+        rendered("json", found),
+        parse_constant=lambda constant: pytest.fail(f"{constant} is no JSON"),
+    )
     validator().validate(values)
     return values
 
@@ -44,7 +49,9 @@ def report(found: Checks) -> Any:
 @cache
 def validator() -> jsonschema.Draft202012Validator:
     """Return the validator of the shipped schema."""
-    schema = json.loads(resources.files("policytool.data").joinpath("check.schema.json").read_text(encoding="utf-8"))
+    schema = json.loads(
+        resources.files("policytool.data").joinpath("check.schema.json").read_text(encoding="utf-8")
+    )
     jsonschema.Draft202012Validator.check_schema(schema)
     return jsonschema.Draft202012Validator(schema)
 
@@ -59,7 +66,14 @@ def test_tables_are_the_golden_ones_and_fit(name: str, width: int) -> None:
     assert not text or (text.endswith("\n") and not text.endswith("\n\n"))
 
 
-@pytest.mark.parametrize(("name", "view"), [("colour", View(colour=True)), ("ascii", View(unicode=False)), ("ascii-colour", View(colour=True, unicode=False))])
+@pytest.mark.parametrize(
+    ("name", "view"),
+    [
+        ("colour", View(colour=True)),
+        ("ascii", View(unicode=False)),
+        ("ascii-colour", View(colour=True, unicode=False)),
+    ],
+)
 def test_tables_in_colour_and_in_ascii_are_the_golden_ones(name: str, view: View) -> None:
     """Of the check that has the most of both: arrows, rules, dots and marks."""
     compared(rendered("table", CASES["failing"], view), f"check-failing-{name}.80.txt")
@@ -99,13 +113,22 @@ def test_the_verdict_comes_first_with_its_numbers() -> None:
     said = sentence("failing")
     text = " ".join(rendered("table", CASES["failing"]).split())
     assert text.startswith(said)
-    assert said.startswith("failed: models/mlp.h5 under mixed_float16 against float32; output probabilities has a relative error of 0.0723 where 0.05 ")
-    assert "15 of 36 calls of layers miss their tolerance, the worst: net/encoder/global_average_pooling2d has a relative error of 0.8" in said
+    assert said.startswith(
+        "failed: models/mlp.h5 under mixed_float16 against float32; output probabilities has a "
+        "relative error of 0.0723 where 0.05 "
+    )
+    assert (
+        "15 of 36 calls of layers miss their tolerance, the worst: "
+        "net/encoder/global_average_pooling2d has a relative error of 0.8"
+    ) in said
     assert "the outputs would pass with a tolerance of 0.0724" in said
 
 
 def test_the_verdict_says_what_it_leaves_open() -> None:
-    """Inputs that nobody ever had, weights that nobody trained, a device that adds up otherwise; and nothing of it where none of it holds."""
+    """
+    Inputs that nobody ever had, weights that nobody trained, a device that adds up otherwise; and
+    nothing of it where none of it holds.
+    """
     assert "the inputs are synthetic (seed 1)" in sentence("passing")
     assert "the kernels of GPUs accumulate differently" in sentence("passing")
     assert "the weights are random" in sentence("kernels")
@@ -122,16 +145,24 @@ def test_the_verdict_says_what_its_numbers_cannot_tell() -> None:
     """Random numbers, policies that are the same, a reference that is none itself, and integers."""
     counted = output("classes", 0.0, dtype="int32", squared_error=None, differing=3)
     lost = output("scores", 1e-4, nan_reference=100, infinite_reference=20)
-    said = verdict(check(run(call("net/dense", 1e-4), outputs=(counted, lost), random=("net/noisy",))))
+    said = verdict(
+        check(run(call("net/dense", 1e-4), outputs=(counted, lost), random=("net/noisy",)))
+    )
     assert said.startswith("passed")
     assert "net/noisy draws random numbers" in said
     assert "3 of 1,000 values of output classes differ" in said
-    assert "120 of 1,000 values of output scores are NaN or infinite in the reference itself" in said
+    assert (
+        "120 of 1,000 values of output scores are NaN or infinite in the reference itself" in said
+    )
     every = output("scores", 0.0, nan_reference=1000)
-    assert "output scores cannot be compared" in verdict(check(run(call("net/dense", 1e-4), outputs=(every,))))
+    assert "output scores cannot be compared" in verdict(
+        check(run(call("net/dense", 1e-4), outputs=(every,)))
+    )
     same = check(run(call("net/dense", 0.0), outputs=(output("scores", 0.0),)))
     assert same.check is not None
-    assert "same policies in every layer" in verdict(replace(same, check=replace(same.check, is_alike=True)))
+    assert "same policies in every layer" in verdict(
+        replace(same, check=replace(same.check, is_alike=True))
+    )
     assert "same policies" not in verdict(same)
 
 
@@ -149,7 +180,10 @@ def test_the_first_layer_that_is_not_finite_is_named_and_stands_first() -> None:
 
 
 def test_ten_layers_are_shown_and_the_others_counted() -> None:
-    """``--all-layers`` shows every call, the model's own too; the report for programs has them either way."""
+    """
+    ``--all-layers`` shows every call, the model's own too; the report for programs has them either
+    way.
+    """
     text = rendered("table", CASES["failing"])
     assert "and 26 further calls, 5 of them above their tolerance; --all-layers shows" in text
     everything = lines("all-layers", 200)
@@ -164,14 +198,20 @@ def test_calls_are_in_the_order_in_which_they_were_made() -> None:
     """A later page draws them so; each with what it was judged by."""
     (one,) = report(CASES["passing"])["check"]["runs"]
     assert [made["path"] for made in one["calls"]] == [made.path for made in only("passing").calls]
-    assert [made["judgement"] is None for made in one["calls"]] == [made.is_model for made in only("passing").calls]
+    assert [made["judgement"] is None for made in one["calls"]] == [
+        made.is_model for made in only("passing").calls
+    ]
 
 
 def test_several_runs_stand_one_after_the_other_with_a_line_each() -> None:
     """What all of them leave open is said once."""
     text = rendered("table", CASES["devices"], View(width=160))
     assert "1 of 2 runs did not pass" in text.splitlines()[0]
-    assert [line for line in text.splitlines() if line.startswith(("  gpu:0: passed", "  gpu:1: failed"))]
+    assert [
+        line
+        for line in text.splitlines()
+        if line.startswith(("  gpu:0: passed", "  gpu:1: failed"))
+    ]
     assert text.count("the inputs are synthetic") == 1
     assert [line for line in text.splitlines() if line in {"gpu:0", "gpu:1"}] == ["gpu:0", "gpu:1"]
 
@@ -179,10 +219,18 @@ def test_several_runs_stand_one_after_the_other_with_a_line_each() -> None:
 def test_a_rewrite_that_changed_nothing_proves_nothing() -> None:
     """It passes, and the verdict says what that is worth."""
     first, second = report(CASES["graph"])["check"]["runs"]
-    assert "the graph of exported, rewritten to mixed_bfloat16, against the graph as it is" in first["verdict"]["sentence"]
+    assert (
+        "the graph of exported, rewritten to mixed_bfloat16, against the graph as it is"
+        in first["verdict"]["sentence"]
+    )
     assert "shows nothing of the policy" not in first["verdict"]["sentence"]
-    assert "the rewrite changed nothing, so this shows nothing of the policy" in second["verdict"]["sentence"]
-    assert all(output_["isolated"] is None for made in first["calls"] for output_ in made["outputs"])
+    assert (
+        "the rewrite changed nothing, so this shows nothing of the policy"
+        in second["verdict"]["sentence"]
+    )
+    assert all(
+        output_["isolated"] is None for made in first["calls"] for output_ in made["outputs"]
+    )
 
 
 def test_missing_kernels_are_no_pass() -> None:
@@ -190,19 +238,25 @@ def test_missing_kernels_are_no_pass() -> None:
     found = report(CASES["kernels"])["check"]
     assert found["passed"] is False
     assert found["runs"][0]["verdict"]["passed"] is False
-    assert sentence("kernels").startswith("not run: net.json under mixed_float16 against float32; 13 ops have no kernel on cpu:0: MaxPool3D in float16, Svd")
+    assert sentence("kernels").startswith(
+        "not run: net.json under mixed_float16 against float32; 13 ops have no kernel on cpu:0: "
+        "MaxPool3D in float16, Svd"
+    )
 
 
 def test_nothing_to_compare_is_said() -> None:
     """A check without runs, and a run without floats."""
     assert "there is nothing that could be compared" in rendered("table", check(), View(width=200))
-    assert "there is no float that could be compared" in rendered("table", check(run()), View(width=200))
+    assert "there is no float that could be compared" in rendered(
+        "table", check(run()), View(width=200)
+    )
 
 
 def test_two_files_are_named_both() -> None:
     """The candidate against the reference; a tolerance of the user's is said to be one."""
     assert sentence("given").startswith(
-        "failed: after.keras against before.keras; output ends has a relative error of 0.0045 where 0.004 is allowed by --tolerance;"
+        "failed: after.keras against before.keras; output ends has a relative error of 0.0045 "
+        "where 0.004 is allowed by --tolerance;"
     )
     assert rendered("markdown", CASES["given"]).startswith("### `before.keras` → `after.keras`\n")
 
@@ -211,7 +265,9 @@ def test_failures_alone_show_nothing_here() -> None:
     """They are told on stderr, and to programs."""
     assert rendered("table", CASES["failure"]) == rendered("markdown", CASES["failure"]) == ""
     assert report(CASES["failure"])["check"] is None
-    assert report(CASES["failure"])["failures"] == [{"path": "gone.h5", "code": "not-found", "message": "is not there"}]
+    assert report(CASES["failure"])["failures"] == [
+        {"path": "gone.h5", "code": "not-found", "message": "is not there"}
+    ]
 
 
 @pytest.mark.parametrize("reporter", ["table", "markdown"])
@@ -235,7 +291,9 @@ def test_colour_changes_nothing_but_colour() -> None:
     """Without its escapes the text is the plain one."""
     for name in SHOWN:
         coloured = rendered("table", CASES[name], View(width=100, colour=True))
-        assert re.sub(r"\x1b\[\d*m", "", coloured) == rendered("table", CASES[name], View(width=100))
+        assert re.sub(r"\x1b\[\d*m", "", coloured) == rendered(
+            "table", CASES[name], View(width=100)
+        )
     assert rendered("table", CASES["failing"], View(colour=True)).startswith("\x1b[31mfailed")
     assert rendered("table", CASES["passing"], View(colour=True)).startswith("\x1b[32mpassed")
 
@@ -249,7 +307,9 @@ def test_a_terminal_without_boxes_gets_ascii(name: str) -> None:
 def test_a_device_that_says_little_is_named() -> None:
     """What it does not say has no place."""
     silent = replace(CPU, model=None, memory=None)
-    assert "  device     cpu:0\n" in rendered("table", check(run(call("net/dense", 1e-4), device=silent)))
+    assert "  device     cpu:0\n" in rendered(
+        "table", check(run(call("net/dense", 1e-4), device=silent))
+    )
 
 
 def test_a_call_that_gives_nothing_has_a_row_with_all_layers() -> None:
@@ -261,7 +321,10 @@ def test_a_call_that_gives_nothing_has_a_row_with_all_layers() -> None:
 
 def test_integers_that_differ_are_counted() -> None:
     """And a layer of integers that are equal is nothing to tell."""
-    equal, other = (replace(call(f"net/{name}", None), outputs=(whole(differing),)) for name, differing in (("equal", 0), ("other", 3)))
+    equal, other = (
+        replace(call(f"net/{name}", None), outputs=(whole(differing),))
+        for name, differing in (("equal", 0), ("other", 3))
+    )
     text = rendered("table", check(run(equal, other)))
     assert "        Dense; 3 of 80 values differ" in text
     assert "net/equal" not in text
@@ -289,7 +352,9 @@ def trained(**changes: Any) -> Checks:
 
 def timed(**changes: Any) -> str:
     """Return the table of the check with timings, with other ones."""
-    timings = {name: replace(timing, **changes) for name, timing in only("training").timings.items()}
+    timings = {
+        name: replace(timing, **changes) for name, timing in only("training").timings.items()
+    }
     return rendered("table", check(replace(only("training"), timings=timings)), View(width=200))
 
 
@@ -307,19 +372,31 @@ def test_a_recorded_scale_that_is_dynamic_stands_in_one_row() -> None:
     """It is the same scale."""
     found = trained(recorded=Dynamic(), unconnected=("net/spare/kernel",))
     assert "  recorded, dynamic  32,768 " in rendered("table", found)
-    assert report(found)["check"]["runs"][0]["gradients"]["recorded"] == {"kind": "dynamic", "initial": 32768.0, "growth_steps": 2000, "multiplier": 2.0}
+    assert report(found)["check"]["runs"][0]["gradients"]["recorded"] == {
+        "kind": "dynamic",
+        "initial": 32768.0,
+        "growth_steps": 2000,
+        "multiplier": 2.0,
+    }
 
 
 def test_scales_below_one_are_fractions() -> None:
     """As people write them."""
     dynamic = gradients().dynamic
     trial = replace(gradients().trials[0], scale=0.125)
-    assert " 1/8 " in rendered("table", trained(dynamic=replace(dynamic, scale=0.125), trials=(trial, *gradients().trials)))
+    assert " 1/8 " in rendered(
+        "table", trained(dynamic=replace(dynamic, scale=0.125), trials=(trial, *gradients().trials))
+    )
 
 
 def test_gradients_of_which_nothing_is_lost_need_no_list() -> None:
     """Only what all of them come to."""
-    whole_ = tuple(replace(trial, variables=tuple(replace(one, underflow=0, overflow=0) for one in trial.variables)) for trial in gradients().trials)
+    whole_ = tuple(
+        replace(
+            trial, variables=tuple(replace(one, underflow=0, overflow=0) for one in trial.variables)
+        )
+        for trial in gradients().trials
+    )
     assert "lost elements" in rendered("table", trained())
     assert "lost elements" not in rendered("table", trained(trials=whole_))
 
@@ -348,14 +425,39 @@ NAMES: Final = st.text(st.characters(exclude_categories=()), min_size=1, max_siz
 ERRORS: Final = st.one_of(st.floats(0, 1e30), st.just(float("inf")))
 
 
-@given(name=NAMES, class_name=NAMES, error=ERRORS, width=st.integers(80, 240), everything=st.booleans(), coarse=st.booleans())
-def test_no_line_is_wider_than_the_view(name: str, class_name: str, error: float, width: int, *, everything: bool, coarse: bool) -> None:
+@given(
+    name=NAMES,
+    class_name=NAMES,
+    error=ERRORS,
+    width=st.integers(80, 240),
+    everything=st.booleans(),
+    coarse=st.booleans(),
+)
+def test_no_line_is_wider_than_the_view(
+    name: str, class_name: str, error: float, width: int, *, everything: bool, coarse: bool
+) -> None:
     """Whatever names a file has, and however far off a layer is."""
     from rich.cells import cell_len
 
     tf32 = error if coarse else None
-    wild = call(name, error, error, class_name=class_name, compute="bfloat16", tf32=tf32, number=1, along={"overflowed": 3, "subnormal": 500, "flushed": 2})
-    found = check(run(wild, outputs=(output(name, error, top_1=0.99999, tf32=tf32),), device=replace(CPU, model=name)), everything=everything)
+    wild = call(
+        name,
+        error,
+        error,
+        class_name=class_name,
+        compute="bfloat16",
+        tf32=tf32,
+        number=1,
+        along={"overflowed": 3, "subnormal": 500, "flushed": 2},
+    )
+    found = check(
+        run(
+            wild,
+            outputs=(output(name, error, top_1=0.99999, tf32=tf32),),
+            device=replace(CPU, model=name),
+        ),
+        everything=everything,
+    )
     for line in rendered("table", found, View(width=width)).splitlines():
         assert cell_len(line) <= width
         assert line.isprintable()
@@ -399,7 +501,9 @@ def test_numbers_have_three_digits(value: float | None, words: str) -> None:
 
 def test_decibels() -> None:
     """No noise is said so."""
-    assert [decibels(value) for value in (None, 53.84, float("inf"), float("-inf"), float("nan"))] == ["", "53.8 dB", "exact", "-inf dB", ""]
+    assert [
+        decibels(value) for value in (None, 53.84, float("inf"), float("-inf"), float("nan"))
+    ] == ["", "53.8 dB", "exact", "-inf dB", ""]
 
 
 @pytest.mark.parametrize("ruling", Ruling)
@@ -407,21 +511,43 @@ def test_decibels() -> None:
 def test_every_ruling_has_words(about: About, ruling: Ruling) -> None:
     """In a verdict of its own."""
     found = run(call("net/dense", 1e-4), outputs=(output("y", 1e-4),))
-    judged = tuple(replace(one, ruling=ruling if one.about is about else one.ruling) for one in found.verdict.judgements)
-    said = rendered("table", check(replace(found, verdict=replace(found.verdict, judgements=judged))))
+    judged = tuple(
+        replace(one, ruling=ruling if one.about is about else one.ruling)
+        for one in found.verdict.judgements
+    )
+    said = rendered(
+        "table", check(replace(found, verdict=replace(found.verdict, judgements=judged)))
+    )
     assert said.startswith("passed" if ruling is Ruling.PASSED else "failed")
 
 
 def test_top_1_is_told_with_its_rows() -> None:
-    """A share of eight rows is another thing than one of a thousand: a thousand values of ten classes are a hundred rows."""
-    assert "the top-1 class is the same in 50% of 100 rows" in rendered("table", check(run(outputs=(output("y", 1e-4, top_1=0.5),))), View(width=500))
+    """
+    A share of eight rows is another thing than one of a thousand: a thousand values of ten classes
+    are a hundred rows.
+    """
+    assert "the top-1 class is the same in 50% of 100 rows" in rendered(
+        "table", check(run(outputs=(output("y", 1e-4, top_1=0.5),))), View(width=500)
+    )
 
 
-@pytest.mark.parametrize(("dtype", "told"), [("float16", "up to 143,000 in the reference, and float16 ends at 65,504"), ("bfloat16", "")])
+@pytest.mark.parametrize(
+    ("dtype", "told"),
+    [("float16", "up to 143,000 in the reference, and float16 ends at 65,504"), ("bfloat16", "")],
+)
 def test_what_overflows_is_told_with_its_reason(dtype: str, told: str) -> None:
-    """Where the reference has numbers that the dtype has not; the pair that is farthest apart, and the headroom of what is left, say nothing then."""
-    ends = {"largest_reference": 143000.0, "largest_candidate": 65000.0, "candidate_at_largest": 2.0}
-    spoiled = call("net/dense", 0.1, compute=dtype, along={**ends, "overflowed": 3}, alone={"overflowed": 3})
+    """
+    Where the reference has numbers that the dtype has not; the pair that is farthest apart, and the
+    headroom of what is left, say nothing then.
+    """
+    ends = {
+        "largest_reference": 143000.0,
+        "largest_candidate": 65000.0,
+        "candidate_at_largest": 2.0,
+    }
+    spoiled = call(
+        "net/dense", 0.1, compute=dtype, along={**ends, "overflowed": 3}, alone={"overflowed": 3}
+    )
     said = rendered("table", check(run(spoiled, outputs=(output("y", 1e-4),))), View(width=500))
     assert "net/dense" in said
     assert told in said

@@ -28,7 +28,11 @@ class TestCsv(ReporterContract):
 
 def rows(selected: Selected) -> list[dict[str, str]]:
     """Return the report's rows, read as RFC 4180 says, cells by column."""
-    return list(csv.DictReader(io.StringIO(csv_report.REPORTER.render(selected, View()), newline=""), strict=True))
+    return list(
+        csv.DictReader(
+            io.StringIO(csv_report.REPORTER.render(selected, View()), newline=""), strict=True
+        )
+    )
 
 
 def value(cell: str) -> str:
@@ -37,7 +41,10 @@ def value(cell: str) -> str:
 
 
 def flat(values: dict[str, object]) -> dict[str, str]:
-    """Return a layer of the JSON report with its objects' keys joined by dots, as the cells that stand for them."""
+    """
+    Return a layer of the JSON report with its objects' keys joined by dots, as the cells that stand
+    for them.
+    """
     found = {}
     for key, item in values.items():
         if isinstance(item, dict):
@@ -55,7 +62,10 @@ def flat(values: dict[str, object]) -> dict[str, str]:
 @example(inspected("tf2.3/exp_mf16_fixed128.h5"))
 @example(inspected("keras3.15/int8.keras"))
 def test_every_value_is_that_of_the_json_report(selected: Selected) -> None:
-    """Whatever the names, each cell reads back to what JSON says, and a column has the JSON key's name."""
+    """
+    Whatever the names, each cell reads back to what JSON says, and a column has the JSON key's
+    name.
+    """
     layers = json_report.document(selected)["models"][0]["layers"]
     read = rows(selected)
     assert len(read) == len(layers)
@@ -71,7 +81,9 @@ _FORMULAS = {"=", "+", "-", "@", "\t", "\r", "\uff1d", "\uff0b", "\uff0d", "\uff
 
 @given(models())
 def test_no_cell_is_a_formula_and_none_has_a_line_break(selected: Selected) -> None:
-    """Nothing that a file names runs in a spreadsheet or moves a terminal's cursor; a row is a line."""
+    """
+    Nothing that a file names runs in a spreadsheet or moves a terminal's cursor; a row is a line.
+    """
     text = csv_report.REPORTER.render(selected, View())
     read = rows(selected)
     assert text.count("\n") == text.count("\r\n") == len(read) + 1
@@ -81,7 +93,9 @@ def test_no_cell_is_a_formula_and_none_has_a_line_break(selected: Selected) -> N
             assert cell[:1] not in _FORMULAS or (column == "loss_scale.value" and float(cell) <= 0)
 
 
-@pytest.mark.parametrize("name", ["=cmd|' /C calc'!A0", "+1", "-1", "@SUM(A1)", "\uff1d1", "'quoted"])
+@pytest.mark.parametrize(
+    "name", ["=cmd|' /C calc'!A0", "+1", "-1", "@SUM(A1)", "\uff1d1", "'quoted"]
+)
 def test_an_apostrophe_stands_before_formulas(name: str) -> None:
     """A layer's name is data; taking the apostrophe away gives it back."""
     (model,) = inspected(MODELS[0]).inspection.models
@@ -92,14 +106,24 @@ def test_an_apostrophe_stands_before_formulas(name: str) -> None:
 
 def test_counts_and_stored_dtypes_are_of_the_layers_variables() -> None:
     """What JSON lists, CSV counts."""
-    (row,) = [row for row in rows(inspected("tf2.3/exp_mf16_fixed128.h5")) if row["name"] == "dense_a"]
-    assert (row["variables"], row["parameters"], row["bytes"], row["stored_dtypes"]) == ("2", "21", "84", "float32")
+    (row,) = [
+        row for row in rows(inspected("tf2.3/exp_mf16_fixed128.h5")) if row["name"] == "dense_a"
+    ]
+    assert (row["variables"], row["parameters"], row["bytes"], row["stored_dtypes"]) == (
+        "2",
+        "21",
+        "84",
+        "float32",
+    )
     assert (row["loss_scale.kind"], row["loss_scale.value"]) == ("fixed", "128.0")
 
 
 def test_traced_dtypes_are_words() -> None:
     """Two dtypes are two words in one cell."""
-    assert {row["traced_dtypes"] for row in rows(whole(traced_in("float16", "float32")))} == {"", "float16 float32"}
+    assert {row["traced_dtypes"] for row in rows(whole(traced_in("float16", "float32")))} == {
+        "",
+        "float16 float32",
+    }
 
 
 def test_without_a_model_there_is_the_header() -> None:

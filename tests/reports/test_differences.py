@@ -10,7 +10,20 @@ from typing import TYPE_CHECKING, Any, Final
 import jsonschema
 import pytest
 
-from policytool.comparison import Aspect, Change, Comparison, LayerPair, Note, Pairing, Presence, Section, Side, Values, VariablePair, Verdict
+from policytool.comparison import (
+    Aspect,
+    Change,
+    Comparison,
+    LayerPair,
+    Note,
+    Pairing,
+    Presence,
+    Section,
+    Side,
+    Values,
+    VariablePair,
+    Verdict,
+)
 from policytool.model import Variable, Writer
 from policytool.operations.comparison import Outcome, attempted
 from policytool.plan import ABSENT
@@ -46,7 +59,9 @@ def _in_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def rendered(reporter: str, found: Differences, view: View | None = None) -> str:
     """Return a comparison as a reporter shows it."""
-    return next(one for one in DIFFERENCE_REPORTERS if one.name == reporter).render(found, view or View())
+    return next(one for one in DIFFERENCE_REPORTERS if one.name == reporter).render(
+        found, view or View()
+    )
 
 
 def case(name: str, *, everything: bool = False) -> Differences:
@@ -58,7 +73,9 @@ def case(name: str, *, everything: bool = False) -> Differences:
 @cache
 def validator() -> jsonschema.Draft202012Validator:
     """Return the validator of the shipped schema."""
-    schema = json.loads(resources.files("policytool.data").joinpath("diff.schema.json").read_text(encoding="utf-8"))
+    schema = json.loads(
+        resources.files("policytool.data").joinpath("diff.schema.json").read_text(encoding="utf-8")
+    )
     jsonschema.Draft202012Validator.check_schema(schema)
     return jsonschema.Draft202012Validator(schema)
 
@@ -81,7 +98,9 @@ def test_json_is_the_golden_one_and_of_the_schema(name: str, *, everything: bool
     text = rendered("json", case(name, everything=everything))
     if not everything or name in {"generations", "formats"}:
         compared(text, f"diff-{name}{'-all' if everything else ''}.json")
-    validator().validate(json.loads(text, parse_constant=lambda constant: pytest.fail(f"{constant} is no JSON")))
+    validator().validate(
+        json.loads(text, parse_constant=lambda constant: pytest.fail(f"{constant} is no JSON"))
+    )
 
 
 @pytest.mark.parametrize("everything", [False, True], ids=["differences", "all"])
@@ -102,18 +121,39 @@ def test_all_shows_what_the_rest_leaves_out(name: str) -> None:
     report = json.loads(rendered("json", case(name, everything=True)))["comparison"]
     assert len(report["layers"]) == report["summary"]["layers"]
     shown = [
-        change for item in (*report["layers"], *report["signatures"], *([report["optimizer"]] if report["optimizer"] else [])) for change in item["changes"]
+        change
+        for item in (
+            *report["layers"],
+            *report["signatures"],
+            *([report["optimizer"]] if report["optimizer"] else []),
+        )
+        for change in item["changes"]
     ]
     assert sum(change["spelling"] for change in shown) == report["summary"]["spellings"]
     short = json.loads(rendered("json", case(name)))["comparison"]
-    assert [layer["a"] or layer["b"] for layer in short["layers"]] == [layer["a"] or layer["b"] for layer in report["layers"] if layer["differs"]]
+    assert [layer["a"] or layer["b"] for layer in short["layers"]] == [
+        layer["a"] or layer["b"] for layer in report["layers"] if layer["differs"]
+    ]
 
 
-def made(*changes: Change, path: str = "mlp/dense", notes: tuple[Note, ...] = (), many: int = 1) -> Differences:
+def made(
+    *changes: Change, path: str = "mlp/dense", notes: tuple[Note, ...] = (), many: int = 1
+) -> Differences:
     """Return a comparison of models whose layers have these changes."""
     side = Side(path="model.h5", format="h5", generation=None, writer=Writer())
-    layers = tuple(LayerPair(a=f"{path}{number}", b=f"{path}{number}", class_name="Dense", paired=Pairing.PATH, changes=changes) for number in range(many))
-    return Differences(outcome=Outcome(comparison=Comparison(a=side, b=side, layers=layers, notes=notes)))
+    layers = tuple(
+        LayerPair(
+            a=f"{path}{number}",
+            b=f"{path}{number}",
+            class_name="Dense",
+            paired=Pairing.PATH,
+            changes=changes,
+        )
+        for number in range(many)
+    )
+    return Differences(
+        outcome=Outcome(comparison=Comparison(a=side, b=side, layers=layers, notes=notes))
+    )
 
 
 @pytest.mark.parametrize(
@@ -143,7 +183,10 @@ def test_any_value_of_a_strangers_config_is_shown(value: Json) -> None:
     marked = rendered("markdown", found).splitlines()
     assert all(line.isprintable() for line in marked)
     assert {line.count("|") for line in marked if line.startswith("|")} == {5}
-    report = json.loads(rendered("json", found), parse_constant=lambda constant: pytest.fail(f"{constant} is no JSON"))
+    report = json.loads(
+        rendered("json", found),
+        parse_constant=lambda constant: pytest.fail(f"{constant} is no JSON"),
+    )
     validator().validate(report)
     (change,) = report["comparison"]["layers"][0]["changes"]
     assert "b" not in change
@@ -153,7 +196,12 @@ def test_any_value_of_a_strangers_config_is_shown(value: Json) -> None:
 def test_every_aspect_has_words_and_a_place_in_the_schema(aspect: Aspect) -> None:
     """None of them breaks a report."""
     values: dict[Aspect, Any] = {
-        Aspect.LOSS_SCALE: {"kind": "dynamic", "initial": 32768.0, "growth_steps": 2000, "multiplier": 2.0},
+        Aspect.LOSS_SCALE: {
+            "kind": "dynamic",
+            "initial": 32768.0,
+            "growth_steps": 2000,
+            "multiplier": 2.0,
+        },
         Aspect.WIRING: ["a", "b"],
         Aspect.TRACED: ["float16"],
         Aspect.SHARED: [],
@@ -170,7 +218,10 @@ def test_many_that_differ_alike_take_two_lines() -> None:
     text = rendered("table", found)
     assert "and 499 more alike" in text
     assert len(text.splitlines()) < 12
-    assert len(rendered("table", Differences(outcome=found.outcome, everything=True)).splitlines()) > 500
+    assert (
+        len(rendered("table", Differences(outcome=found.outcome, everything=True)).splitlines())
+        > 500
+    )
 
 
 def test_colour_changes_nothing_but_colour() -> None:
@@ -189,9 +240,20 @@ def test_a_terminal_without_boxes_gets_ascii() -> None:
 
 def test_sections_of_one_file_are_shown() -> None:
     """An optimizer and signatures that only one model has, and those that are equal."""
-    side = Side(path="model", format="savedmodel", generation="tf2.3-2.4", writer=Writer(tensorflow="2.4.0"))
-    sections = (Section(name="serve", presence=Presence.B), Section(name="same", presence=Presence.BOTH))
-    comparison = Comparison(a=side, b=side, layers=(), optimizer=Section(name="optimizer", presence=Presence.A), signatures=sections)
+    side = Side(
+        path="model", format="savedmodel", generation="tf2.3-2.4", writer=Writer(tensorflow="2.4.0")
+    )
+    sections = (
+        Section(name="serve", presence=Presence.B),
+        Section(name="same", presence=Presence.BOTH),
+    )
+    comparison = Comparison(
+        a=side,
+        b=side,
+        layers=(),
+        optimizer=Section(name="optimizer", presence=Presence.A),
+        signatures=sections,
+    )
     found = Differences(outcome=Outcome(comparison=comparison), everything=True)
     lines = rendered("table", found, View(width=120)).splitlines()
     assert lines[0] == "0 of 0 layers differ; the optimizer differs; 1 signature differs"
@@ -206,20 +268,47 @@ def test_sections_of_one_file_are_shown() -> None:
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        (Values(verdict=Verdict.ROUNDED, rounded=Presence.A, elements=3, differing=1, largest=0.5), "A is this rounded"),
-        (Values(verdict=Verdict.ROUNDED, rounded=Presence.B, elements=3, differing=1, largest=0.5), "A rounded"),
-        (Values(verdict=Verdict.ROUNDED, rounded=Presence.BOTH, elements=3, differing=0), "the same values"),
-        (Values(verdict=Verdict.DIFFERENT, elements=3000, differing=2000, largest=float("inf")), "2,000/3,000 differ, up to inf"),
+        (
+            Values(
+                verdict=Verdict.ROUNDED, rounded=Presence.A, elements=3, differing=1, largest=0.5
+            ),
+            "A is this rounded",
+        ),
+        (
+            Values(
+                verdict=Verdict.ROUNDED, rounded=Presence.B, elements=3, differing=1, largest=0.5
+            ),
+            "A rounded",
+        ),
+        (
+            Values(verdict=Verdict.ROUNDED, rounded=Presence.BOTH, elements=3, differing=0),
+            "the same values",
+        ),
+        (
+            Values(verdict=Verdict.DIFFERENT, elements=3000, differing=2000, largest=float("inf")),
+            "2,000/3,000 differ, up to inf",
+        ),
         (Values(verdict=Verdict.DIFFERENT, reason="shapes differ"), "shapes differ"),
-        (Values(verdict=Verdict.NOT_COMPARED, reason="it lies elsewhere"), "not compared: it lies elsewhere"),
+        (
+            Values(verdict=Verdict.NOT_COMPARED, reason="it lies elsewhere"),
+            "not compared: it lies elsewhere",
+        ),
     ],
 )
 def test_verdicts_in_words(values: Values, words: str) -> None:
     """What is said of two variables, in either report."""
     side = Side(path="model.h5", format="h5", generation=None, writer=Writer())
-    a, b = Variable(name="kernel", shape=None, dtype="float32"), Variable(name="kernel", shape=(3,), dtype="float16")
+    a, b = (
+        Variable(name="kernel", shape=None, dtype="float32"),
+        Variable(name="kernel", shape=(3,), dtype="float16"),
+    )
     pair = VariablePair(a=a, b=b, values=values, paired="name")
     layer = LayerPair(a="d", b="d", class_name="Dense", paired=Pairing.PATH, variables=(pair,))
     found = Differences(outcome=Outcome(comparison=Comparison(a=side, b=side, layers=(layer,))))
     assert f"float16 (3): {words}" in rendered("table", found, View(width=160))
-    validator().validate(json.loads(rendered("json", found), parse_constant=lambda constant: pytest.fail(f"{constant} is no JSON")))
+    validator().validate(
+        json.loads(
+            rendered("json", found),
+            parse_constant=lambda constant: pytest.fail(f"{constant} is no JSON"),
+        )
+    )

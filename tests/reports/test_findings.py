@@ -1,4 +1,7 @@
-"""The reports of audit: golden files, the schema, and what holds of them whatever a file calls its layers."""
+"""
+The reports of audit: golden files, the schema, and what holds of them whatever a file calls its
+layers.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 CASES: Final[dict[str, Callable[[], Audit]]] = {"real": audits.real, "made": audits.made}
-SUFFIXES: Final = {"markdown": "md", "json": "json", "sarif": "sarif", "junit": "xml", "github": "github.txt"}
+SUFFIXES: Final = {
+    "markdown": "md",
+    "json": "json",
+    "sarif": "sarif",
+    "junit": "xml",
+    "github": "github.txt",
+}
 NAMES: Final = tuple(reporter.name for reporter in FINDING_REPORTERS)
 
 
@@ -46,8 +55,12 @@ def _in_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rendered(reporter: str, audit: Audit, view: View | None = None) -> str:
-    """Return an audit as a reporter shows it, with what was let pass unless the view says otherwise."""
-    return next(one for one in FINDING_REPORTERS if one.name == reporter).render(audit, view or View(suppressed=True))
+    """
+    Return an audit as a reporter shows it, with what was let pass unless the view says otherwise.
+    """
+    return next(one for one in FINDING_REPORTERS if one.name == reporter).render(
+        audit, view or View(suppressed=True)
+    )
 
 
 # All of them
@@ -68,7 +81,10 @@ def test_reports_are_the_golden_ones(reporter: str, name: str) -> None:
 
 @pytest.mark.parametrize("reporter", NAMES)
 def test_same_input_gives_same_bytes(reporter: str) -> None:
-    """Reading and rendering twice give one text, in UTF-8, without the place of the tree, and without a word on when."""
+    """
+    Reading and rendering twice give one text, in UTF-8, without the place of the tree, and without
+    a word on when.
+    """
     text = rendered(reporter, audits.real())
     assert text == rendered(reporter, audits.real())
     assert text.encode("utf-8")
@@ -79,7 +95,10 @@ def test_same_input_gives_same_bytes(reporter: str) -> None:
 @pytest.mark.parametrize("reporter", NAMES)
 @given(audit=audits.audits())
 def test_no_name_moves_the_cursor_or_ends_a_line(reporter: str, audit: Audit) -> None:
-    """Whatever files and layers are called, the text is printable, can be written as UTF-8, and ends with one newline or is empty."""
+    """
+    Whatever files and layers are called, the text is printable, can be written as UTF-8, and ends
+    with one newline or is empty.
+    """
     text = rendered(reporter, audit)
     if reporter not in {"json", "sarif"}:
         assert all(line.isprintable() for line in text.split("\n"))
@@ -98,7 +117,13 @@ def test_nothing_found_is_said_or_empty(reporter: str) -> None:
 def test_every_finding_is_in_it_with_its_path(reporter: str) -> None:
     """Each finding's layer is named, and so is what could not be read."""
     text = rendered(reporter, audits.made())
-    for path in ("mlp/dense_a", "mlp/norm", "models/mlp.h5", "self_attention_layer_normalization", "truncated" if reporter != "markdown" else "12 bytes"):
+    for path in (
+        "mlp/dense_a",
+        "mlp/norm",
+        "models/mlp.h5",
+        "self_attention_layer_normalization",
+        "truncated" if reporter != "markdown" else "12 bytes",
+    ):
         assert path in text
 
 
@@ -112,7 +137,11 @@ def test_tables_are_the_golden_ones_and_fit(name: str, width: int) -> None:
     text = rendered("table", CASES[name](), View(width=width, suppressed=True))
     compared(text, f"audit-{name}.{width}.txt")
     beyond = [line for line in text.splitlines() if len(line) > width]
-    assert not [line for line in beyond if "octocat" not in line and max(map(len, line.split(" "))) < width // 2]
+    assert not [
+        line
+        for line in beyond
+        if "octocat" not in line and max(map(len, line.split(" "))) < width // 2
+    ]
 
 
 def test_a_table_without_boxes_and_one_in_colour_are_the_golden_ones() -> None:
@@ -121,7 +150,9 @@ def test_a_table_without_boxes_and_one_in_colour_are_the_golden_ones() -> None:
     assert plain.isascii()
     coloured = rendered("table", audits.made(), View(width=120, colour=True, suppressed=True))
     compared(coloured, "audit-colour.120.txt")
-    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == rendered("table", audits.made(), View(width=120, suppressed=True))
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == rendered(
+        "table", audits.made(), View(width=120, suppressed=True)
+    )
 
 
 def test_a_reason_is_said_once_a_file() -> None:
@@ -140,20 +171,32 @@ def test_a_reason_is_said_once_a_file() -> None:
 @pytest.mark.parametrize("reporter", NAMES)
 def test_what_was_let_pass_is_shown_where_that_is_asked_for(reporter: str) -> None:
     """JSON always has it, annotations never: GitHub would make alerts and annotations of it."""
-    texts = {suppressed: rendered(reporter, audits.made(), View(width=200, suppressed=suppressed)) for suppressed in (False, True)}
+    texts = {
+        suppressed: rendered(reporter, audits.made(), View(width=200, suppressed=suppressed))
+        for suppressed in (False, True)
+    }
     assert ("served by TF 2.3" in texts[True]) == (reporter != "github")
     assert ("served by TF 2.3" in texts[False]) == (reporter == "json")
 
 
 def test_fingerprints_are_those_among_all_that_was_found() -> None:
-    """Letting one of several alike pass renames none of the others; an audit without more is marked as it stands."""
-    found = [audits.SPELLED.finding("it is spelled oddly", path=f"dense_{number}") for number in range(3)]
+    """
+    Letting one of several alike pass renames none of the others; an audit without more is marked as
+    it stands.
+    """
+    found = [
+        audits.SPELLED.finding("it is spelled oddly", path=f"dense_{number}") for number in range(3)
+    ]
     marks = fingerprints(found)
     assert len(set(marks)) == 3
     audited = Audited(path="a.h5", format="h5", generation=None, layers=3, findings=tuple(found))
     assert [mark for _, mark in marked(audited)] == list(marks)
-    suppression = Suppression(words=("PT198",), rules=frozenset({"PT198"}), layer="dense_0", reason="known")
-    set_apart = narrowed(audited, Passing(directory="/", today=date(2026, 1, 1), suppressions=(suppression,)))
+    suppression = Suppression(
+        words=("PT198",), rules=frozenset({"PT198"}), layer="dense_0", reason="known"
+    )
+    set_apart = narrowed(
+        audited, Passing(directory="/", today=date(2026, 1, 1), suppressions=(suppression,))
+    )
     assert marked(set_apart) == list(zip(found[1:], marks[1:], strict=True))
     assert [one.fingerprint for one in set_apart.suppressed] == [marks[0]]
 
@@ -162,23 +205,53 @@ def test_fingerprints_are_those_among_all_that_was_found() -> None:
 
 
 def test_what_mends_a_rule_in_a_file_is_one_command() -> None:
-    """Assignments of several layers come together, traced anew where one has to be; other options do not mix."""
+    """
+    Assignments of several layers come together, traced anew where one has to be; other options do
+    not mix.
+    """
     unsafe = [Remedy(fix=Fix.UNSAFE, assignments=((path, "float32"),)) for path in ("a", "b", "a")]
     keep = Remedy(fix=Fix.UNSAFE, keep_loss_scale=True)
     found = [audits.NUMBERS.finding("x", remedy=remedy) for remedy in (*unsafe, keep, None)]
-    assert remedies(found) == [Remedy(fix=Fix.UNSAFE, assignments=(("a", "float32"), ("b", "float32"))), keep]
+    assert remedies(found) == [
+        Remedy(fix=Fix.UNSAFE, assignments=(("a", "float32"), ("b", "float32"))),
+        keep,
+    ]
     retraced = replace(unsafe[1], retrace=True)
     traced = [audits.NUMBERS.finding("x", remedy=remedy) for remedy in (unsafe[0], retraced)]
     assert remedies(traced) == [replace(retraced, assignments=(("a", "float32"), ("b", "float32")))]
 
 
-@pytest.mark.parametrize("word", ["a", "a b", "it's", '"', "$(id)", "`id`", "a\nb", "\x1b[2J", "\u202e", "ü", "a\\b", "\U0001f600", "x'\ny", "*", "~", ""])
+@pytest.mark.parametrize(
+    "word",
+    [
+        "a",
+        "a b",
+        "it's",
+        '"',
+        "$(id)",
+        "`id`",
+        "a\nb",
+        "\x1b[2J",
+        "\u202e",
+        "ü",
+        "a\\b",
+        "\U0001f600",
+        "x'\ny",
+        "*",
+        "~",
+        "",
+    ],
+)
 def test_a_shell_reads_quoted_words_as_they_are(word: str) -> None:
     """Bash gives back the word, and what is shown is one printable line."""
     quoted = _shell.quoted(word)
     assert quoted.isprintable()
     done = subprocess.run(
-        ["bash", "-c", f"printf %s {quoted}"], capture_output=True, check=True, timeout=60, env={"LC_ALL": "C.UTF-8", "PATH": "/usr/bin:/bin"}
+        ["bash", "-c", f"printf %s {quoted}"],
+        capture_output=True,
+        check=True,
+        timeout=60,
+        env={"LC_ALL": "C.UTF-8", "PATH": "/usr/bin:/bin"},
     )
     assert done.stdout.decode() == word
 
@@ -190,11 +263,22 @@ def test_a_name_that_is_no_utf8_is_quoted_by_its_bytes() -> None:
 
 def test_a_command_is_broken_where_a_shell_goes_on() -> None:
     """Lines end in a backslash but the last, and fit."""
-    words = ("policytool", "migrate", "m.h5", *(word for number in range(9) for word in ("--set", f"layer {number}=float32")))
+    words = (
+        "policytool",
+        "migrate",
+        "m.h5",
+        *(word for number in range(9) for word in ("--set", f"layer {number}=float32")),
+    )
     lines = _shell.lines(words, 40)
     assert len(lines) > 3
     assert max(map(len, lines)) <= 40
-    done = subprocess.run(["bash", "-c", "printf '%s\\n' " + "\n".join(lines)], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        ["bash", "-c", "printf '%s\\n' " + "\n".join(lines)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
     assert tuple(done.stdout.splitlines()) == words
     assert not [line for line in lines if line.endswith("--set \\")]
     assert _shell.command(words) == shlex.join(words)
@@ -207,7 +291,9 @@ def test_a_command_is_broken_where_a_shell_goes_on() -> None:
 @cache
 def validator() -> jsonschema.Draft202012Validator:
     """Return the validator of the shipped schema."""
-    schema = json.loads(resources.files("policytool.data").joinpath("audit.schema.json").read_text(encoding="utf-8"))
+    schema = json.loads(
+        resources.files("policytool.data").joinpath("audit.schema.json").read_text(encoding="utf-8")
+    )
     jsonschema.Draft202012Validator.check_schema(schema)
     return jsonschema.Draft202012Validator(schema)
 
@@ -215,11 +301,20 @@ def validator() -> jsonschema.Draft202012Validator:
 @given(audits.audits())
 def test_json_is_of_the_shipped_schema(audit: Audit) -> None:
     """Strict JSON, with totals that are those of the lists."""
-    report = json.loads(rendered("json", audit), parse_constant=lambda constant: pytest.fail(f"{constant} is no JSON"))
+    report = json.loads(
+        rendered("json", audit),
+        parse_constant=lambda constant: pytest.fail(f"{constant} is no JSON"),
+    )
     validator().validate(report)
-    found = Counter(finding["severity"] for model in report["models"] for finding in model["findings"])
-    assert report["summary"]["findings"] == {severity.value: found[severity.value] for severity in Severity}
-    assert [model["path"] for model in report["models"]] == [audited.path for audited in audit.audited]
+    found = Counter(
+        finding["severity"] for model in report["models"] for finding in model["findings"]
+    )
+    assert report["summary"]["findings"] == {
+        severity.value: found[severity.value] for severity in Severity
+    }
+    assert [model["path"] for model in report["models"]] == [
+        audited.path for audited in audit.audited
+    ]
     assert json.loads(rendered("json", audit, View(unicode=False))) == report
 
 
@@ -238,7 +333,10 @@ def test_the_schema_allows_nothing_else() -> None:
 
 @given(audits.audits())
 def test_sarif_has_what_was_found_and_nothing_that_passed(audit: Audit) -> None:
-    """A result a finding, suppressed ones with who let them pass; each refers to its rule, its file, its layer and its fingerprint."""
+    """
+    A result a finding, suppressed ones with who let them pass; each refers to its rule, its file,
+    its layer and its fingerprint.
+    """
     (run,) = json.loads(rendered("sarif", audit))["runs"]
     rules = run["tool"]["driver"]["rules"]
     expected = [
@@ -254,18 +352,27 @@ def test_sarif_has_what_was_found_and_nothing_that_passed(audit: Audit) -> None:
         assert result["partialFingerprints"]["policytool/v1"] == fingerprint
         (location,) = result["locations"]
         assert ("logicalLocations" in location) == (finding.path is not None)
-        assert re.fullmatch(r"[A-Za-z0-9%/._~:@?=&+-]+", location["physicalLocation"]["artifactLocation"]["uri"])
+        assert re.fullmatch(
+            r"[A-Za-z0-9%/._~:@?=&+-]+", location["physicalLocation"]["artifactLocation"]["uri"]
+        )
         assert not re.search(r"(?<!\{)(\{\{)*\{\d", result["message"]["text"])
         assert "](" not in result["message"]["text"]
-    assert sum("suppressions" in result for result in run["results"]) == sum(len(audited.suppressed) for audited in audit.audited)
+    assert sum("suppressions" in result for result in run["results"]) == sum(
+        len(audited.suppressed) for audited in audit.audited
+    )
     assert run["invocations"][0]["executionSuccessful"] == (not audit.failures)
     assert len(run["invocations"][0]["toolExecutionNotifications"]) == len(audit.failures)
 
 
 def test_sarif_says_where_files_are() -> None:
-    """Below the call's directory relative to it, elsewhere and on other machines by whole addresses."""
+    """
+    Below the call's directory relative to it, elsewhere and on other machines by whole addresses.
+    """
     (run,) = json.loads(rendered("sarif", audits.made()))["runs"]
-    places = {json.dumps(result["locations"][0]["physicalLocation"]["artifactLocation"]) for result in run["results"]}
+    places = {
+        json.dumps(result["locations"][0]["physicalLocation"]["artifactLocation"])
+        for result in run["results"]
+    }
     assert '{"uri": "models/mlp.h5", "uriBaseId": "%SRCROOT%"}' in places
     assert '{"uri": "file:///elsewhere/noted%20model.json"}' in places
     assert '{"uri": "s3://bucket/a%20b.keras"}' in places
@@ -275,12 +382,19 @@ def test_sarif_says_where_files_are() -> None:
 def test_sarif_explains_every_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a help page where the project has one; markdown has no HTML, which SARIF forbids."""
     monkeypatch.setattr(sarif, "documentation", lambda: "https://example.org/docs")
-    (run,) = sarif.document(Audit(audited=(), rules=(*RULES, *audits.RULES)), suppressed=False)["runs"]
+    (run,) = sarif.document(Audit(audited=(), rules=(*RULES, *audits.RULES)), suppressed=False)[
+        "runs"
+    ]
     for rule in run["tool"]["driver"]["rules"]:
-        assert rule["helpUri"] == f"https://example.org/docs/rules.md#{rule['id'].lower()}-{rule['name']}"
+        assert (
+            rule["helpUri"]
+            == f"https://example.org/docs/rules.md#{rule['id'].lower()}-{rule['name']}"
+        )
         assert rule["defaultConfiguration"]["level"] in {"error", "warning", "note"}
         assert rule["shortDescription"]["text"] in rule["help"]["text"]
-        assert not re.search(r"<(?!https?://)", re.sub(r"\\<|`[^`]*`", "", rule["help"]["markdown"]))
+        assert not re.search(
+            r"<(?!https?://)", re.sub(r"\\<|`[^`]*`", "", rule["help"]["markdown"])
+        )
 
 
 # Markdown
@@ -288,11 +402,16 @@ def test_sarif_explains_every_rule(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @given(audits.audits())
 def test_no_markup_of_a_file_is_left(audit: Audit) -> None:
-    """Outside code there are our own headings, tables and emphasis, and nothing that Markdown, HTML or GitHub acts on."""
+    """
+    Outside code there are our own headings, tables and emphasis, and nothing that Markdown, HTML or
+    GitHub acts on.
+    """
     for line in rendered("markdown", audit).splitlines():
         text = re.sub(r"<code>[^<>`|]*</code>", "", line)
         text = re.sub(r"`[^`|<>&\\]+`", "", text)
-        text = re.sub(r"^(### |- | {2}- |\| )|\*\*(policytool audit|PT\d{3}( [a-z-]+)?)\*\*", "", text)
+        text = re.sub(
+            r"^(### |- | {2}- |\| )|\*\*(policytool audit|PT\d{3}( [a-z-]+)?)\*\*", "", text
+        )
         assert not set(text) & set("`*_<>[]{}\\@#~&"), line
         assert "www." not in text.lower()
 
@@ -303,12 +422,19 @@ def test_a_parser_reads_a_row_a_finding(audit: Audit) -> None:
     tokens = MarkdownIt("commonmark").enable("table").parse(rendered("markdown", audit))
     rows = [token for token in tokens if token.type == "tr_open"]
     tables = [token for token in tokens if token.type == "table_open"]
-    assert len(tables) == sum(bool(audited.findings) + bool(audited.suppressed) for audited in audit.audited)
-    assert len(rows) == len(tables) + sum(len(audited.findings) + len(audited.suppressed) for audited in audit.audited)
+    assert len(tables) == sum(
+        bool(audited.findings) + bool(audited.suppressed) for audited in audit.audited
+    )
+    assert len(rows) == len(tables) + sum(
+        len(audited.findings) + len(audited.suppressed) for audited in audit.audited
+    )
     assert len([token for token in tokens if token.type in {"td_open", "th_open"}]) == 4 * len(rows)
     inner = [child for token in tokens for child in token.children or []]
     assert not {child.type for child in inner} & {"link_open", "image"}
-    assert {child.content for child in inner if child.type == "html_inline"} <= {"<code>", "</code>"}
+    assert {child.content for child in inner if child.type == "html_inline"} <= {
+        "<code>",
+        "</code>",
+    }
 
 
 # GitHub's annotations
@@ -316,14 +442,19 @@ def test_a_parser_reads_a_row_a_finding(audit: Audit) -> None:
 
 @given(audits.audits())
 def test_every_annotation_is_one_command(audit: Audit) -> None:
-    """A line each; the runner's own unescaping gives the file and the message back, and no name is a command of its own."""
+    """
+    A line each; the runner's own unescaping gives the file and the message back, and no name is a
+    command of its own.
+    """
     lines = rendered("github", audit).split("\n")[:-1]
     found = []
     for line in lines:
         match = re.fullmatch(r"::(error|warning|notice) file=([^,:]*),title=([^,:]*)::(.*)", line)
         assert match
         found.append(re.sub(r"%(25|0D|0A|3A|2C)", lambda code: chr(int(code[1], 16)), match[2]))
-    expected = [failure.path for failure in audit.failures] + [audited.path for audited in audit.audited for _ in audited.findings]
+    expected = [failure.path for failure in audit.failures] + [
+        audited.path for audited in audit.audited for _ in audited.findings
+    ]
     assert sorted(found) == sorted(map(clean, expected))
 
 
@@ -338,14 +469,27 @@ def test_the_worst_annotations_come_first() -> None:
 
 @given(audits.audits())
 def test_junit_counts_what_it_has(audit: Audit) -> None:
-    """XML that parses, a suite a file, unlike names within one, and totals that are those of the elements."""
-    root = ET.fromstring(rendered("junit", audit))  # noqa: S314  # our own
+    """
+    XML that parses, a suite a file, unlike names within one, and totals that are those of the
+    elements.
+    """
+    root = ET.fromstring(rendered("junit", audit))  # our own  # noqa: S314  # our own
     assert len(root) == len(audit.audited) + len(audit.failures)
     for suite, audited in zip(root, audit.audited, strict=False):
         cases = suite.findall("testcase")
-        assert len({case.get("name") for case in cases}) == len(cases) == max(1, len(audited.findings) + len(audited.suppressed))
-        assert suite.get("failures") == str(sum(finding.severity is not Severity.NOTE for finding in audited.findings)) == str(len(suite.findall("*/failure")))
+        assert (
+            len({case.get("name") for case in cases})
+            == len(cases)
+            == max(1, len(audited.findings) + len(audited.suppressed))
+        )
+        assert (
+            suite.get("failures")
+            == str(sum(finding.severity is not Severity.NOTE for finding in audited.findings))
+            == str(len(suite.findall("*/failure")))
+        )
         assert suite.get("skipped") == str(len(audited.suppressed))
     assert root.get("errors") == str(len(audit.failures))
     assert root.get("tests") == str(len(root.findall("*/testcase")))
-    assert ET.tostring(ET.fromstring(rendered("junit", audit, View(unicode=False, suppressed=True)))) == ET.tostring(root)  # noqa: S314
+    assert ET.tostring(
+        ET.fromstring(rendered("junit", audit, View(unicode=False, suppressed=True)))  # noqa: S314
+    ) == ET.tostring(root)

@@ -1,4 +1,7 @@
-"""The reports of audit from the command line: one on stdout, others in files, and an exit code that none of them changes."""
+"""
+The reports of audit from the command line: one on stdout, others in files, and an exit code that
+none of them changes.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +27,17 @@ def _in_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(("arguments", "code"), [((FIXED_SCALE_H5,), 1), ((FIXED_SCALE_H5, "--fail-on", "never"), 0), ((FIXED_SCALE_H5, "gone.h5"), 3)])
-def test_no_format_changes_the_exit_code(name: str, arguments: tuple[str | Path, ...], code: int) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ((FIXED_SCALE_H5,), 1),
+        ((FIXED_SCALE_H5, "--fail-on", "never"), 0),
+        ((FIXED_SCALE_H5, "gone.h5"), 3),
+    ],
+)
+def test_no_format_changes_the_exit_code(
+    name: str, arguments: tuple[str | Path, ...], code: int
+) -> None:
     """Findings, findings that are let pass, and a file that cannot be read."""
     ended = run("audit", *arguments, "--format", name)
     assert ended.code == code
@@ -36,21 +48,38 @@ def test_no_format_changes_the_exit_code(name: str, arguments: tuple[str | Path,
 def test_several_reports_are_written_at_once(tmp_path: Path) -> None:
     """Each is what stdout would carry, laid out for a pipe and without colour."""
     files = {name: tmp_path / f"out.{name}" for name in NAMES}
-    ended = run("audit", FIXED_SCALE_H5, "gone.h5", *(word for name, file in files.items() for word in ("--report", f"{name}={file}")), "--color", "always")
+    ended = run(
+        "audit",
+        FIXED_SCALE_H5,
+        "gone.h5",
+        *(word for name, file in files.items() for word in ("--report", f"{name}={file}")),
+        "--color",
+        "always",
+    )
     assert ended.code == 3
     assert "\x1b[" in ended.out
     for name, file in files.items():
-        assert file.read_text(encoding="utf-8") == run("audit", FIXED_SCALE_H5, "gone.h5", "--format", name).out
+        assert (
+            file.read_text(encoding="utf-8")
+            == run("audit", FIXED_SCALE_H5, "gone.h5", "--format", name).out
+        )
     assert len(json.loads(files["sarif"].read_text(encoding="utf-8"))["runs"]) == 1
-    assert ET.fromstring(files["junit"].read_bytes()).get("errors") == "1"  # noqa: S314  # our own
+    assert ET.fromstring(files["junit"].read_bytes()).get("errors") == "1"  # our own  # noqa: S314  # our own
 
 
 @pytest.mark.parametrize("name", ["junit", "json", "sarif"])
 def test_a_narrow_encoding_spoils_no_document(name: str) -> None:
-    """Where stdout has no characters beyond ASCII, documents for programs escape them as their formats do."""
-    ended = run_process("audit", FIXED_SCALE_H5, "--format", name, environment={"PYTHONIOENCODING": "ascii"})
+    """
+    Where stdout has no characters beyond ASCII, documents for programs escape them as their formats
+    do.
+    """
+    ended = run_process(
+        "audit", FIXED_SCALE_H5, "--format", name, environment={"PYTHONIOENCODING": "ascii"}
+    )
     assert ended.out.isascii()
-    assert json.loads(ended.out) if name != "junit" else ET.fromstring(ended.out) is not None  # noqa: S314  # our own
+    assert (
+        json.loads(ended.out) if name != "junit" else ET.fromstring(ended.out) is not None  # noqa: S314  # our own
+    )  # our own
 
 
 def test_the_commands_of_a_report_mend_what_it_found(tmp_path: Path) -> None:
@@ -58,7 +87,11 @@ def test_the_commands_of_a_report_mend_what_it_found(tmp_path: Path) -> None:
     model = tmp_path / "it's $(my) model.h5"
     model.write_bytes(FIXED_SCALE_H5.read_bytes())
     (found,) = run("audit", model, "--format", "json").json["models"]
-    remedies = [finding["remedy"]["arguments"] for finding in found["findings"] if finding["rule"] == "PT101"]
+    remedies = [
+        finding["remedy"]["arguments"]
+        for finding in found["findings"]
+        if finding["rule"] == "PT101"
+    ]
     assert remedies == [[]]
     assert run("migrate", model, "-o", tmp_path / "mended.h5", *remedies[0]).code == 0
     (mended,) = run("audit", tmp_path / "mended.h5", "--format", "json").json["models"]

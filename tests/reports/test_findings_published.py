@@ -1,7 +1,8 @@
 """
 SARIF against its published JSON schema, and JUnit against the XML schema of Jenkins' xUnit plugin.
 
-The schemas are no part of this tree: where a directory ``shared/reference/schemas`` lies beside it, or beside one that holds it, they are read there.
+The schemas are no part of this tree: where a directory ``shared/reference/schemas`` lies beside it,
+or beside one that holds it, they are read there.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
     import xmlschema
 
 _PLACE: Final = "shared/reference/schemas"
-SCHEMAS: Final = next((found for parent in ROOT.parents if (found := parent / _PLACE).is_dir()), None)
+SCHEMAS: Final = next(
+    (found for parent in ROOT.parents if (found := parent / _PLACE).is_dir()), None
+)
 pytestmark = pytest.mark.skipif(SCHEMAS is None, reason=f"no {_PLACE} beside this tree")
 
 
@@ -40,11 +43,15 @@ def _in_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @cache
 def of_sarif() -> jsonschema.Draft4Validator:
-    """Return the validator of the published SARIF 2.1.0, which asks for addresses where it says so."""
+    """
+    Return the validator of the published SARIF 2.1.0, which asks for addresses where it says so.
+    """
     assert SCHEMAS is not None
     schema = json.loads((SCHEMAS / "sarif-schema-2.1.0.json").read_text(encoding="utf-8"))
     jsonschema.Draft4Validator.check_schema(schema)
-    return jsonschema.Draft4Validator(schema, format_checker=jsonschema.Draft4Validator.FORMAT_CHECKER)
+    return jsonschema.Draft4Validator(
+        schema, format_checker=jsonschema.Draft4Validator.FORMAT_CHECKER
+    )
 
 
 @cache
@@ -80,13 +87,17 @@ def test_sarif_is_of_the_published_schema_whatever_names_are(audit: Audit) -> No
 @pytest.mark.parametrize("name", CASES)
 def test_junit_is_of_the_published_schema(name: str) -> None:
     """Of real files, of all kinds of findings, and of nothing."""
-    of_junit().validate(io.StringIO(junit.REPORTER.render(CASES[name](), View(suppressed=True)).partition("\n")[2]))
+    of_junit().validate(
+        io.StringIO(junit.REPORTER.render(CASES[name](), View(suppressed=True)).partition("\n")[2])
+    )
 
 
 @given(audits.audits())
 def test_junit_is_of_the_published_schema_whatever_names_are(audit: Audit) -> None:
     """Names and messages break nothing."""
-    of_junit().validate(io.StringIO(junit.REPORTER.render(audit, View(suppressed=True)).partition("\n")[2]))
+    of_junit().validate(
+        io.StringIO(junit.REPORTER.render(audit, View(suppressed=True)).partition("\n")[2])
+    )
 
 
 def test_the_validators_refuse_what_is_wrong() -> None:
@@ -96,4 +107,6 @@ def test_the_validators_refuse_what_is_wrong() -> None:
     assert not of_sarif().is_valid(report)
     text = junit.REPORTER.render(audits.made(), View(suppressed=True)).partition("\n")[2]
     assert of_junit().is_valid(io.StringIO(text))
-    assert not of_junit().is_valid(io.StringIO(text.replace("<failure ", "<fault ").replace("</failure>", "</fault>")))
+    assert not of_junit().is_valid(
+        io.StringIO(text.replace("<failure ", "<fault ").replace("</failure>", "</fault>"))
+    )

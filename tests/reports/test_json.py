@@ -34,16 +34,26 @@ class TestJson(ReporterContract):
 @cache
 def validator() -> jsonschema.Draft202012Validator:
     """Return the validator of the shipped schema."""
-    schema = json.loads(resources.files("policytool.data").joinpath("inspect.schema.json").read_text(encoding="utf-8"))
+    schema = json.loads(
+        resources.files("policytool.data")
+        .joinpath("inspect.schema.json")
+        .read_text(encoding="utf-8")
+    )
     jsonschema.Draft202012Validator.check_schema(schema)
     return jsonschema.Draft202012Validator(schema)
 
 
 def _files(*kinds: str) -> Iterator[str]:
-    """Yield the files of these kinds that the fixtures' truth lists, by their path below the fixtures."""
+    """
+    Yield the files of these kinds that the fixtures' truth lists, by their path below the fixtures.
+    """
     for truth in sorted(FIXTURES.glob("*/truth.json")):
         for case in json.loads(truth.read_text(encoding="utf-8"))["cases"].values():
-            yield from (f"{truth.parent.name}/{file}" for kind, file in case["files"].items() if kind in kinds or not kinds)
+            yield from (
+                f"{truth.parent.name}/{file}"
+                for kind, file in case["files"].items()
+                if kind in kinds or not kinds
+            )
 
 
 RELEASES: Final = sorted(truth.parent.name for truth in FIXTURES.glob("*/truth.json"))
@@ -51,8 +61,15 @@ RELEASES: Final = sorted(truth.parent.name for truth in FIXTURES.glob("*/truth.j
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_every_fixture_gives_a_report_of_the_schema(release: str) -> None:
-    """Whatever the release wrote, the report is valid, strict JSON, and its addresses lead to what stands in the file."""
-    names = [name for name in _files() if name.startswith(f"{release}/") and not name.endswith("graph_model/model.json")]
+    """
+    Whatever the release wrote, the report is valid, strict JSON, and its addresses lead to what
+    stands in the file.
+    """
+    names = [
+        name
+        for name in _files()
+        if name.startswith(f"{release}/") and not name.endswith("graph_model/model.json")
+    ]
     assert names
     for name in names:
         found = next(iter(inputs([str(FIXTURES / name)])))
@@ -67,14 +84,25 @@ def test_every_fixture_gives_a_report_of_the_schema(release: str) -> None:
         json.dumps(report, allow_nan=False)
         for layer in report["models"][0]["layers"]:
             if layer["address"]:
-                _follow(document.parts[layer["address"]["part"]], layer["address"]["pointer"], stands=layer["source"] == "declared")
+                _follow(
+                    document.parts[layer["address"]["part"]],
+                    layer["address"]["pointer"],
+                    stands=layer["source"] == "declared",
+                )
 
 
 def _follow(value: jsontext.Json, pointer: str, *, stands: bool) -> None:
-    """Follow a JSON Pointer; only its last step may lead nowhere, and only where nothing is declared."""
+    """
+    Follow a JSON Pointer; only its last step may lead nowhere, and only where nothing is declared.
+    """
     steps = [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
     for position, step in enumerate(steps):
-        if isinstance(value, dict) and position == len(steps) - 1 and step not in value and not stands:
+        if (
+            isinstance(value, dict)
+            and position == len(steps) - 1
+            and step not in value
+            and not stands
+        ):
             return
         if stands and isinstance(value, dict) and step == "dtype" and step not in value:
             assert "input_dtype" in value, pointer
@@ -94,10 +122,14 @@ def test_failures_are_of_the_schema(tmp_path: Path) -> None:
 @pytest.mark.parametrize("scale", ["128.0", "NaN", "Infinity"])
 def test_odd_numbers_are_of_the_schema(scale: str, tmp_path: Path) -> None:
     """Loss scales that JSON has no number for are valid strings."""
-    text = json.dumps(building.sequential(building.dense(dtype=building.LOSS_SCALED))).replace("128.0", scale)
+    text = json.dumps(building.sequential(building.dense(dtype=building.LOSS_SCALED))).replace(
+        "128.0", scale
+    )
     report = run("inspect", "--format", "json", building.h5_model(tmp_path / "a.h5", text)).json
     validator().validate(report)
-    assert report["models"][0]["layers"][1]["loss_scale"]["value"] == (128.0 if scale == "128.0" else scale)
+    assert report["models"][0]["layers"][1]["loss_scale"]["value"] == (
+        128.0 if scale == "128.0" else scale
+    )
 
 
 def test_fixed_and_dynamic_and_default_loss_scales() -> None:
@@ -105,13 +137,33 @@ def test_fixed_and_dynamic_and_default_loss_scales() -> None:
     fixed = json_report.document(inspected("tf2.3/exp_mf16_fixed128.h5"))["models"][0]
     layer = next(layer for layer in fixed["layers"] if layer["path"] == "mlp/dense_a")
     assert layer["loss_scale"] == {"kind": "fixed", "value": 128.0}
-    assert fixed["optimizer"] == {"class_name": "Adam", "loss_scale": {"kind": "fixed", "value": 128.0}}
+    assert fixed["optimizer"] == {
+        "class_name": "Adam",
+        "loss_scale": {"kind": "fixed", "value": 128.0},
+    }
     dynamic = json_report.document(inspected("tf2.15/lso_dynamic.h5"))["models"][0]
-    assert dynamic["optimizer"]["loss_scale"] == {"kind": "dynamic", "initial": 32768.0, "growth_steps": 2000, "multiplier": 2.0}
+    assert dynamic["optimizer"]["loss_scale"] == {
+        "kind": "dynamic",
+        "initial": 32768.0,
+        "growth_steps": 2000,
+        "multiplier": 2.0,
+    }
     default = json_report.document(inspected("tf2.2/global_mixed_float16.h5"))["models"][0]
-    scales = [layer["loss_scale"] for layer in default["layers"] if layer["policy"] == "mixed_float16"]
+    scales = [
+        layer["loss_scale"] for layer in default["layers"] if layer["policy"] == "mixed_float16"
+    ]
     assert scales
-    assert all(scale == {"kind": "dynamic", "initial": 32768.0, "growth_steps": 2000, "multiplier": 2.0, "default": True} for scale in scales)
+    assert all(
+        scale
+        == {
+            "kind": "dynamic",
+            "initial": 32768.0,
+            "growth_steps": 2000,
+            "multiplier": 2.0,
+            "default": True,
+        }
+        for scale in scales
+    )
 
 
 def _objects(value: object, place: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
@@ -139,7 +191,9 @@ def test_schema_is_strict() -> None:
         for key in list(found):
             changed = copy.deepcopy(report)
             _at(changed, place).pop(key)
-            assert key in optional or not validator().is_valid(changed), f"{place}/{key} is not required"
+            assert key in optional or not validator().is_valid(changed), (
+                f"{place}/{key} is not required"
+            )
         if "/layers/1" in place or "/layers" not in place:
             changed = copy.deepcopy(report)
             _at(changed, place)["surprise"] = 1

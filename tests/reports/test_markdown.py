@@ -26,7 +26,10 @@ class TestMarkdown(ReporterContract):
 
     def test_golden_files_of_what_a_graph_computes(self) -> None:
         """A signature that contradicts its layers, and scopes without layers."""
-        compared(self.reporter.render(whole(traced_in("float32"), scopes()), View(variables=True)), "traced.md")
+        compared(
+            self.reporter.render(whole(traced_in("float32"), scopes()), View(variables=True)),
+            "traced.md",
+        )
 
 
 def tables(text: str) -> list[list[str]]:
@@ -56,20 +59,29 @@ def test_every_row_has_as_many_cells_as_the_header(selected: Selected, variables
     found = tables(text)
     assert len(found) == bool(model.layers)
     for table in found:
-        assert len(table) == 2 + len(model.layers) + variables * sum(len(layer.variables) for layer in model.layers)
+        assert len(table) == 2 + len(model.layers) + variables * sum(
+            len(layer.variables) for layer in model.layers
+        )
         assert {len(line.split("|")) for line in table} == {len(table[0].split("|"))}
         assert cells(table[1]) == ["---"] * len(cells(table[0]))
 
 
 def read(text: str) -> tuple[str, list[list[str]]]:
-    """Return the heading and the tables' rows as a reader sees them, by a parser of CommonMark and GitHub's tables."""
+    """
+    Return the heading and the tables' rows as a reader sees them, by a parser of CommonMark and
+    GitHub's tables.
+    """
     tokens = MarkdownIt("commonmark").enable("table").parse(text)
     headings, rows = [], list[list[str]]()
     for position, token in enumerate(tokens):
         if token.type == "tr_open":
             rows.append([])
         elif token.type == "inline":
-            said = "".join(child.content for child in token.children or [] if child.type in {"text", "text_special", "code_inline"})
+            said = "".join(
+                child.content
+                for child in token.children or []
+                if child.type in {"text", "text_special", "code_inline"}
+            )
             opened = tokens[position - 1].type
             if opened == "heading_open":
                 headings.append(said)
@@ -81,13 +93,18 @@ def read(text: str) -> tuple[str, list[list[str]]]:
 
 @given(models())
 def test_a_parser_reads_names_as_they_are(selected: Selected) -> None:
-    """The heading is the path, each row is a layer, its first cell the layer's path and its second the class."""
+    """
+    The heading is the path, each row is a layer, its first cell the layer's path and its second the
+    class.
+    """
     (model,) = selected.inspection.models
     heading, rows = read(markdown.REPORTER.render(selected, View()))
     assert heading == clean(model.path)
     assert [row[0] for row in rows[1:]] == [clean(layer.path) for layer in model.layers]
     if rows and rows[0][1] == "class":
-        assert [row[1] for row in rows[1:]] == [clean(layer.class_name or "") for layer in model.layers]
+        assert [row[1] for row in rows[1:]] == [
+            clean(layer.class_name or "") for layer in model.layers
+        ]
 
 
 @given(models())
@@ -106,7 +123,11 @@ def test_no_markup_of_a_file_is_left(selected: Selected) -> None:
 def test_code_says_what_the_text_says(text: str) -> None:
     """Undone, code is the text with its control characters escaped."""
     made = code(text)
-    inner = made.removeprefix("<code>").removesuffix("</code>") if made.startswith("<code>") else made[1:-1]
+    inner = (
+        made.removeprefix("<code>").removesuffix("</code>")
+        if made.startswith("<code>")
+        else made[1:-1]
+    )
     assert (html.unescape(inner) if made.startswith("<code>") else inner) == clean(text)
 
 
@@ -132,7 +153,10 @@ def test_names_are_code(text: str, shown: str) -> None:
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("2 layers, which `policytool migrate` writes; x", "2 layers, which `policytool migrate` writes; x"),
+        (
+            "2 layers, which `policytool migrate` writes; x",
+            "2 layers, which `policytool migrate` writes; x",
+        ),
         ("the link dense_a, and that", "the link `dense_a`, and that"),
         ("by @someone in #1", "by `@someone` in `#1`"),
         ("see https://x.y or www.x.y", "see `https://x.y` or `www.x.y`"),
@@ -159,13 +183,27 @@ def test_long_words_cost_what_they_weigh(text: str) -> None:
 def test_columns_with_nothing_to_say_are_left_out() -> None:
     """Stored, traced and notes stand where some layer has them."""
     plain = markdown.REPORTER.render(inspected("keras2.2.4/nested_models.h5"), View())
-    assert cells(tables(plain)[0][0]) == ["layer", "class", "policy", "compute", "variable", "stored", "source"]
-    assert "traced" in cells(tables(markdown.REPORTER.render(whole(traced_in("float32")), View()))[0][0])
+    assert cells(tables(plain)[0][0]) == [
+        "layer",
+        "class",
+        "policy",
+        "compute",
+        "variable",
+        "stored",
+        "source",
+    ]
+    assert "traced" in cells(
+        tables(markdown.REPORTER.render(whole(traced_in("float32")), View()))[0][0]
+    )
 
 
 def test_selections_and_models_without_layers_say_so() -> None:
     """A sentence stands for the table."""
     found = inspected(MODELS[0]).inspection
-    assert "No layer is selected." in markdown.REPORTER.render(Selected(inspection=found, layers=((),)), View())
+    assert "No layer is selected." in markdown.REPORTER.render(
+        Selected(inspection=found, layers=((),)), View()
+    )
     (model,) = found.models
-    assert "No layers in the file." in markdown.REPORTER.render(whole(replace(model, layers=())), View())
+    assert "No layers in the file." in markdown.REPORTER.render(
+        whole(replace(model, layers=())), View()
+    )

@@ -32,11 +32,20 @@ CASES: Final[dict[str, tuple[str, Options]]] = {
     "refused": ("keras3.15/int8.keras", Options(to="mixed_float16")),
     "unchanged": ("keras3.15/default_float32.h5", Options()),
     "target": ("tf2.3/exp_mf16_fixed128.h5", Options(to="mixed_bfloat16", target="tf2.4")),
-    "set": ("tf2.15/global_mixed_float16.h5", Options(assignments=(assignment("mlp/(norm|dense_a)=float64"),))),
+    "set": (
+        "tf2.15/global_mixed_float16.h5",
+        Options(assignments=(assignment("mlp/(norm|dense_a)=float64"),)),
+    ),
     "unneeded_target": ("tf2.15/global_mixed_float16.h5", Options(target="tf2.4")),
     "converted": ("keras3.15/adam_autowrap_mf16.keras", Options(target="tf2.4")),
-    "converted_to": ("tf2.15/default_float32_compiled.h5", Options(to="mixed_bfloat16", target="keras3.15")),
-    "converted_weights": ("tf2.15/rnn_mixed.h5", Options(target="keras3.15", allow_weight_rewrite=True)),
+    "converted_to": (
+        "tf2.15/default_float32_compiled.h5",
+        Options(to="mixed_bfloat16", target="keras3.15"),
+    ),
+    "converted_weights": (
+        "tf2.15/rnn_mixed.h5",
+        Options(target="keras3.15", allow_weight_rewrite=True),
+    ),
     "unconverted": ("tf2.15/lambda.h5", Options(target="keras3.15")),
 }
 
@@ -51,18 +60,31 @@ def planned(name: str) -> Migrations:
     """Return the plan of a case, which is not carried out."""
     file, options = CASES[name]
     inputs = list(discovery.inputs([str((FIXTURES / file).relative_to(ROOT))]))
-    return Migrations(migrations=tuple(found for found in migrate_all(inputs, options, Destination(write=False)) if isinstance(found, Migration)), failures=())
+    return Migrations(
+        migrations=tuple(
+            found
+            for found in migrate_all(inputs, options, Destination(write=False))
+            if isinstance(found, Migration)
+        ),
+        failures=(),
+    )
 
 
 def rendered(reporter: str, name: str, view: View | None = None) -> str:
     """Return a case's report."""
-    return next(one for one in PLAN_REPORTERS if one.name == reporter).render(planned(name), view or View())
+    return next(one for one in PLAN_REPORTERS if one.name == reporter).render(
+        planned(name), view or View()
+    )
 
 
 @cache
 def validator() -> jsonschema.Draft202012Validator:
     """Return the validator of the shipped schema."""
-    schema = json.loads(resources.files("policytool.data").joinpath("migrate.schema.json").read_text(encoding="utf-8"))
+    schema = json.loads(
+        resources.files("policytool.data")
+        .joinpath("migrate.schema.json")
+        .read_text(encoding="utf-8")
+    )
     jsonschema.Draft202012Validator.check_schema(schema)
     return jsonschema.Draft202012Validator(schema)
 
@@ -86,18 +108,33 @@ def test_json_is_the_golden_one_and_of_the_schema(name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_markdown_is_the_golden_one_and_its_rows_are_even(name: str) -> None:
-    """Each row has as many cells as its header: four for edits, two for what a conversion writes otherwise."""
+    """
+    Each row has as many cells as its header: four for edits, two for what a conversion writes
+    otherwise.
+    """
     text = rendered("markdown", name)
     compared(text, f"migrate-{name}.md")
     for block in text.split("\n\n"):
-        assert {line.count("|") for line in block.splitlines() if line.startswith("|")} in ({5}, {3}, set())
+        assert {line.count("|") for line in block.splitlines() if line.startswith("|")} in (
+            {5},
+            {3},
+            set(),
+        )
 
 
 def test_markdown_shows_names_and_does_nothing_with_them(tmp_path: Path) -> None:
     """A layer that is called like markup stays one cell of text."""
     path = h5_model(tmp_path / "a|b.h5", sequential(dense("x|<b>`@y", dtype=LOSS_SCALED)))
-    found = tuple(one for one in migrate_all(list(discovery.inputs([str(path)])), Options(), Destination(write=False)) if isinstance(one, Migration))
-    text = next(one for one in PLAN_REPORTERS if one.name == "markdown").render(Migrations(migrations=found, failures=()), View())
+    found = tuple(
+        one
+        for one in migrate_all(
+            list(discovery.inputs([str(path)])), Options(), Destination(write=False)
+        )
+        if isinstance(one, Migration)
+    )
+    text = next(one for one in PLAN_REPORTERS if one.name == "markdown").render(
+        Migrations(migrations=found, failures=()), View()
+    )
     assert "mlp/x|" not in text
     assert "mlp&#47;x&#124;&#60;b&#62;&#96;&#64;y" in text
     assert {line.count("|") for line in text.splitlines()} <= {0, 5}
@@ -125,17 +162,38 @@ def test_a_diff_leads_from_one_config_to_the_other(name: str, tmp_path: Path) ->
     edited = [edit for edit in migration.plan.edits if not migration.plan.refusals]
     after = applied(document(migration.source, migration.plan.path), edited, ())
     for part, value in migration.parts.items():
-        begins = [index for index, line in enumerate(text.splitlines()) if line == f"--- {migration.plan.path} {part}"]
+        begins = [
+            index
+            for index, line in enumerate(text.splitlines())
+            if line == f"--- {migration.plan.path} {part}"
+        ]
         conversion = migration.plan.conversion
         if not begins or not (edited or conversion):
             continue
         lines = text.splitlines()[begins[0] :]
-        end = next((index for index, line in enumerate(lines) if index and line.startswith("--- ")), len(lines))
+        end = next(
+            (index for index, line in enumerate(lines) if index and line.startswith("--- ")),
+            len(lines),
+        )
         config, patch = tmp_path / "config.json", tmp_path / "change.patch"
         config.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         patch.write_text("\n".join(lines[:end]) + "\n", encoding="utf-8")
-        subprocess.run(["git", "apply", "--unsafe-paths", "--directory", str(tmp_path), "-p0", str(_named(patch, config.name))], check=True, cwd=tmp_path)
-        assert json.loads(config.read_text(encoding="utf-8")) == (conversion.content.config if conversion is not None else after.parts[part])
+        subprocess.run(
+            [
+                "git",
+                "apply",
+                "--unsafe-paths",
+                "--directory",
+                str(tmp_path),
+                "-p0",
+                str(_named(patch, config.name)),
+            ],
+            check=True,
+            cwd=tmp_path,
+        )
+        assert json.loads(config.read_text(encoding="utf-8")) == (
+            conversion.content.config if conversion is not None else after.parts[part]
+        )
 
 
 def _named(patch: Path, name: str) -> Path:
@@ -161,24 +219,41 @@ def test_the_same_plan_gives_the_same_bytes() -> None:
 def table(file: str, options: Options) -> str:
     """Return the table of a fixture's plan."""
     inputs = list(discovery.inputs([str((FIXTURES / file).relative_to(ROOT))]))
-    found = Migrations(migrations=tuple(one for one in migrate_all(inputs, options, Destination(write=False)) if isinstance(one, Migration)), failures=())
+    found = Migrations(
+        migrations=tuple(
+            one
+            for one in migrate_all(inputs, options, Destination(write=False))
+            if isinstance(one, Migration)
+        ),
+        failures=(),
+    )
     return next(one for one in PLAN_REPORTERS if one.name == "table").render(found, View(width=200))
 
 
 def test_the_optimizer_has_one_row_where_two_files_hold_it() -> None:
     """As a layer has."""
-    rows = [line for line in table("tf2.5/exp_mf16_fixed128", Options()).splitlines() if line.strip().startswith("optimizer ")]
+    rows = [
+        line
+        for line in table("tf2.5/exp_mf16_fixed128", Options()).splitlines()
+        if line.strip().startswith("optimizer ")
+    ]
     assert len(rows) == 1
 
 
 def test_what_is_open_after_a_conversion_is_told() -> None:
     """Op layers of TF 2.4 call TensorFlow by names, which nobody judges."""
-    assert "not judged  whether tf2.4 takes it: TFOpLambda" in table("keras3.15/keras_ops.h5", Options(target="tf2.4"))
+    assert "not judged  whether tf2.4 takes it: TFOpLambda" in table(
+        "keras3.15/keras_ops.h5", Options(target="tf2.4")
+    )
 
 
 def test_a_target_is_named_where_it_helps() -> None:
-    """Not for loaders that revive every layer from what was traced, whatever its policy's spelling."""
+    """
+    Not for loaders that revive every layer from what was traced, whatever its policy's spelling.
+    """
     text = table("tf2.1/global_mixed_float16", Options(to="float32"))
     assert "revived from what was traced" in text
     assert "--target" not in text
-    assert "--target tf2.4 writes" in table("tf2.3/global_mixed_float16", Options(to="mixed_bfloat16"))
+    assert "--target tf2.4 writes" in table(
+        "tf2.3/global_mixed_float16", Options(to="mixed_bfloat16")
+    )

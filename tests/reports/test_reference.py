@@ -1,4 +1,7 @@
-"""The reference of rules: docstrings as lines, as plain text and as Markdown; the command that shows them; the page."""
+"""
+The reference of rules: docstrings as lines, as plain text and as Markdown; the command that shows
+them; the page.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,11 @@ PAGE: Final = (ROOT / "docs/rules.md").read_text(encoding="utf-8")
 
 def headings(text: str) -> list[str]:
     """Return a page's headings of the second rank as GitHub makes anchors of them."""
-    return [re.sub(r"[^\w -]", "", line[3:]).replace(" ", "-").lower() for line in text.splitlines() if line.startswith("## ")]
+    return [
+        re.sub(r"[^\w -]", "", line[3:]).replace(" ", "-").lower()
+        for line in text.splitlines()
+        if line.startswith("## ")
+    ]
 
 
 def test_a_docstring_is_paragraphs_items_and_blocks() -> None:
@@ -34,18 +41,26 @@ def test_a_docstring_is_paragraphs_items_and_blocks() -> None:
     assert kinds == [Kind.PARAGRAPH, Kind.PARAGRAPH, Kind.ITEM, Kind.ITEM, *literal]
     found = _reference.blocks("One,\ntwo:\n- three\n  four\n- five\nsix.\n")
     assert [block.text for block in found] == ["One, two:", "three four", "five", "six."]
-    assert _reference.blocks("As in::\n\n    a\n      b\n")[1] == Block(kind=Kind.LITERAL, text="a\n  b")
+    assert _reference.blocks("As in::\n\n    a\n      b\n")[1] == Block(
+        kind=Kind.LITERAL, text="a\n  b"
+    )
 
 
 def test_code_is_code_and_nothing_else_is_markup() -> None:
-    """Between backticks at the terminal too; in Markdown a parser sees the words as they are, and addresses as links."""
+    """
+    Between backticks at the terminal too; in Markdown a parser sees the words as they are, and
+    addresses as links.
+    """
     text = _reference.as_text(audits.SPELLED.doc)
     assert "A policy that `Keras 3` spells otherwise." in text
     assert "- one thing, which goes on below;\n- `another` thing." in text
     assert '\n    {"dtype": "mixed_float16"}\n' in text
     assert "As in:\n" in text
     made = MarkdownIt("commonmark").render(_reference.as_markdown(audits.SPELLED))
-    assert "names <code>policytool.policy.Policy</code>, &lt;angles&gt;, a*star* and snake_case" in made
+    assert (
+        "names <code>policytool.policy.Policy</code>, &lt;angles&gt;, a*star* and snake_case"
+        in made
+    )
     assert '<a href="https://example.org/a_b?c=d">https://example.org/a_b?c=d</a>, and' in made
     assert "<li>one thing, which goes on below;</li>" in made
     assert '<pre><code class="language-text">{&quot;dtype&quot;: &quot;mixed_float16&quot;}' in made
@@ -53,7 +68,10 @@ def test_code_is_code_and_nothing_else_is_markup() -> None:
 
 @pytest.mark.parametrize("rule", EVERY, ids=[rule.id for rule in EVERY])
 def test_every_rule_is_explained_in_every_form(rule: Rule) -> None:
-    """No reStructuredText is left; every word of the docstring is there; lines fit a terminal but for what cannot be broken."""
+    """
+    No reStructuredText is left; every word of the docstring is there; lines fit a terminal but for
+    what cannot be broken.
+    """
     text, markdown = _reference.as_text(rule.doc), _reference.as_markdown(rule)
     lines = _reference.as_lines(rule, View(width=80))
     for shown in (text, markdown, "\n".join(lines)):
@@ -87,7 +105,9 @@ def test_the_generator_takes_the_tables_cells_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("columns", ["80", "120", "200"])
-def test_all_rules_are_listed_with_what_they_look_for(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_rules_are_listed_with_what_they_look_for(
+    columns: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Id, name, severity, fix and the whole summary, within the terminal."""
     monkeypatch.setenv("COLUMNS", columns)
     ended = run("rules")
@@ -122,7 +142,9 @@ def test_an_unknown_rule_is_a_usage_error_that_names_the_nearest(asked: str) -> 
     """Exit code 2, and one sentence."""
     ended = run("rules", asked)
     assert (ended.code, ended.out) == (2, "")
-    assert ended.err.startswith(f"policytool: no rule has the id or the name {asked!r}; the nearest is PT")
+    assert ended.err.startswith(
+        f"policytool: no rule has the id or the name {asked!r}; the nearest is PT"
+    )
     assert ended.err.count("\n") == 1
     if asked:
         assert "PT101" in ended.err
@@ -130,12 +152,26 @@ def test_an_unknown_rule_is_a_usage_error_that_names_the_nearest(asked: str) -> 
 
 def test_json_has_every_rule_with_every_key() -> None:
     """The same for all of them and for one."""
-    every, one = run("rules", "--format", "json").json, run("rules", "--format", "json", "PT101").json
+    every, one = (
+        run("rules", "--format", "json").json,
+        run("rules", "--format", "json", "PT101").json,
+    )
     assert every["version"] == one["version"] == 1
     assert [rule["id"] for rule in every["rules"]] == [rule.id for rule in RULES]
     assert one["rules"] == [rule for rule in every["rules"] if rule["id"] == "PT101"]
     for rule in every["rules"]:
-        assert set(rule) == {"id", "name", "family", "severity", "fix", "needs", "summary", "description", "example", "references"}
+        assert set(rule) == {
+            "id",
+            "name",
+            "family",
+            "severity",
+            "fix",
+            "needs",
+            "summary",
+            "description",
+            "example",
+            "references",
+        }
         assert rule["description"].startswith(rule["summary"])
 
 
@@ -151,7 +187,13 @@ def test_documentation_is_where_the_package_says(monkeypatch: pytest.MonkeyPatch
 
     from importlib import metadata
 
-    for made, expected in ((Metadata(), None), (Metadata("Home, https://a.example", "Documentation, https://b.example/docs/"), "https://b.example/docs")):
+    for made, expected in (
+        (Metadata(), None),
+        (
+            Metadata("Home, https://a.example", "Documentation, https://b.example/docs/"),
+            "https://b.example/docs",
+        ),
+    ):
         versions.documentation.cache_clear()
         monkeypatch.setattr(metadata, "metadata", lambda _name, made=made: made)
         assert versions.documentation() == expected

@@ -22,11 +22,15 @@ class TestTable(ReporterContract):
 
     def test_golden_file_in_colour(self) -> None:
         """Colour marks what matters."""
-        compared(self.reporter.render(inspected(MODELS[0]), View(width=80, colour=True)), "colour.80.txt")
+        compared(
+            self.reporter.render(inspected(MODELS[0]), View(width=80, colour=True)), "colour.80.txt"
+        )
 
     def test_golden_file_in_ascii_with_variables(self) -> None:
         """Variables have rows of their own, and ASCII stands for box characters."""
-        text = self.reporter.render(inspected(MODELS[0]), View(width=80, unicode=False, variables=True))
+        text = self.reporter.render(
+            inspected(MODELS[0]), View(width=80, unicode=False, variables=True)
+        )
         assert text.isascii()
         compared(text, "ascii-variables.80.txt")
 
@@ -36,16 +40,30 @@ class TestTable(ReporterContract):
         plain = self.reporter.render(inspected(*MODELS), View(width=width))
         coloured = self.reporter.render(inspected(*MODELS), View(width=width, colour=True))
         assert "\x1b" not in plain
-        assert [line.rstrip() for line in _ANSI.sub("", coloured).splitlines()] == plain.splitlines()
+        assert [
+            line.rstrip() for line in _ANSI.sub("", coloured).splitlines()
+        ] == plain.splitlines()
 
     @pytest.mark.parametrize("width", [80, 100, 120, 160, 200])
     def test_no_line_is_wider(self, width: int) -> None:
         """Every line of every model fits."""
-        assert max(len(line) for line in self.reporter.render(inspected(*MODELS), View(width=width, variables=True)).splitlines()) <= width
+        assert (
+            max(
+                len(line)
+                for line in self.reporter.render(
+                    inspected(*MODELS), View(width=width, variables=True)
+                ).splitlines()
+            )
+            <= width
+        )
 
     def test_no_line_ends_in_spaces(self) -> None:
         """Reports that are pasted or committed leave no trailing spaces."""
-        assert not [line for line in self.reporter.render(inspected(*MODELS), View()).splitlines() if line != line.rstrip()]
+        assert not [
+            line
+            for line in self.reporter.render(inspected(*MODELS), View()).splitlines()
+            if line != line.rstrip()
+        ]
 
 
 def test_table_is_the_default() -> None:
@@ -73,7 +91,10 @@ def test_nothing_is_nothing() -> None:
         (Fixed(value=0.5), "fixed 0.5"),
         (Dynamic(), "dynamic"),
         (Dynamic(initial=1024.0, growth_steps=50), "dynamic from 1024, 50 steps"),
-        (Dynamic(initial=1024.0, growth_steps=50, multiplier=4.0), "dynamic from 1024, 50 steps, times 4"),
+        (
+            Dynamic(initial=1024.0, growth_steps=50, multiplier=4.0),
+            "dynamic from 1024, 50 steps, times 4",
+        ),
     ],
 )
 def test_loss_scales_are_told_in_words(scale: Dynamic | Fixed | None, words: str) -> None:
@@ -83,7 +104,15 @@ def test_loss_scales_are_told_in_words(scale: Dynamic | Fixed | None, words: str
 
 @pytest.mark.parametrize(
     ("count", "words"),
-    [(0, "0 bytes"), (1023, "1023 bytes"), (1024, "1.0 KiB"), (1536, "1.5 KiB"), (2**20, "1.0 MiB"), (5 * 2**30, "5.0 GiB"), (2**43, "8192.0 GiB")],
+    [
+        (0, "0 bytes"),
+        (1023, "1023 bytes"),
+        (1024, "1.0 KiB"),
+        (1536, "1.5 KiB"),
+        (2**20, "1.0 MiB"),
+        (5 * 2**30, "5.0 GiB"),
+        (2**43, "8192.0 GiB"),
+    ],
 )
 def test_bytes_are_told_in_readable_units(count: int, words: str) -> None:
     """The unit keeps the number short."""
@@ -109,10 +138,20 @@ def test_stored_dtype_that_differs_is_marked() -> None:
     """Weights in float16 under a float32 policy are told in either width."""
     selected = inspected("tf2.15/default_float32.h5")
     model = selected.inspection.models[0]
-    layers = tuple(replace(layer, variables=tuple(replace(variable, dtype="float16") for variable in layer.variables)) for layer in model.layers)
-    changed = inspection.narrowed(inspection.gathered([replace(model, layers=layers)]), inspection.Selection())
+    layers = tuple(
+        replace(
+            layer,
+            variables=tuple(replace(variable, dtype="float16") for variable in layer.variables),
+        )
+        for layer in model.layers
+    )
+    changed = inspection.narrowed(
+        inspection.gathered([replace(model, layers=layers)]), inspection.Selection()
+    )
     narrow, wide = (table.REPORTER.render(changed, View(width=width)) for width in (80, 160))
-    assert "! stored in another dtype than the policy's variable dtype" in re.sub(r"\s+", " ", narrow)
+    assert "! stored in another dtype than the policy's variable dtype" in re.sub(
+        r"\s+", " ", narrow
+    )
     rows = [line for line in wide.splitlines() if "float16" in line]
     assert rows
     assert all(line.endswith("stored") for line in rows)

@@ -20,14 +20,19 @@ def contradiction(model: Model) -> str | None:
 @pytest.mark.parametrize("width", [80, 120, 160])
 def test_golden_tables(width: int) -> None:
     """A signature that contradicts its layers, one that does not, and scopes without layers."""
-    text = table.REPORTER.render(whole(traced_in("float32"), traced_in("float16", "float32"), scopes()), View(width=width))
+    text = table.REPORTER.render(
+        whole(traced_in("float32"), traced_in("float16", "float32"), scopes()), View(width=width)
+    )
     compared(text, f"traced.{width}.txt")
     assert max(map(len, text.splitlines())) <= width
 
 
 def test_golden_table_in_colour() -> None:
     """What contradicts is red."""
-    compared(table.REPORTER.render(whole(traced_in("float32")), View(colour=True)), "traced-colour.80.txt")
+    compared(
+        table.REPORTER.render(whole(traced_in("float32")), View(colour=True)),
+        "traced-colour.80.txt",
+    )
 
 
 @pytest.mark.parametrize(
@@ -41,7 +46,9 @@ def test_golden_table_in_colour() -> None:
         (("float16", "bfloat16"), "no layer declares bfloat16"),
     ],
 )
-def test_a_16_bit_dtype_on_one_side_contradicts(computed: tuple[str, ...], found: str | None) -> None:
+def test_a_16_bit_dtype_on_one_side_contradicts(
+    computed: tuple[str, ...], found: str | None
+) -> None:
     """float32 beside the declared dtype does not: softmax and sums stay in it."""
     assert contradiction(traced_in(*computed)) == found
 
@@ -49,7 +56,10 @@ def test_a_16_bit_dtype_on_one_side_contradicts(computed: tuple[str, ...], found
 def test_layers_without_variables_need_leave_no_op() -> None:
     """A dropout under mixed_float16 is no promise that something computes in float16."""
     model = traced_in("float32")
-    changed = tuple(replace(layer, compute_dtype="float32", policy="float32") if layer.variables else layer for layer in model.layers)
+    changed = tuple(
+        replace(layer, compute_dtype="float32", policy="float32") if layer.variables else layer
+        for layer in model.layers
+    )
     assert contradiction(replace(model, layers=changed)) is None
 
 
@@ -62,32 +72,60 @@ def test_a_graph_without_declarations_contradicts_nothing() -> None:
 def test_signatures_that_contradict_alike_share_a_sentence() -> None:
     """The footer says once what two signatures do."""
     model = traced_in("float32")
-    twice = (*model.signatures, replace(model.signatures[0], name="predict"), Signature(name="init", inputs={}, outputs={}))
+    twice = (
+        *model.signatures,
+        replace(model.signatures[0], name="predict"),
+        Signature(name="init", inputs={}, outputs={}),
+    )
     assert _traced.contradictions(replace(model, signatures=twice)) == [
-        "serving_default, predict compute in float32, although layers declare float16: a server follows the graph, whatever the policies say"
+        (
+            "serving_default, predict compute in float32, although layers declare float16: a "
+            "server "
+            "follows the graph, whatever the policies say"
+        )
     ]
 
 
 def test_ops_stand_by_list_the_commonest_first() -> None:
     """At most four kinds of a list are named."""
-    ops = (*(op(f"Op{number}", "float32", number, "clear") for number in range(1, 8)), op("MatMul", "float16", 2, "allow"), op("MatMul", "float32", 9, "allow"))
-    assert _traced.ops_words(ops) == "allow 9 MatMul float32, 2 MatMul float16; clear 7 Op7 float32, 6 Op6 float32, 5 Op5 float32, 4 Op4 float32, 6 others"
+    ops = (
+        *(op(f"Op{number}", "float32", number, "clear") for number in range(1, 8)),
+        op("MatMul", "float16", 2, "allow"),
+        op("MatMul", "float32", 9, "allow"),
+    )
+    assert _traced.ops_words(ops) == (
+        "allow 9 MatMul float32, 2 MatMul float16; clear 7 Op7 float32, 6 Op6 float32, 5 Op5 "
+        "float32, 4 Op4 float32, 6 others"
+    )
     assert _traced.ops_words((op("Odd", "float32", 1, None),)) == "on no list 1 Odd float32"
     assert _traced.ops_words(()) == ""
 
 
-@pytest.mark.parametrize(("dtypes", "marked"), [((), False), (("float32",), True), (("float16", "float32"), False), (("bfloat16",), True)])
-def test_a_layer_without_an_op_in_its_dtype_is_marked(dtypes: tuple[str, ...], marked: bool) -> None:  # noqa: FBT001
+@pytest.mark.parametrize(
+    ("dtypes", "marked"),
+    [((), False), (("float32",), True), (("float16", "float32"), False), (("bfloat16",), True)],
+)
+def test_a_layer_without_an_op_in_its_dtype_is_marked(
+    dtypes: tuple[str, ...],
+    marked: bool,  # noqa: FBT001
+) -> None:
     """The note is there where ops were traced and none has the declared dtype."""
     layer = next(layer for layer in traced_in(*dtypes).layers if layer.name == "dense_a")
     assert _traced.is_traced_otherwise(layer) is marked
-    assert ("T no op of the layer" in table.REPORTER.render(whole(traced_in(*dtypes)), View())) is marked
+    assert (
+        "T no op of the layer" in table.REPORTER.render(whole(traced_in(*dtypes)), View())
+    ) is marked
 
 
 def test_traced_takes_the_place_of_the_source_where_there_is_little_room() -> None:
     """Both stand in a wide table, and a file without a graph keeps its source."""
     narrow, wide, without = (
-        table.REPORTER.render(whole(model), View(width=width)) for model, width in ((traced_in("float32"), 80), (traced_in("float32"), 120), (traced_in(), 80))
+        table.REPORTER.render(whole(model), View(width=width))
+        for model, width in (
+            (traced_in("float32"), 80),
+            (traced_in("float32"), 120),
+            (traced_in(), 80),
+        )
     )
     assert (" traced " in narrow, " source " in narrow) == (True, False)
     assert (" traced " in wide, " source " in wide) == (True, True)

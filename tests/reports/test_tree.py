@@ -40,19 +40,26 @@ class TestTree(ReporterContract):
     @pytest.mark.parametrize("width", [80, 160])
     def test_golden_files_of_what_a_graph_computes(self, width: int) -> None:
         """A signature that contradicts its layers, and scopes without layers."""
-        compared(self.reporter.render(whole(traced_in("float32"), scopes()), View(width=width)), f"traced.{width}.tree.txt")
+        compared(
+            self.reporter.render(whole(traced_in("float32"), scopes()), View(width=width)),
+            f"traced.{width}.tree.txt",
+        )
 
     def test_colour_adds_nothing_but_colour(self) -> None:
         """Escape sequences are all that a coloured report has more."""
         plain = self.reporter.render(inspected(*MODELS), View())
         coloured = self.reporter.render(inspected(*MODELS), View(colour=True))
-        assert [line.rstrip() for line in _ANSI.sub("", coloured).splitlines()] == plain.splitlines()
+        assert [
+            line.rstrip() for line in _ANSI.sub("", coloured).splitlines()
+        ] == plain.splitlines()
 
 
 def drawn(selected: Selected, view: View | None = None) -> list[str]:
     """Return the lines of the tree alone, in a width where nothing is shortened."""
     lines = tree.REPORTER.render(selected, view or View(width=2000)).splitlines()
-    begin = next(position for position, line in enumerate(lines) if set(line.strip()) in ({"─"}, {"-"}))
+    begin = next(
+        position for position, line in enumerate(lines) if set(line.strip()) in ({"─"}, {"-"})
+    )
     return lines[begin + 1 : lines.index("", begin)]
 
 
@@ -61,7 +68,15 @@ def test_no_line_is_wider(selected: Selected, width: int, unicode: bool, variabl
     """Whatever the names and however deep they lie, the tree fits."""
     (model,) = selected.inspection.models
     if model.layers:
-        assert max(map(width_of, drawn(selected, View(width=width, unicode=unicode, variables=variables)))) <= width
+        assert (
+            max(
+                map(
+                    width_of,
+                    drawn(selected, View(width=width, unicode=unicode, variables=variables)),
+                )
+            )
+            <= width
+        )
 
 
 @given(layers())
@@ -80,17 +95,38 @@ def test_depth_and_guides_say_who_holds_whom(found: tuple[Layer, ...]) -> None:
 def test_guides_join_siblings_and_end_at_the_last() -> None:
     """Before and below each name stands what leads to its siblings."""
     found = tree.branches(["m", "m/a", "m/a/x", "m/a/y", "m/b", "m/b/z", "n"], View())
-    assert [branch.before + branch.name for branch in found] == ["m", "├─ a", "│  ├─ x", "│  └─ y", "└─ b", "   └─ z", "n"]
-    assert [branch.below for branch in found] == ["│  ", "│  │  ", "│  │     ", "│        ", "   │  ", "         ", "   "]
+    assert [branch.before + branch.name for branch in found] == [
+        "m",
+        "├─ a",
+        "│  ├─ x",
+        "│  └─ y",
+        "└─ b",
+        "   └─ z",
+        "n",
+    ]
+    assert [branch.below for branch in found] == [
+        "│  ",
+        "│  │  ",
+        "│  │     ",
+        "│        ",
+        "   │  ",
+        "         ",
+        "   ",
+    ]
 
 
 def test_a_name_begins_another_only_at_a_slash() -> None:
     """``ab`` does not lie in ``a``."""
-    assert [branch.before + branch.name for branch in tree.branches(["a", "ab", "ab/c"], View())] == ["a", "ab", "└─ c"]
+    assert [
+        branch.before + branch.name for branch in tree.branches(["a", "ab", "ab/c"], View())
+    ] == ["a", "ab", "└─ c"]
 
 
 def test_guides_outlast_names_where_there_is_little_room() -> None:
-    """A name is shortened in its middle, the guides before it are not, until there is room for nothing else."""
+    """
+    A name is shortened in its middle, the guides before it are not, until there is room for nothing
+    else.
+    """
     lines = drawn(inspected("tf2.15/mha_mixed"), View(width=50))
     assert any(re.match(r"  │  └─ \w+…\w+ ", line) for line in lines)
     (model,) = inspected(NESTED).inspection.models
@@ -115,7 +151,10 @@ def test_a_selection_lengthens_names_where_it_left_their_holder_out() -> None:
 
 def test_both_dtypes_stand_where_they_differ() -> None:
     """A column that says nothing new is left out."""
-    mixed, plain = (tree.REPORTER.render(inspected(name), View()) for name in ("tf2.3/exp_mf16_fixed128.h5", "keras2.2.4/nested_models.h5"))
+    mixed, plain = (
+        tree.REPORTER.render(inspected(name), View())
+        for name in ("tf2.3/exp_mf16_fixed128.h5", "keras2.2.4/nested_models.h5")
+    )
     assert "float16/float32" in mixed
     assert "compute/variable" not in plain
 
@@ -123,6 +162,8 @@ def test_both_dtypes_stand_where_they_differ() -> None:
 def test_selections_and_models_without_layers_say_so() -> None:
     """A sentence stands for the tree."""
     found = inspected(MODELS[0]).inspection
-    assert "no layer is selected" in tree.REPORTER.render(Selected(inspection=found, layers=((),)), View())
+    assert "no layer is selected" in tree.REPORTER.render(
+        Selected(inspection=found, layers=((),)), View()
+    )
     (model,) = found.models
     assert "no layers in the file" in tree.REPORTER.render(whole(replace(model, layers=())), View())

@@ -33,7 +33,9 @@ def keras_zip(folder: Path, name: str, change: Callable[[Config], object]) -> Pa
     return target
 
 
-def h5(folder: Path, name: str, change: Callable[[Config], object], *, attribute: str = "model_config") -> Path:
+def h5(
+    folder: Path, name: str, change: Callable[[Config], object], *, attribute: str = "model_config"
+) -> Path:
     """Write an HDF5 fixture with one of its JSON attributes changed."""
     target = folder / "model.h5"
     shutil.copy(FIXTURES / name, target)
@@ -70,5 +72,7 @@ def with_op(folder: Path, name: str, op: str) -> Path:
 
 def layer(config: Config, name: str) -> Config:
     """Return a layer's own config in a functional model's."""
-    found: Config = next(entry["config"] for entry in config["config"]["layers"] if entry["config"]["name"] == name)
+    found: Config = next(
+        entry["config"] for entry in config["config"]["layers"] if entry["config"]["name"] == name
+    )
     return found

@@ -36,43 +36,77 @@ class TestTargetRefuses(RuleContract):
         "tf2.15/per_layer.h5": (None, None),
     }
     silent = (
-        *("tf2.12/default_float32.h5", "tf2.3/default_float32.h5", "tf2.15/custom_layer.h5", "tf2.15/lambda.h5"),
-        *("tf2.15/global_mixed_float16.h5", "tf2.3/exp_mf16_fixed128.h5"),  # refused for their policies alone, which rules of PT1 tell
+        *(
+            "tf2.12/default_float32.h5",
+            "tf2.3/default_float32.h5",
+            "tf2.15/custom_layer.h5",
+            "tf2.15/lambda.h5",
+        ),
+        *(
+            "tf2.15/global_mixed_float16.h5",
+            "tf2.3/exp_mf16_fixed128.h5",
+        ),  # refused for their policies alone, which rules of PT1 tell
     )
 
     def test_the_layers_the_class_and_the_key_that_do_it_are_named(self) -> None:
         """A key is told once for all layers that have it."""
-        findings = found(self.id, FIXTURES / "keras3.15/keras_ops.h5", Question(targets=("keras3.6",)))
+        findings = found(
+            self.id, FIXTURES / "keras3.15/keras_ops.h5", Question(targets=("keras3.6",))
+        )
         assert [(finding.path, finding.detail) for finding in findings][:2] == [
             (None, "keras3.6 graph"),
             ("mlp/dense_a", "keras3.6 key Dense quantization_config"),
         ]
-        assert findings[1].message == "keras3.6 refuses the file: Dense takes no quantization_config there (also mlp/dense_b)"
+        assert findings[1].message == (
+            "keras3.6 refuses the file: Dense takes no quantization_config there (also mlp/dense_b)"
+        )
         assert findings[1].address is not None
 
     def test_what_migrate_mends_has_its_command(self) -> None:
-        """Where the storage of variables alone stands in the way, migrate widens them; a key that is refused it does not take away."""
+        """
+        Where the storage of variables alone stands in the way, migrate widens them; a key that is
+        refused it does not take away.
+        """
         (storage,) = found(self.id, FIXTURES / "tf2.15/per_layer.h5", Question(targets=("tf2.15",)))
         assert storage.remedy == Remedy(fix=Fix.SAFE)
         (key, *_) = found(self.id, FIXTURES / "tf2.15/rnn.h5", _TODAY)
         assert key.remedy is None
 
     def test_what_migrate_converts_has_its_command_as_advice(self) -> None:
-        """The plan is migrate's own, with the option that it needs; nothing that --fix carries out."""
+        """
+        The plan is migrate's own, with the option that it needs; nothing that --fix carries out.
+        """
         (key, *_) = found(self.id, FIXTURES / "tf2.15/rnn.h5", _TODAY)
-        assert key.advice == "policytool migrate FILE --target keras3.15 --allow-weight-rewrite converts it"
-        advice = {finding.detail.partition(" ")[0]: finding.advice for finding in found(self.id, FIXTURES / "keras3.15/keras_ops.h5", _TODAY)}
-        assert str(advice["tf2.15"]).startswith("policytool migrate FILE --target tf2.15 converts it; whether tf2.15 takes the result is not judged: ")
+        assert (
+            key.advice
+            == "policytool migrate FILE --target keras3.15 --allow-weight-rewrite converts it"
+        )
+        advice = {
+            finding.detail.partition(" ")[0]: finding.advice
+            for finding in found(self.id, FIXTURES / "keras3.15/keras_ops.h5", _TODAY)
+        }
+        assert str(advice["tf2.15"]).startswith(
+            "policytool migrate FILE --target tf2.15 converts it; whether tf2.15 takes the result "
+            "is not judged: "
+        )
 
     def test_what_migrate_cannot_convert_has_the_reason_of_its_refusal(self) -> None:
         """And what to do instead."""
-        findings = found(self.id, FIXTURES / "keras3.15/subclassed.h5", Question(targets=("tf2.15",)))
+        findings = found(
+            self.id, FIXTURES / "keras3.15/subclassed.h5", Question(targets=("tf2.15",))
+        )
         assert len(findings) == 1
         assert str(findings[0].advice).startswith("migrate cannot convert it: ")
-        assert str(findings[0].advice).endswith("; load the file with the release that wrote it, and save it from a model that the target's own code builds")
+        assert str(findings[0].advice).endswith(
+            "; load the file with the release that wrote it, and save it from a model that the "
+            "target's own code builds"
+        )
 
     def test_a_model_is_planned_once_for_each_target(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """However many findings there are, in however many rules: two containers, and one more where the first plan asks for an option."""
+        """
+        However many findings there are, in however many rules: two containers, and one more where
+        the first plan asks for an option.
+        """
         made: list[Subject] = []
         decode = decoding.decode
 
@@ -82,7 +116,9 @@ class TestTargetRefuses(RuleContract):
 
         monkeypatch.setattr(decoding, "decode", counted)
         path = FIXTURES / "tf2.15/rnn.h5"
-        findings = auditing.audited(Input(path=path, exact=True), Question(targets=("keras3.6", "keras3.15"))).findings
+        findings = auditing.audited(
+            Input(path=path, exact=True), Question(targets=("keras3.6", "keras3.15"))
+        ).findings
         assert len([finding for finding in findings if finding.rule in {"PT501", "PT504"}]) > 10
         assert len(made) == 2 * 3
 
@@ -106,25 +142,54 @@ class TestNotJudged(RuleContract):
         assert finding.detail == "tf2.15 key Dense kernel_scaling"
 
     def test_an_activation_of_someone_elses_is_left_open(self, tmp_path: Path) -> None:
-        """A function by a name that no release has is the user's own; serialised as a function it says so."""
-        for activation in ("my_activation", {"module": "builtins", "class_name": "function", "config": "my_activation", "registered_name": "function"}):
-            config = json.loads((FIXTURES / "tf2.15/default_float32.json").read_text(encoding="utf-8"))
+        """
+        A function by a name that no release has is the user's own; serialised as a function it says
+        so.
+        """
+        for activation in (
+            "my_activation",
+            {
+                "module": "builtins",
+                "class_name": "function",
+                "config": "my_activation",
+                "registered_name": "function",
+            },
+        ):
+            config = json.loads(
+                (FIXTURES / "tf2.15/default_float32.json").read_text(encoding="utf-8")
+            )
             config["config"]["layers"][1]["config"]["activation"] = activation
             (tmp_path / "model.json").write_text(json.dumps(config), encoding="utf-8")
             (finding,) = found(self.id, tmp_path / "model.json", Question(targets=("tf2.15",)))
             assert finding.detail == "tf2.15 class my_activation"
 
     def test_the_reason_why_migrate_does_not_convert_is_told(self) -> None:
-        """Byte code is converted by nobody; a file that the target's own library wrote is not converted."""
-        advice = {finding.detail.partition(" ")[0]: finding.advice for finding in found(self.id, FIXTURES / "tf2.15/lambda.h5", _TODAY)}
+        """
+        Byte code is converted by nobody; a file that the target's own library wrote is not
+        converted.
+        """
+        advice = {
+            finding.detail.partition(" ")[0]: finding.advice
+            for finding in found(self.id, FIXTURES / "tf2.15/lambda.h5", _TODAY)
+        }
         assert str(advice["keras3.15"]).startswith("migrate cannot convert it: net/double (Lambda)")
         assert advice["tf2.15"] == "load it once with tf2.15 and the code of its classes"
 
 
 class TestNoLoader(RuleContract):
     id = "PT503"
-    triggers = {"keras3.15/keras_ops.h5": (None,), "tf2.15/per_layer.h5": (None,), "keras3.15/subclassed.h5": (None,)}
-    silent = ("tf2.15/default_float32.h5", "keras3.15/mha.keras", "tf2.15/custom_layer.h5", "tf2.5/tf_op_layers.h5", "keras3.15/per_layer.keras")
+    triggers = {
+        "keras3.15/keras_ops.h5": (None,),
+        "tf2.15/per_layer.h5": (None,),
+        "keras3.15/subclassed.h5": (None,),
+    }
+    silent = (
+        "tf2.15/default_float32.h5",
+        "keras3.15/mha.keras",
+        "tf2.15/custom_layer.h5",
+        "tf2.5/tf_op_layers.h5",
+        "keras3.15/per_layer.keras",
+    )
 
 
 class TestComputesOtherwise(RuleContract):
@@ -136,5 +201,11 @@ class TestComputesOtherwise(RuleContract):
     def test_it_says_what_differs(self) -> None:
         """The message has what both make of one number."""
         (finding,) = found(self.id, FIXTURES / "tf2.15/rnn.h5", _TODAY)
-        assert finding.message == "keras3.15 computes another hard_sigmoid than the file's writer, 0.3333 at -1 instead of 0.3"
-        assert finding.advice == "policytool migrate FILE --target keras3.15 --allow-weight-rewrite converts it"
+        assert finding.message == (
+            "keras3.15 computes another hard_sigmoid than the file's writer, 0.3333 at -1 "
+            "instead of 0.3"
+        )
+        assert (
+            finding.advice
+            == "policytool migrate FILE --target keras3.15 --allow-weight-rewrite converts it"
+        )

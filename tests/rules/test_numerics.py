@@ -11,7 +11,15 @@ import h5py
 import numpy as np
 import pytest
 
-from policytool import capabilities, casting, kernels, protobuf_messages, reading, recognition, training
+from policytool import (
+    capabilities,
+    casting,
+    kernels,
+    protobuf_messages,
+    reading,
+    recognition,
+    training,
+)
 from policytool.discovery import Input
 from policytool.document import GraphOp, Trace
 from policytool.errors import SpellingError
@@ -45,8 +53,16 @@ KERNEL: Final = "dense_a/dense_a/kernel:0"
 GAMMA: Final = "norm/norm/gamma:0"
 
 
-def edited(to: Path, fixture: str, change: Callable[[Config], None] | None = None, values: Mapping[str, object] | None = None) -> Path:
-    """Return a copy of an H5 fixture with another config, or with other values; a number fills a variable, a pair replaces its first value."""
+def edited(
+    to: Path,
+    fixture: str,
+    change: Callable[[Config], None] | None = None,
+    values: Mapping[str, object] | None = None,
+) -> Path:
+    """
+    Return a copy of an H5 fixture with another config, or with other values; a number fills a
+    variable, a pair replaces its first value.
+    """
     path = to / fixture.replace("/", "-")
     shutil.copyfile(FIXTURES / fixture, path)
     with h5py.File(path, "r+") as file:
@@ -56,7 +72,11 @@ def edited(to: Path, fixture: str, change: Callable[[Config], None] | None = Non
             file.attrs["model_config"] = json.dumps(config)
         for name, value in (values or {}).items():
             stored = file[f"model_weights/{name}"]
-            new = np.full(stored.shape, value, stored.dtype) if isinstance(value, float) else np.array(stored)
+            new = (
+                np.full(stored.shape, value, stored.dtype)
+                if isinstance(value, float)
+                else np.array(stored)
+            )
             if isinstance(value, tuple):
                 new.flat[0] = value[0]
             stored[...] = new
@@ -73,14 +93,27 @@ def chained(*entries: tuple[str, Config]) -> Callable[[Config], None]:
 
     def change(config: Config) -> None:
         listed = config["config"]["layers"]
-        made = [{"class_name": name, "config": {"name": name.lower(), "trainable": True, "dtype": "mixed_float16", **more}} for name, more in entries]
+        made = [
+            {
+                "class_name": name,
+                "config": {
+                    "name": name.lower(),
+                    "trainable": True,
+                    "dtype": "mixed_float16",
+                    **more,
+                },
+            }
+            for name, more in entries
+        ]
         config["config"]["layers"] = [listed[0], *made]
 
     return change
 
 
 class MadeContract(RuleContract):
-    """For a rule whose fault no release's fixture shows: the file that triggers it is made from one."""
+    """
+    For a rule whose fault no release's fixture shows: the file that triggers it is made from one.
+    """
 
     paths: ClassVar[tuple[str | None, ...]]
 
@@ -117,7 +150,9 @@ class TestOutputNotFloat32(RuleContract):
         """A file has a finding just where the model that it was saved from gave 16 bits."""
         cases = json.loads((FIXTURES / release / "truth.json").read_text(encoding="utf-8"))["cases"]
         for case in cases.values():
-            gave = any(output["dtype"] in {"float16", "bfloat16"} for output in case.get("outputs") or ())
+            gave = any(
+                output["dtype"] in {"float16", "bfloat16"} for output in case.get("outputs") or ()
+            )
             for file in case["files"].values() if case.get("outputs") else ():
                 path = FIXTURES / release / file.rpartition("/")[2]
                 if path.suffix in {".h5", ".keras", ".json"}:
@@ -133,18 +168,31 @@ class TestOutputNotFloat32(RuleContract):
             for output in signature.value.outputs:
                 output.value.dtype = DT_HALF
         (copy / "saved_model.pb").write_bytes(saved.SerializeToString())
-        assert {one.detail for one in found(self.id, copy)} == {"signature serve", "signature serving_default"}
+        assert {one.detail for one in found(self.id, copy)} == {
+            "signature serve",
+            "signature serving_default",
+        }
 
     def test_the_remedy_names_all_that_the_layer_is_made_of(self) -> None:
         """An RNN and its cells are set together."""
         (first, *_) = found(self.id, FIXTURES / "tf2.15/rnn_mixed.h5")
         assert first.remedy is not None
         assert first.remedy.fix is Fix.UNSAFE
-        assert [path for path, _ in first.remedy.assignments][:2] == ["net/rnn_1", "net/rnn_1/stacked_rnn_cells"]
+        assert [path for path, _ in first.remedy.assignments][:2] == [
+            "net/rnn_1",
+            "net/rnn_1/stacked_rnn_cells",
+        ]
 
     def test_a_checkpoint_in_16_bits_takes_retracing(self) -> None:
-        """A SavedModel without signatures keeps its checkpoint: migrate refuses what would make other variables, unless it traces anew."""
-        remedies = [(one.path, one.remedy.retrace) for one in found(self.id, FIXTURES / "tf2.15/per_layer") if one.remedy is not None]
+        """
+        A SavedModel without signatures keeps its checkpoint: migrate refuses what would make other
+        variables, unless it traces anew.
+        """
+        remedies = [
+            (one.path, one.remedy.retrace)
+            for one in found(self.id, FIXTURES / "tf2.15/per_layer")
+            if one.remedy is not None
+        ]
         assert remedies == [
             ("mlp/dense_float16", True),
             ("mlp/dense_bfloat16", True),
@@ -156,7 +204,12 @@ class TestOutputNotFloat32(RuleContract):
 class TestSoftmaxNotFloat32(MadeContract):
     id = "PT302"
     paths = ("net/probabilities",)
-    silent = (MIXED, "tf2.15/floatx_float16.h5", "keras3.15/mha_mixed.keras", "tf2.3/activation_layer.h5")
+    silent = (
+        MIXED,
+        "tf2.15/floatx_float16.h5",
+        "keras3.15/mha_mixed.keras",
+        "tf2.3/activation_layer.h5",
+    )
 
     def made(self, to: Path) -> Path:
         """Put a float32 layer behind a float16 softmax."""
@@ -165,7 +218,12 @@ class TestSoftmaxNotFloat32(MadeContract):
             config["config"]["name"] = "net"
             layers(config)["probabilities"]["dtype"] = "mixed_float16"
             shown = {"name": "shown", "trainable": True, "dtype": "float32", "activation": "linear"}
-            entry = {"class_name": "Activation", "config": shown, "name": "shown", "inbound_nodes": [[["probabilities", 0, 0, {}]]]}
+            entry = {
+                "class_name": "Activation",
+                "config": shown,
+                "name": "shown",
+                "inbound_nodes": [[["probabilities", 0, 0, {}]]],
+            }
             config["config"]["layers"].append(entry)
             config["config"]["output_layers"] = [["shown", 0, 0]]
 
@@ -179,25 +237,44 @@ class TestSoftmaxNotFloat32(MadeContract):
 class TestWrongIn16Bits(RuleContract):
     id = "PT303"
     triggers = {NORMALISED: ("net/group_norm",), "tf2.15/preprocessing.keras": ("net/group_norm",)}
-    silent = ("keras3.15/preprocessing.keras", MIXED, "tf2.15/global_mixed_bfloat16.h5", "tf2.3/preprocessing.h5")
+    silent = (
+        "keras3.15/preprocessing.keras",
+        MIXED,
+        "tf2.15/global_mixed_bfloat16.h5",
+        "tf2.3/preprocessing.h5",
+    )
 
     def test_the_library_of_a_target_counts(self) -> None:
         """Keras 3 upcasts where tf_keras does not."""
-        (one,) = found(self.id, FIXTURES / "keras3.15/preprocessing.keras", Question(targets=("tf2.15",)))
+        (one,) = found(
+            self.id, FIXTURES / "keras3.15/preprocessing.keras", Question(targets=("tf2.15",))
+        )
         assert "tf_keras" in one.message
 
     def test_a_class_of_the_same_name_from_elsewhere_is_not_judged(self, tmp_path: Path) -> None:
         """Its module says whose it is."""
 
         def foreign(config: Config) -> None:
-            entry = next(entry for entry in config["config"]["layers"] if entry["class_name"] == "GroupNormalization")
+            entry = next(
+                entry
+                for entry in config["config"]["layers"]
+                if entry["class_name"] == "GroupNormalization"
+            )
             entry["module"] = "mypackage.layers"
 
-        assert not found(self.id, remaking.keras_zip(tmp_path, "tf2.15/preprocessing.keras", foreign))
+        assert not found(
+            self.id, remaking.keras_zip(tmp_path, "tf2.15/preprocessing.keras", foreign)
+        )
 
     def test_sizes_and_numbers_that_are_not_in_the_config_make_a_note(self, tmp_path: Path) -> None:
-        """How large an image is where it is averaged, a config does not say; a window's size it does."""
-        path = edited(tmp_path, CHAIN, chained(("GlobalAveragePooling2D", {}), ("AveragePooling2D", {"pool_size": [64, 64]})))
+        """
+        How large an image is where it is averaged, a config does not say; a window's size it does.
+        """
+        path = edited(
+            tmp_path,
+            CHAIN,
+            chained(("GlobalAveragePooling2D", {}), ("AveragePooling2D", {"pool_size": [64, 64]})),
+        )
         assert [one.severity for one in found(self.id, path)] == [Severity.NOTE, Severity.WARNING]
 
     @pytest.mark.parametrize(
@@ -210,7 +287,9 @@ class TestWrongIn16Bits(RuleContract):
         ],
         ids=["fine", "many deviations", "not held", "learnt"],
     )
-    def test_a_normalization_is_judged_by_its_numbers(self, tmp_path: Path, numbers: Config, severity: Severity | None) -> None:
+    def test_a_normalization_is_judged_by_its_numbers(
+        self, tmp_path: Path, numbers: Config, severity: Severity | None
+    ) -> None:
         """Where its config holds them."""
         path = edited(tmp_path, CHAIN, chained(("Normalization", numbers)))
         assert [one.severity for one in found(self.id, path)] == ([severity] if severity else [])
@@ -219,20 +298,45 @@ class TestWrongIn16Bits(RuleContract):
 class TestEpsilonUnderflow(MadeContract):
     id = "PT304"
     paths = ("net/group_norm",)
-    silent = (NORMALISED, "keras3.15/preprocessing.keras", COMPILED, "tf2.15/global_float16.h5", "keras3.15/custom_layer.keras")
+    silent = (
+        NORMALISED,
+        "keras3.15/preprocessing.keras",
+        COMPILED,
+        "tf2.15/global_float16.h5",
+        "keras3.15/custom_layer.keras",
+    )
 
     def made(self, to: Path) -> Path:
         """Give a GroupNormalization an epsilon that float16 makes 0."""
-        return edited(to, NORMALISED, lambda config: layers(config)["group_norm"].update(epsilon=1e-12))
+        return edited(
+            to, NORMALISED, lambda config: layers(config)["group_norm"].update(epsilon=1e-12)
+        )
 
     def test_a_subnormal_one_is_a_note(self, tmp_path: Path) -> None:
         """It still keeps the division from being one by zero."""
-        (one,) = found(self.id, edited(tmp_path, NORMALISED, lambda config: layers(config)["group_norm"].update(epsilon=1e-5)))
+        (one,) = found(
+            self.id,
+            edited(
+                tmp_path,
+                NORMALISED,
+                lambda config: layers(config)["group_norm"].update(epsilon=1e-5),
+            ),
+        )
         assert one.severity is Severity.NOTE
 
     def test_what_goes_to_float32_and_back_is_silent(self, tmp_path: Path) -> None:
         """BatchNormalization does in both libraries."""
-        assert found(self.id, edited(tmp_path, NORMALISED, lambda config: layers(config)["batch_norm"].update(epsilon=1e-12))) == ()
+        assert (
+            found(
+                self.id,
+                edited(
+                    tmp_path,
+                    NORMALISED,
+                    lambda config: layers(config)["batch_norm"].update(epsilon=1e-12),
+                ),
+            )
+            == ()
+        )
 
     def test_a_custom_layer_declares_one(self, tmp_path: Path) -> None:
         """What it does with it is not in the file."""
@@ -246,7 +350,12 @@ class TestEpsilonUnderflow(MadeContract):
 
     def test_an_optimizer_has_its_epsilon_in_the_variables_dtype(self, tmp_path: Path) -> None:
         """Adam's 1e-7 in float16."""
-        (one,) = found(self.id, edited(tmp_path, COMPILED, lambda config: layers(config)["dense_a"].update(dtype="float16")))
+        (one,) = found(
+            self.id,
+            edited(
+                tmp_path, COMPILED, lambda config: layers(config)["dense_a"].update(dtype="float16")
+            ),
+        )
         assert one.path is None
         assert "Adam" in one.message
 
@@ -255,32 +364,53 @@ class TestWeightsOverflow(MadeContract):
     id = "PT305"
     question = WEIGHTS
     paths = ("mlp/dense_a",)
-    silent = (MIXED, COMPILED, "tf2.15/default_float32.h5", "keras3.15/global_mixed_float16.keras", "tf2.5/global_mixed_float16")
+    silent = (
+        MIXED,
+        COMPILED,
+        "tf2.15/default_float32.h5",
+        "keras3.15/global_mixed_float16.keras",
+        "tf2.5/global_mixed_float16",
+    )
 
     def made(self, to: Path) -> Path:
         """Store a weight that float16 does not hold."""
         return edited(to, MIXED, values={KERNEL: (70000.0,)})
 
     def test_what_is_not_rounded_does_not_count(self, tmp_path: Path) -> None:
-        """A BatchNormalization computes with its variables as they are; and 65519 rounds to 65504."""
-        assert found(self.id, edited(tmp_path, MIXED, values={GAMMA: 70000.0, KERNEL: 65519.0}), WEIGHTS) == ()
+        """
+        A BatchNormalization computes with its variables as they are; and 65519 rounds to 65504.
+        """
+        assert (
+            found(
+                self.id, edited(tmp_path, MIXED, values={GAMMA: 70000.0, KERNEL: 65519.0}), WEIGHTS
+            )
+            == ()
+        )
 
     def test_a_class_of_someone_elses_may_do_as_it_likes(self, tmp_path: Path) -> None:
         """What it does with its variables is not in the file."""
 
         def change(config: Config) -> None:
-            next(layer for layer in config["config"]["layers"] if layer["config"]["name"] == "dense_a")["class_name"] = "Mine>Dense"
+            next(
+                layer
+                for layer in config["config"]["layers"]
+                if layer["config"]["name"] == "dense_a"
+            )["class_name"] = "Mine>Dense"
 
         assert found(self.id, edited(tmp_path, MIXED, change, {KERNEL: (70000.0,)}), WEIGHTS) == ()
 
-    def test_under_a_pure_policy_values_are_rounded_as_they_are_loaded(self, tmp_path: Path) -> None:
+    def test_under_a_pure_policy_values_are_rounded_as_they_are_loaded(
+        self, tmp_path: Path
+    ) -> None:
         """Those of a BatchNormalization of Keras 2, which keeps float32, are not."""
 
         def change(config: Config) -> None:
             for layer in layers(config).values():
                 layer["dtype"] = "float16"
 
-        (one,) = found(self.id, edited(tmp_path, MIXED, change, {KERNEL: (70000.0,), GAMMA: 70000.0}), WEIGHTS)
+        (one,) = found(
+            self.id, edited(tmp_path, MIXED, change, {KERNEL: (70000.0,), GAMMA: 70000.0}), WEIGHTS
+        )
         assert one.path == "mlp/dense_a"
 
     def test_values_are_read_on_demand_alone(self, tmp_path: Path) -> None:
@@ -298,10 +428,18 @@ class TestWeightsFlushed(MadeContract):
         """Store a kernel that float16 makes 0."""
         return edited(to, MIXED, values={KERNEL: 1e-9})
 
-    @pytest.mark.parametrize(("value", "severity"), [(1e-9, Severity.WARNING), (1e-6, Severity.NOTE), (1e-4, None), (0.0, None)])
-    def test_severity_is_by_what_is_left(self, tmp_path: Path, value: float, severity: Severity | None) -> None:
+    @pytest.mark.parametrize(
+        ("value", "severity"),
+        [(1e-9, Severity.WARNING), (1e-6, Severity.NOTE), (1e-4, None), (0.0, None)],
+    )
+    def test_severity_is_by_what_is_left(
+        self, tmp_path: Path, value: float, severity: Severity | None
+    ) -> None:
         """Zeros that are exact are no loss."""
-        assert [one.severity for one in found(self.id, edited(tmp_path, MIXED, values={KERNEL: value}), WEIGHTS)] == ([severity] if severity else [])
+        assert [
+            one.severity
+            for one in found(self.id, edited(tmp_path, MIXED, values={KERNEL: value}), WEIGHTS)
+        ] == ([severity] if severity else [])
 
     def test_a_few_tiny_values_are_nothing(self, tmp_path: Path) -> None:
         """Beside larger ones they add nothing to a sum."""
@@ -312,7 +450,11 @@ class TestNonfiniteWeights(MadeContract):
     id = "PT307"
     question = WEIGHTS
     paths = ("mlp/dense_a",)
-    silent = (*TestWeightsOverflow.silent, "tf2.3/weights_only.weights.h5", "keras3.15/adam_autowrap_mf16.keras")
+    silent = (
+        *TestWeightsOverflow.silent,
+        "tf2.3/weights_only.weights.h5",
+        "keras3.15/adam_autowrap_mf16.keras",
+    )
 
     def made(self, to: Path) -> Path:
         """Store a NaN."""
@@ -337,7 +479,12 @@ class TestNonfiniteWeights(MadeContract):
 class TestFloatIds(MadeContract):
     id = "PT308"
     paths = ("sequential/reshape",)
-    silent = (NORMALISED, "tf2.15/string_lookup.h5", "keras3.15/string_lookup.keras", "keras3.15/text_vectorization.keras")
+    silent = (
+        NORMALISED,
+        "tf2.15/string_lookup.h5",
+        "keras3.15/string_lookup.keras",
+        "keras3.15/text_vectorization.keras",
+    )
 
     def made(self, to: Path) -> Path:
         """Reshape ids on their way to an Embedding."""
@@ -361,7 +508,10 @@ class TestFloatIds(MadeContract):
     def _embedding(self, to: Path, rows: int) -> Path:
         def change(config: Config) -> None:
             config["config"]["name"] = "sequential"
-            chained(("Reshape", {"target_shape": [6, 1]}), ("Embedding", {"input_dim": rows, "output_dim": 2}))(config)
+            chained(
+                ("Reshape", {"target_shape": [6, 1]}),
+                ("Embedding", {"input_dim": rows, "output_dim": 2}),
+            )(config)
 
         return edited(to, CHAIN, change)
 
@@ -369,11 +519,18 @@ class TestFloatIds(MadeContract):
 class TestHalfVariables(MadeContract):
     id = "PT309"
     paths = (None,)
-    silent = (COMPILED, "tf2.15/global_float16.h5", "keras3.15/global_bfloat16.keras", "keras3.15/adam_autowrap_mf16.keras")
+    silent = (
+        COMPILED,
+        "tf2.15/global_float16.h5",
+        "keras3.15/global_bfloat16.keras",
+        "keras3.15/adam_autowrap_mf16.keras",
+    )
 
     def made(self, to: Path) -> Path:
         """Store the policy float16 in a model that was compiled."""
-        return edited(to, COMPILED, lambda config: layers(config)["dense_a"].update(dtype="float16"))
+        return edited(
+            to, COMPILED, lambda config: layers(config)["dense_a"].update(dtype="float16")
+        )
 
     def test_the_mixed_policy_mends_it(self, tmp_path: Path) -> None:
         """It computes in the same dtype."""
@@ -382,16 +539,28 @@ class TestHalfVariables(MadeContract):
 
     def test_a_layer_apart_from_the_others_is_set_by_itself(self, tmp_path: Path) -> None:
         """The model's policy is another."""
-        path = edited(tmp_path, "tf2.3/exp_per_layer.h5", lambda config: layers(config)["dense_none"].update(dtype="float16"))
+        path = edited(
+            tmp_path,
+            "tf2.3/exp_per_layer.h5",
+            lambda config: layers(config)["dense_none"].update(dtype="float16"),
+        )
         (one,) = found(self.id, path)
-        assert one.remedy == Remedy(fix=Fix.UNSAFE, assignments=(("mlp/dense_none", "mixed_float16"),))
+        assert one.remedy == Remedy(
+            fix=Fix.UNSAFE, assignments=(("mlp/dense_none", "mixed_float16"),)
+        )
 
 
 class TestNoKernel(MadeContract):
     id = "PT310"
     question = ON_CPU
     paths = ("sequential/maxpooling3d",)
-    silent = (MIXED, NORMALISED, "tf2.15/rnn.h5", "keras3.15/global_mixed_float16.export", "tf2.5/global_mixed_float16")
+    silent = (
+        MIXED,
+        NORMALISED,
+        "tf2.15/rnn.h5",
+        "keras3.15/global_mixed_float16.export",
+        "tf2.5/global_mixed_float16",
+    )
 
     def made(self, to: Path) -> Path:
         """Pool in float16."""
@@ -410,23 +579,36 @@ class TestNoKernel(MadeContract):
 
     def test_what_falls_back_on_the_cpu_is_a_warning(self, tmp_path: Path) -> None:
         """Softplus has no bfloat16 kernel on GPUs."""
-        path = edited(tmp_path, CHAIN, chained(("Dense", {"units": 2, "activation": "softplus", "dtype": "mixed_bfloat16"})))
+        path = edited(
+            tmp_path,
+            CHAIN,
+            chained(("Dense", {"units": 2, "activation": "softplus", "dtype": "mixed_bfloat16"})),
+        )
         (one,) = found(self.id, path, ON_GPU)
         assert one.severity is Severity.WARNING
         assert found(self.id, path, ON_CPU) == ()
 
     @pytest.mark.parametrize("library", ["tf_keras2.21", "keras3.15"])
     def test_the_registry_agrees_with_what_failed_on_the_cpu(self, library: str) -> None:
-        """The cases that found no device when they were called are those whose ops have no kernel."""
+        """
+        The cases that found no device when they were called are those whose ops have no kernel.
+        """
         failed = {
             (case, policy, facts["message"].rpartition(" ")[2])
             for case, policies in capabilities.measured()[library].items()
             for policy, facts in policies.items()
-            if policy not in {"float32", "integers"} and "Could not find device" in facts.get("message", "") and facts.get("onednn") != "ok"
+            if policy not in {"float32", "integers"}
+            and "Could not find device" in facts.get("message", "")
+            and facts.get("onednn") != "ok"
         }
-        data = json.loads((FIXTURES.parent / "policytool/data/kernels.json").read_text(encoding="utf-8"))
+        data = json.loads(
+            (FIXTURES.parent / "policytool/data/kernels.json").read_text(encoding="utf-8")
+        )
         lacking = {
-            (case, policy, op) for case, policies in data["layers"][library].items() for policy, devices in policies.items() for op in devices.get("cpu", ())
+            (case, policy, op)
+            for case, policies in data["layers"][library].items()
+            for policy, devices in policies.items()
+            for op in devices.get("cpu", ())
         }
         assert lacking == failed
         assert failed
@@ -440,12 +622,26 @@ class TestNoKernel(MadeContract):
             ("Zeta", Device.GPU, Severity.ERROR),
         ],
     )
-    def test_a_graph_is_judged_by_its_ops(self, op: str, device: Device, severity: Severity | None) -> None:
+    def test_a_graph_is_judged_by_its_ops(
+        self, op: str, device: Device, severity: Severity | None
+    ) -> None:
         """What a signature computes needs no config to be judged."""
-        document = recognition.document(FIXTURES / "keras3.15/global_mixed_float16.export", "exported")
-        ops = ((GraphOp(scope=("net",), op=op, dtypes=("float16",)), 2), (GraphOp(scope=("net",), op="MatMul", dtypes=("float16",)), 1))
-        traces = tuple(Trace(entry=name, signature=True, ops=ops, reads={}) for name in ("serve", "serving_default"))
-        case = Case(model=reading.model_of(document), document=replace(document, traces=traces), subject=None)
+        document = recognition.document(
+            FIXTURES / "keras3.15/global_mixed_float16.export", "exported"
+        )
+        ops = (
+            (GraphOp(scope=("net",), op=op, dtypes=("float16",)), 2),
+            (GraphOp(scope=("net",), op="MatMul", dtypes=("float16",)), 1),
+        )
+        traces = tuple(
+            Trace(entry=name, signature=True, ops=ops, reads={})
+            for name in ("serve", "serving_default")
+        )
+        case = Case(
+            model=reading.model_of(document),
+            document=replace(document, traces=traces),
+            subject=None,
+        )
         findings = list(self.rule.check(case, Question(device=device)))
         assert [one.severity for one in findings] == ([severity] if severity else [])
         assert all("2 times" in one.message for one in findings)
@@ -461,8 +657,16 @@ class TestNoKernel(MadeContract):
 class TestHalfOnCpu(RuleContract):
     id = "PT311"
     question = ON_CPU
-    triggers = {MIXED: (None,), "keras3.15/global_float16.keras": (None,), "keras3.15/global_mixed_float16.export": (None,)}
-    silent = ("tf2.15/default_float32.h5", "tf2.15/global_mixed_bfloat16.h5", "keras3.15/weights_only.weights.h5")
+    triggers = {
+        MIXED: (None,),
+        "keras3.15/global_float16.keras": (None,),
+        "keras3.15/global_mixed_float16.export": (None,),
+    }
+    silent = (
+        "tf2.15/default_float32.h5",
+        "tf2.15/global_mixed_bfloat16.h5",
+        "keras3.15/weights_only.weights.h5",
+    )
 
     def test_it_is_asked_about_a_cpu(self) -> None:
         """Without a device, or with a GPU, nothing is said."""
@@ -471,8 +675,13 @@ class TestHalfOnCpu(RuleContract):
     def test_layers_apart_from_the_others_are_set_by_themselves(self) -> None:
         """``--to`` changes those that follow the model's policy, and none of them does."""
         (one,) = found(self.id, FIXTURES / "keras3.15/per_layer.keras", ON_CPU)
-        assert one.remedy == Remedy(fix=Fix.UNSAFE, assignments=(("mlp/dense_float16", "float32"), ("mlp/dense_mixed_float16", "float32")))
-        (inner,) = found(self.id, FIXTURES / "keras3.0/wrappers_mixed.json", ON_CPU)  # which computes as its TimeDistributed does
+        assert one.remedy == Remedy(
+            fix=Fix.UNSAFE,
+            assignments=(("mlp/dense_float16", "float32"), ("mlp/dense_mixed_float16", "float32")),
+        )
+        (inner,) = found(
+            self.id, FIXTURES / "keras3.0/wrappers_mixed.json", ON_CPU
+        )  # which computes as its TimeDistributed does
         assert inner.remedy == Remedy(fix=Fix.UNSAFE, assignments=(("net/out_mixed", "float32"),))
         (all_alike,) = found(self.id, FIXTURES / MIXED, ON_CPU)
         assert all_alike.remedy == Remedy(fix=Fix.UNSAFE, to="float32")
@@ -500,11 +709,17 @@ class TestConstantOutOfRange(MadeContract):
             ("Masking", {"mask_value": 0.0}, None),
         ],
     )
-    def test_only_keys_count_that_change_what_comes_out(self, tmp_path: Path, class_name: str, config: Config, detail: str | None) -> None:
-        """An offset that becomes 0 was next to nothing; a bound that becomes infinite bounds nothing."""
+    def test_only_keys_count_that_change_what_comes_out(
+        self, tmp_path: Path, class_name: str, config: Config, detail: str | None
+    ) -> None:
+        """
+        An offset that becomes 0 was next to nothing; a bound that becomes infinite bounds nothing.
+        """
         for dtype in ("mixed_float16", "mixed_bfloat16", "float32"):
             path = edited(tmp_path, CHAIN, chained((class_name, {**config, "dtype": dtype})))
-            assert [one.detail for one in found(self.id, path)] == ([detail] if detail and dtype == "mixed_float16" else [])
+            assert [one.detail for one in found(self.id, path)] == (
+                [detail] if detail and dtype == "mixed_float16" else []
+            )
 
 
 @pytest.mark.parametrize("name", ["PT305", "PT306", "PT307", "PT310", "PT311"])
@@ -522,8 +737,17 @@ def test_a_rule_without_what_it_needs_says_nothing(name: str) -> None:
         (None, None),
         ("adam", ("Adam", {})),
         ({"class_name": "Adam", "config": {"epsilon": 1e-7}}, ("Adam", {"epsilon": 1e-7})),
-        ({"class_name": "LossScaleOptimizer", "config": {"inner_optimizer": {"class_name": "SGD", "config": {}}}}, ("SGD", {})),
-        ({"class_name": "Custom>LossScaleOptimizerV3", "config": {"optimizer": "rmsprop"}}, ("RMSprop", {})),
+        (
+            {
+                "class_name": "LossScaleOptimizer",
+                "config": {"inner_optimizer": {"class_name": "SGD", "config": {}}},
+            },
+            ("SGD", {}),
+        ),
+        (
+            {"class_name": "Custom>LossScaleOptimizerV3", "config": {"optimizer": "rmsprop"}},
+            ("RMSprop", {}),
+        ),
     ],
 )
 def test_the_optimizer_in_its_wrappers(config: Any, innermost: tuple[str, Config] | None) -> None:
@@ -538,7 +762,9 @@ def test_an_optimizer_that_no_release_writes_has_no_epsilon(tmp_path: Path) -> N
         endless = {"class_name": "LossScaleOptimizer", "config": {"optimizer": endless}}
     with pytest.raises(SpellingError):
         training.innermost(endless)
-    path = edited(tmp_path, COMPILED, lambda config: layers(config)["dense_a"].update(dtype="float16"))
+    path = edited(
+        tmp_path, COMPILED, lambda config: layers(config)["dense_a"].update(dtype="float16")
+    )
     with h5py.File(path, "r+") as file:
         file.attrs["training_config"] = json.dumps({"optimizer_config": endless})
     assert found("PT304", path) == ()
@@ -549,19 +775,30 @@ def test_constants_are_keys_of_keras_own_classes() -> None:
     assert {"Rescaling", "Masking"} <= set(_constants.CAST)
 
 
-@pytest.mark.parametrize(("dtype", "narrow"), [("float32", "float16"), ("float64", "bfloat16"), ("bfloat16", "float16"), ("float32", None)])
+@pytest.mark.parametrize(
+    ("dtype", "narrow"),
+    [("float32", "float16"), ("float64", "bfloat16"), ("bfloat16", "float16"), ("float32", None)],
+)
 def test_counted_is_what_cast_counts_and_more(dtype: str, narrow: str | None) -> None:
     """Zeros and what is not finite are counted beside what a cast does."""
-    array = np.array([0.0, 1.0, 1e-9, 1e-5, 7e4, np.nan, np.inf, -0.0]).astype(casting.DTYPES[dtype])
+    array = np.array([0.0, 1.0, 1e-9, 1e-5, 7e4, np.nan, np.inf, -0.0]).astype(
+        casting.DTYPES[dtype]
+    )
     counts = casting.counted(array, dtype, narrow)
     assert (counts.zero, counts.nonfinite, counts.values) == (2, 2, 8)
     if narrow:
         _, expected = casting.cast(array, dtype, narrow)
-        assert (counts.overflow, counts.flushed, counts.subnormal) == (expected.overflow, expected.flushed, expected.subnormal)
+        assert (counts.overflow, counts.flushed, counts.subnormal) == (
+            expected.overflow,
+            expected.flushed,
+            expected.subnormal,
+        )
 
 
 def test_variables_that_are_not_rounded() -> None:
-    """BatchNormalization's are not in either library, a Dense's are; a number stands for any variable."""
+    """
+    BatchNormalization's are not in either library, a Dense's are; a number stands for any variable.
+    """
     for library in ("tf_keras2.21", "keras3.15"):
         assert capabilities.computes_as_stored(library, "BatchNormalization", "gamma")
         assert capabilities.computes_as_stored(library, "BatchNormalization", "0")

@@ -34,14 +34,26 @@ def test_every_module_of_a_family_is_listed() -> None:
     """A rule that nobody lists would never be asked."""
     for name, _, listed in FAMILIES.values():
         package = importlib.import_module(f"policytool.rules.{name}")
-        modules = {found.name for found in pkgutil.iter_modules(package.__path__) if not found.name.startswith("_")}
-        declared = {module: importlib.import_module(f"policytool.rules.{name}.{module}").RULE for module in modules}
+        modules = {
+            found.name
+            for found in pkgutil.iter_modules(package.__path__)
+            if not found.name.startswith("_")
+        }
+        declared = {
+            module: importlib.import_module(f"policytool.rules.{name}.{module}").RULE
+            for module in modules
+        }
         assert {rule.id for rule in declared.values()} == {rule.id for rule in listed}
-        assert all(isinstance(rule, Rule) and module.replace("_", "-") == rule.name for module, rule in declared.items())
+        assert all(
+            isinstance(rule, Rule) and module.replace("_", "-") == rule.name
+            for module, rule in declared.items()
+        )
 
 
 def test_every_rule_was_tried_on_files() -> None:
-    """Each rule has a contract with files in which it finds something and files in which it must not."""
+    """
+    Each rule has a contract with files in which it finds something and files in which it must not.
+    """
     for found in pkgutil.iter_modules(importlib.import_module("tests.rules").__path__):
         importlib.import_module(f"tests.rules.{found.name}")
     assert {rule.id for rule in rules.RULES} == set(_tried())

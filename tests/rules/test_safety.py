@@ -30,32 +30,99 @@ COMPILED = "keras3.15/adam_autowrap_mf16.keras"
 OPS = "tf2.15/tf_op_layers.h5"
 WORDS = "keras3.15/string_lookup.keras"
 SAVED = "tf2.15/global_mixed_float16"
-PAYLOAD = {"class_name": "__lambda__", "config": {"code": "4wEAAAA=", "defaults": None, "closure": None}}
-LAMBDA = {"class_name": "Lambda", "config": {"name": "hidden", "trainable": True, "function": ["4wEAAAA=", None, None], "function_type": "lambda"}}
+PAYLOAD = {
+    "class_name": "__lambda__",
+    "config": {"code": "4wEAAAA=", "defaults": None, "closure": None},
+}
+LAMBDA = {
+    "class_name": "Lambda",
+    "config": {
+        "name": "hidden",
+        "trainable": True,
+        "function": ["4wEAAAA=", None, None],
+        "function_type": "lambda",
+    },
+}
 
 GADGETS = (
-    *("subprocess:Popen", "builtins:exec", "importlib:import_module", "runpy:run_path", "ctypes:CDLL", "pickle:loads", "joblib:load"),
-    *("keras.utils:get_file", "keras:utils.get_file", "keras.src.utils.file_utils:get_file", "tensorflow.keras.utils:get_file"),
+    *(
+        "subprocess:Popen",
+        "builtins:exec",
+        "importlib:import_module",
+        "runpy:run_path",
+        "ctypes:CDLL",
+        "pickle:loads",
+        "joblib:load",
+    ),
+    *(
+        "keras.utils:get_file",
+        "keras:utils.get_file",
+        "keras.src.utils.file_utils:get_file",
+        "tensorflow.keras.utils:get_file",
+    ),
     *(
         "keras.config:enable_unsafe_deserialization",
         "keras.saving:load_model",
         "keras.src.saving.saving_lib:anything",
         "keras.src.utils.python_utils:func_load",
     ),
-    *("tensorflow.python.ops.gen_io_ops:read_file", "tensorflow.io:write_file", "tensorflow:py_function", "tensorflow:load_library"),
+    *(
+        "tensorflow.python.ops.gen_io_ops:read_file",
+        "tensorflow.io:write_file",
+        "tensorflow:py_function",
+        "tensorflow:load_library",
+    ),
     "tensorflow.raw_ops:WriteFile",
-    *("keras.src.backend.common.global_state:set_global_attribute", "keras.config:set_floatx", "keras.src.utils.file_utils:urlretrieve"),
-    *("keras.visualization:plot_image_gallery", "keras.utils:plot_model", "keras.datasets.mnist:load_data", "keras:visualization.plot_image_gallery"),
+    *(
+        "keras.src.backend.common.global_state:set_global_attribute",
+        "keras.config:set_floatx",
+        "keras.src.utils.file_utils:urlretrieve",
+    ),
+    *(
+        "keras.visualization:plot_image_gallery",
+        "keras.utils:plot_model",
+        "keras.datasets.mnist:load_data",
+        "keras:visualization.plot_image_gallery",
+    ),
     "tensorflow.python.keras.engine.sequential:Sequential",
 )
 HARMLESS = (
-    *("builtins:relu", "builtins:my_function", "builtins:type", "keras.activations:relu", "keras.src.layers.core.dense:Dense"),
-    *("tensorflow.python.keras.activations:relu", "keras.src.distribution.distribution_lib:LayoutMap", "keras.ops:softmax"),
-    *("keras.utils:normalize", ":relu", "tensorflow.nn:relu", "tensorflow.raw_ops:MatMul", "tensorflow.io:decode_jpeg"),
-    *("tensorflow.python.ops.nn_ops:softmax_v2", "mypackage.layers:Scale", "keras_hub.src.models.backbone:Backbone", "test.layers:Scale"),
+    *(
+        "builtins:relu",
+        "builtins:my_function",
+        "builtins:type",
+        "keras.activations:relu",
+        "keras.src.layers.core.dense:Dense",
+    ),
+    *(
+        "tensorflow.python.keras.activations:relu",
+        "keras.src.distribution.distribution_lib:LayoutMap",
+        "keras.ops:softmax",
+    ),
+    *(
+        "keras.utils:normalize",
+        ":relu",
+        "tensorflow.nn:relu",
+        "tensorflow.raw_ops:MatMul",
+        "tensorflow.io:decode_jpeg",
+    ),
+    *(
+        "tensorflow.python.ops.nn_ops:softmax_v2",
+        "mypackage.layers:Scale",
+        "keras_hub.src.models.backbone:Backbone",
+        "test.layers:Scale",
+    ),
 )
 REACHING = (
-    *("io.read_file", "io.gfile.remove", "compat.v1.io.write_file", "numpy_function", "raw_ops.PyFunc", "load_op_library", "keras.utils.get_file"),
+    *(
+        "io.read_file",
+        "io.gfile.remove",
+        "compat.v1.io.write_file",
+        "numpy_function",
+        "raw_ops.PyFunc",
+        "load_op_library",
+        "keras.utils.get_file",
+    ),
     "saved_model.load",
 )
 COMPUTING = ("io.decode_jpeg", "raw_ops.MatMul", "nn.softmax", "math.add", "image.resize")
@@ -76,18 +143,36 @@ def placed(folder: Path, name: str, pointer: str, value: object) -> Path:
 
 def told(path: Path) -> list[str]:
     """Return what is refused where a library would have to load the file."""
-    return [reason.what for reason in executable.reasons(reading.analysed(recognition.document(path, "model"))) if not reason.is_custom]
+    return [
+        reason.what
+        for reason in executable.reasons(reading.analysed(recognition.document(path, "model")))
+        if not reason.is_custom
+    ]
 
 
 class TestExecutesCode(RuleContract):
     id = "PT601"
     triggers = {
         **dict.fromkeys(
-            ("keras2.2.4/lambda.json", "keras2.3.1/lambda.h5", "tf2.3/lambda.h5", "tf2.15/lambda.keras", "keras3.15/lambda.keras"), ("net/double",)
+            (
+                "keras2.2.4/lambda.json",
+                "keras2.3.1/lambda.h5",
+                "tf2.3/lambda.h5",
+                "tf2.15/lambda.keras",
+                "keras3.15/lambda.keras",
+            ),
+            ("net/double",),
         ),
         "tf1.15/wrappers.yaml": (None,),
     }
-    silent = (KERAS3, "keras3.15/custom_layer.keras", "tf2.15/custom_layer", OPS, "tf2.0/exp_per_layer.yaml", "tf2.15/string_lookup")
+    silent = (
+        KERAS3,
+        "keras3.15/custom_layer.keras",
+        "tf2.15/custom_layer",
+        OPS,
+        "tf2.0/exp_per_layer.yaml",
+        "tf2.15/string_lookup",
+    )
 
     @pytest.mark.parametrize(
         ("pointer", "path"),
@@ -100,22 +185,34 @@ class TestExecutesCode(RuleContract):
             ("/compile_config/optimizer/config/learning_rate", "mlp"),
         ],
     )
-    def test_a_payload_counts_wherever_it_stands(self, pointer: str, path: str, tmp_path: Path) -> None:
+    def test_a_payload_counts_wherever_it_stands(
+        self, pointer: str, path: str, tmp_path: Path
+    ) -> None:
         """In a layer, and in what the model was compiled with."""
-        made = placed(tmp_path, COMPILED, pointer, [PAYLOAD] if pointer.endswith("metrics") else PAYLOAD)
+        made = placed(
+            tmp_path, COMPILED, pointer, [PAYLOAD] if pointer.endswith("metrics") else PAYLOAD
+        )
         assert [finding.path for finding in found(self.id, made)] == [path]
         assert told(made)
 
     @pytest.mark.parametrize("slot", ["layer", "cell"])
     def test_a_lambda_is_found_in_wrappers(self, slot: str, tmp_path: Path) -> None:
         """Its path leads through what holds it."""
-        wrapper = {"class_name": "TimeDistributed" if slot == "layer" else "RNN", "config": {"name": "outer", "trainable": True, slot: LAMBDA}}
+        wrapper = {
+            "class_name": "TimeDistributed" if slot == "layer" else "RNN",
+            "config": {"name": "outer", "trainable": True, slot: LAMBDA},
+        }
         made = placed(tmp_path, KERAS3, "/config/layers/2", wrapper)
         assert [finding.path for finding in found(self.id, made)] == ["mlp/outer/hidden"]
 
     def test_a_training_config_of_its_own_is_read(self, tmp_path: Path) -> None:
         """HDF5 keeps it beside the model's."""
-        made = remaking.h5(tmp_path, "tf2.15/adam_autowrap_mf16.h5", lambda config: config.update(loss=PAYLOAD), attribute="training_config")
+        made = remaking.h5(
+            tmp_path,
+            "tf2.15/adam_autowrap_mf16.h5",
+            lambda config: config.update(loss=PAYLOAD),
+            attribute="training_config",
+        )
         (finding,) = found(self.id, made)
         assert (finding.path, finding.address and finding.address.part) == (None, "training_config")
 
@@ -137,32 +234,52 @@ class TestExecutesCode(RuleContract):
 
 
 def _activation(folder: Path, module: str, name: str, *, kind: str = "function") -> Path:
-    value = {"module": module, "class_name": kind, "config": name, "registered_name": name} if kind == "function" else {"module": module, "class_name": name}
+    value = (
+        {"module": module, "class_name": kind, "config": name, "registered_name": name}
+        if kind == "function"
+        else {"module": module, "class_name": name}
+    )
     return placed(folder, KERAS3, "/config/layers/2/config/activation", {"config": {}, **value})
 
 
 class TestNamesForeignCode(MadeRuleContract):
     id = "PT602"
     paths = ("mlp/dense_a",)
-    silent = (KERAS3, COMPILED, OPS, "keras3.15/lambda.keras", "keras3.15/custom_layer.keras", "keras3.15/keras_ops.keras", "tf2.12/adam_autowrap_mf16.h5")
+    silent = (
+        KERAS3,
+        COMPILED,
+        OPS,
+        "keras3.15/lambda.keras",
+        "keras3.15/custom_layer.keras",
+        "keras3.15/keras_ops.keras",
+        "tf2.12/adam_autowrap_mf16.h5",
+    )
 
     def make(self, folder: Path) -> Path:
         return _activation(folder, "os", "system")
 
     @pytest.mark.parametrize("named", GADGETS)
     def test_gadgets_are_named(self, named: str, tmp_path: Path) -> None:
-        """Each is what a published attack named, or does the same; Keras 3.0, 3.3 and 3.6 look most of them up, 3.12 and 3.15 refuse."""
+        """
+        Each is what a published attack named, or does the same; Keras 3.0, 3.3 and 3.6 look most of
+        them up, 3.12 and 3.15 refuse.
+        """
         module, name = named.split(":")
         for kind in ("function", "class"):
             made = _activation(tmp_path, module, name, kind=kind)
             (finding,) = found(self.id, made)
-            assert finding.message == f"mlp/dense_a names {module}.{name}, which is no part of a model"
+            assert (
+                finding.message == f"mlp/dense_a names {module}.{name}, which is no part of a model"
+            )
             assert told(made) == [finding.message]
             assert not found("PT603", made)
 
     @pytest.mark.parametrize("named", HARMLESS)
     def test_other_code_is_not(self, named: str, tmp_path: Path) -> None:
-        """Packages of one's own are a note, what Keras writes itself is nothing, and other functions of Keras' are a warning."""
+        """
+        Packages of one's own are a note, what Keras writes itself is nothing, and other functions
+        of Keras' are a warning.
+        """
         made = _activation(tmp_path, *named.split(":"))
         assert not found(self.id, made)
         assert [finding.message for finding in found("PT612", made)] == told(made)
@@ -179,7 +296,9 @@ class TestNamesForeignCode(MadeRuleContract):
         """Keras 2 looks the function up in the module, if something has loaded that."""
 
         def named(config: Config) -> None:
-            remaking.layer(config, "double").update(function="Popen", function_type="function", module="subprocess")
+            remaking.layer(config, "double").update(
+                function="Popen", function_type="function", module="subprocess"
+            )
 
         (finding,) = found(self.id, remaking.h5(tmp_path, "tf2.15/lambda.h5", named))
         assert finding.message == "net/double calls subprocess.Popen, which is no part of a model"
@@ -189,7 +308,9 @@ class TestNamesForeignCode(MadeRuleContract):
         """Keras 2 wraps them as layers by their public names."""
 
         def rename(config: Config) -> None:
-            entry = next(entry for entry in config["config"]["layers"] if entry["class_name"] == "TFOpLambda")
+            entry = next(
+                entry for entry in config["config"]["layers"] if entry["class_name"] == "TFOpLambda"
+            )
             entry["config"]["function"] = function
 
         assert bool(found(self.id, remaking.h5(tmp_path, OPS, rename))) == (function in REACHING)
@@ -217,8 +338,18 @@ class TestCustomCode(RuleContract):
 
     def test_objects_in_the_training_config_count(self, tmp_path: Path) -> None:
         """A loss of one's own has to be at hand as well, if the model is to be compiled."""
-        loss = {"module": "mypackage.losses", "class_name": "Focal", "config": {}, "registered_name": "mypackage>Focal"}
-        made = remaking.h5(tmp_path, "tf2.15/adam_autowrap_mf16.h5", lambda config: config.update(loss=loss), attribute="training_config")
+        loss = {
+            "module": "mypackage.losses",
+            "class_name": "Focal",
+            "config": {},
+            "registered_name": "mypackage>Focal",
+        }
+        made = remaking.h5(
+            tmp_path,
+            "tf2.15/adam_autowrap_mf16.h5",
+            lambda config: config.update(loss=loss),
+            attribute="training_config",
+        )
         (finding,) = found(self.id, made)
         assert finding.message.startswith("the training configuration needs mypackage>Focal")
 
@@ -226,11 +357,22 @@ class TestCustomCode(RuleContract):
 class TestLoadsAnotherFile(MadeRuleContract):
     id = "PT604"
     paths = ("net/lookup",)
-    silent = (WORDS, "tf2.15/string_lookup", "tf2.15/integer_lookup.h5", "keras3.15/integer_lookup.keras", "keras3.0/text_vectorization.json", KERAS3)
+    silent = (
+        WORDS,
+        "tf2.15/string_lookup",
+        "tf2.15/integer_lookup.h5",
+        "keras3.15/integer_lookup.keras",
+        "keras3.0/text_vectorization.json",
+        KERAS3,
+    )
 
     def make(self, folder: Path) -> Path:
         def point(config: Config) -> None:
-            entry = next(entry for entry in config["config"]["layers"] if entry["class_name"] == "StringLookup")
+            entry = next(
+                entry
+                for entry in config["config"]["layers"]
+                if entry["class_name"] == "StringLookup"
+            )
             entry["config"]["vocabulary"] = "/etc/passwd"
 
         return remaking.keras_zip(folder, WORDS, point)
@@ -238,22 +380,44 @@ class TestLoadsAnotherFile(MadeRuleContract):
     @pytest.mark.parametrize(
         ("class_name", "config", "part"),
         [
-            ("TFSMLayer", {"filepath": "/srv/evil", "call_endpoint": "serve"}, "loads the SavedModel at /srv/evil"),
+            (
+                "TFSMLayer",
+                {"filepath": "/srv/evil", "call_endpoint": "serve"},
+                "loads the SavedModel at /srv/evil",
+            ),
             ("TorchModuleWrapper", {"module": "gAJj...", "output_shape": None}, "unpickles"),
-            ("KerasLayer", {"handle": "https://tfhub.dev/x/1"}, "loads TensorFlow Hub's https://tfhub.dev/x/1"),
-            ("TextVectorization", {"vocabulary": "https://example.org/words"}, "reads its vocabulary from https://example.org/words"),
+            (
+                "KerasLayer",
+                {"handle": "https://tfhub.dev/x/1"},
+                "loads TensorFlow Hub's https://tfhub.dev/x/1",
+            ),
+            (
+                "TextVectorization",
+                {"vocabulary": "https://example.org/words"},
+                "reads its vocabulary from https://example.org/words",
+            ),
         ],
     )
-    def test_each_class_is_told(self, class_name: str, config: Config, part: str, tmp_path: Path) -> None:
+    def test_each_class_is_told(
+        self, class_name: str, config: Config, part: str, tmp_path: Path
+    ) -> None:
         """With what it would open."""
-        made = placed(tmp_path, KERAS3, "/config/layers/2", {"class_name": class_name, "config": {"name": "x", "trainable": True, **config}})
+        made = placed(
+            tmp_path,
+            KERAS3,
+            "/config/layers/2",
+            {"class_name": class_name, "config": {"name": "x", "trainable": True, **config}},
+        )
         (finding,) = found(self.id, made)
         assert part in finding.message
         assert told(made) == [finding.message]
 
     def test_a_long_name_is_cut(self, tmp_path: Path) -> None:
         """Nobody reads a message of a megabyte."""
-        layer = {"class_name": "TFSMLayer", "config": {"name": "x", "trainable": True, "filepath": "/" + "x" * 10**6}}
+        layer = {
+            "class_name": "TFSMLayer",
+            "config": {"name": "x", "trainable": True, "filepath": "/" + "x" * 10**6},
+        }
         (finding,) = found(self.id, placed(tmp_path, KERAS3, "/config/layers/2", layer))
         assert len(finding.message) < 300
 
@@ -261,12 +425,31 @@ class TestLoadsAnotherFile(MadeRuleContract):
 class TestGraphTouchesFiles(MadeRuleContract):
     id = "PT605"
     paths = (None,)
-    silent = (SAVED, "tf2.15/string_lookup", "tf2.3/string_lookup", "keras3.15/loops.export", "tf1.15/default_float32", KERAS3)
+    silent = (
+        SAVED,
+        "tf2.15/string_lookup",
+        "tf2.3/string_lookup",
+        "keras3.15/loops.export",
+        "tf1.15/default_float32",
+        KERAS3,
+    )
 
     def make(self, folder: Path) -> Path:
         return remaking.with_op(folder, SAVED, "WriteFile")
 
-    @pytest.mark.parametrize("op", ["ReadFile", "WriteFile", "MatchingFiles", "PyFunc", "PyFuncStateless", "EagerPyFunc", "TextLineDataset", "SaveDataset"])
+    @pytest.mark.parametrize(
+        "op",
+        [
+            "ReadFile",
+            "WriteFile",
+            "MatchingFiles",
+            "PyFunc",
+            "PyFuncStateless",
+            "EagerPyFunc",
+            "TextLineDataset",
+            "SaveDataset",
+        ],
+    )
     def test_functions_that_nobody_calls_count(self, op: str, tmp_path: Path) -> None:
         """A loader may be asked for any of them."""
         (finding,) = found(self.id, remaking.with_op(tmp_path, SAVED, op))
@@ -276,7 +459,10 @@ class TestGraphTouchesFiles(MadeRuleContract):
     @pytest.mark.parametrize("name", ["keras3.15/loops.export", "tf1.15/default_float32"])
     def test_models_without_metadata_count(self, name: str, tmp_path: Path) -> None:
         """A graph alone is a program too."""
-        assert [finding.detail for finding in found(self.id, remaking.with_op(tmp_path, name, "ReadFile"))] == ["ReadFile"]
+        assert [
+            finding.detail
+            for finding in found(self.id, remaking.with_op(tmp_path, name, "ReadFile"))
+        ] == ["ReadFile"]
 
     def test_all_graphs_count(self, tmp_path: Path) -> None:
         """Also one that is not reported, because it is not for serving."""
@@ -285,7 +471,9 @@ class TestGraphTouchesFiles(MadeRuleContract):
 
         def swap(message: Any) -> None:
             message.meta_graphs.append(message.meta_graphs[0])
-            harmful = protobuf_messages.parse("SavedModel", (source / "saved_model.pb").read_bytes())
+            harmful = protobuf_messages.parse(
+                "SavedModel", (source / "saved_model.pb").read_bytes()
+            )
             message.meta_graphs[1].graph_def[:] = harmful.meta_graphs[0].graph_def
             message.meta_graphs[1].meta_info.ClearField("tags")
 
@@ -313,7 +501,10 @@ class TestGraphTouchesFiles(MadeRuleContract):
             assert (finding.detail, finding.severity) == (op, Severity.ERROR)
 
     def test_a_saver_with_a_path_of_its_own_counts(self, tmp_path: Path) -> None:
-        """In the place where TensorFlow puts it, it is none; ``tests/test_allow_list.py`` has more of them."""
+        """
+        In the place where TensorFlow puts it, it is none; ``tests/test_allow_list.py`` has more of
+        them.
+        """
         (finding,) = found(self.id, remaking.with_op(tmp_path, SAVED, "SaveV2"))
         assert finding.severity is Severity.ERROR
         assert told(tmp_path / "saved") == [finding.message]
@@ -322,13 +513,26 @@ class TestGraphTouchesFiles(MadeRuleContract):
 class TestUnknownSymbol(MadeRuleContract):
     id = "PT612"
     paths = ("model/cast_op",)
-    silent = (KERAS3, COMPILED, OPS, SAVED, WORDS, "keras3.15/keras_ops.keras", "keras3.15/loops.export", "tf2.15/custom_layer.h5")
+    silent = (
+        KERAS3,
+        COMPILED,
+        OPS,
+        SAVED,
+        WORDS,
+        "keras3.15/keras_ops.keras",
+        "keras3.15/loops.export",
+        "tf2.15/custom_layer.h5",
+    )
 
     def make(self, folder: Path) -> Path:
         def rename(config: Config) -> None:
-            entry = next(entry for entry in config["config"]["layers"] if entry["class_name"] == "TFOpLambda")
+            entry = next(
+                entry for entry in config["config"]["layers"] if entry["class_name"] == "TFOpLambda"
+            )
             entry["config"]["function"] = "map_fn"
-            type(self).paths = (f"{config['config']['name']}/{entry['config']['name'].replace('/', '~1')}",)
+            type(self).paths = (
+                f"{config['config']['name']}/{entry['config']['name'].replace('/', '~1')}",
+            )
 
         return remaking.h5(folder, OPS, rename)
 
@@ -342,14 +546,21 @@ class TestUnknownSymbol(MadeRuleContract):
     def test_ops_on_no_list_count(self, tmp_path: Path) -> None:
         """What is known to do harm is PT605 alone."""
         (tmp_path / "other").mkdir()
-        assert [finding.detail for finding in found(self.id, remaking.with_op(tmp_path, SAVED, "XlaCallModule"))] == ["XlaCallModule"]
+        assert [
+            finding.detail
+            for finding in found(self.id, remaking.with_op(tmp_path, SAVED, "XlaCallModule"))
+        ] == ["XlaCallModule"]
         assert not found(self.id, remaking.with_op(tmp_path / "other", SAVED, "ReadFile"))
 
 
 class TestDataOutside(MadeRuleContract):
     id = "PT606"
     paths = (None,) * 4
-    silent = ("keras3.15/global_mixed_float16.keras", "tf2.15/global_mixed_float16.h5", "tfjs4.22/quantized_uint8/model.json")
+    silent = (
+        "keras3.15/global_mixed_float16.keras",
+        "tf2.15/global_mixed_float16.h5",
+        "tfjs4.22/quantized_uint8/model.json",
+    )
 
     def make(self, folder: Path) -> Path:
         path = remaking.h5(folder, "tf2.15/global_mixed_float16.h5", lambda _: None)
@@ -366,7 +577,10 @@ class TestDataOutside(MadeRuleContract):
     def test_a_soft_link_is_a_warning(self, tmp_path: Path) -> None:
         """It leads nowhere but into the same file."""
         (tmp_path / "again").mkdir()
-        severities = {finding.detail.partition(":")[0]: finding.severity for finding in found(self.id, self.make(tmp_path / "again"))}
+        severities = {
+            finding.detail.partition(":")[0]: finding.severity
+            for finding in found(self.id, self.make(tmp_path / "again"))
+        }
         assert severities.pop("soft-link") is Severity.WARNING
         assert set(severities.values()) == {Severity.ERROR}
         assert len(severities) == 3
@@ -375,7 +589,12 @@ class TestDataOutside(MadeRuleContract):
 class TestDoubledOrEscapingMember(MadeRuleContract):
     id = "PT607"
     paths = (None, None, None)
-    silent = (KERAS3, "tf2.15/global_mixed_float16.keras", "keras3.15/string_lookup.keras", "tf1.15/wrappers.yaml")
+    silent = (
+        KERAS3,
+        "tf2.15/global_mixed_float16.keras",
+        "keras3.15/string_lookup.keras",
+        "tf1.15/wrappers.yaml",
+    )
 
     def make(self, folder: Path) -> Path:
         path = remaking.keras_zip(folder, KERAS3, lambda _: None)
@@ -398,16 +617,26 @@ class TestPathInName(MadeRuleContract):
     def _named(self, folder: Path, name: str) -> Path:
         return placed(folder, KERAS3, "/config/layers/2/config/name", name)
 
-    @pytest.mark.parametrize("name", ["/etc/cron.d/x", "..\\x", "a/../../x", "C:\\x", "file://x", "..", "a\0b"])
+    @pytest.mark.parametrize(
+        "name", ["/etc/cron.d/x", "..\\x", "a/../../x", "C:\\x", "file://x", "..", "a\0b"]
+    )
     def test_names_that_lead_out(self, name: str, tmp_path: Path) -> None:
         """Whatever a system takes for the way up, or for a place of its own."""
         assert len(found(self.id, self._named(tmp_path, name))) == 1
 
     def test_the_name_in_the_graph_counts_too(self, tmp_path: Path) -> None:
-        """A layer is built by the name in its config, and placed in the graph by the one beside it."""
-        assert len(found(self.id, placed(tmp_path, KERAS3, "/config/layers/2/name", "../../evil"))) == 1
+        """
+        A layer is built by the name in its config, and placed in the graph by the one beside it.
+        """
+        assert (
+            len(found(self.id, placed(tmp_path, KERAS3, "/config/layers/2/name", "../../evil")))
+            == 1
+        )
 
-    @pytest.mark.parametrize("name", ["conv1/bn", "conv5_block32_concat", "a..b", "...", "tf.nn.softmax", "x:0", "version 1.2"])
+    @pytest.mark.parametrize(
+        "name",
+        ["conv1/bn", "conv5_block32_concat", "a..b", "...", "tf.nn.softmax", "x:0", "version 1.2"],
+    )
     def test_ordinary_names(self, name: str, tmp_path: Path) -> None:
         """Slashes and dots alone lead nowhere."""
         assert not found(self.id, self._named(tmp_path, name))
@@ -419,7 +648,9 @@ class TestUnreadLimits(MadeRuleContract):
     silent = (SAVED, "tf1.15/default_float32", "keras3.15/loops.export")
 
     def make(self, folder: Path) -> Path:
-        return remaking.saved_model(folder, SAVED, lambda message: message.meta_graphs.append(message.meta_graphs[0]))
+        return remaking.saved_model(
+            folder, SAVED, lambda message: message.meta_graphs.append(message.meta_graphs[0])
+        )
 
 
 class TestClaimsMoreThanItStores(MadeRuleContract):
@@ -440,10 +671,16 @@ class TestClaimsMoreThanItStores(MadeRuleContract):
         """What is claimed, and what is there; and nothing is loaded that claims it."""
         made = self.make(tmp_path)
         (finding,) = found(self.id, made)
-        assert finding.message == "model_weights/dense_a/large claims 160,000,000,000 bytes and stores 0; it was not read"
+        assert finding.message == (
+            "model_weights/dense_a/large claims 160,000,000,000 bytes and stores 0; it was not read"
+        )
         assert told(made) == [finding.message]
 
-    @pytest.mark.parametrize("how", [{}, {"chunks": (1000, 1000)}, {"chunks": (1000, 1000), "compression": "gzip"}], ids=str)
+    @pytest.mark.parametrize(
+        "how",
+        [{}, {"chunks": (1000, 1000)}, {"chunks": (1000, 1000), "compression": "gzip"}],
+        ids=str,
+    )
     def test_however_it_is_laid_out(self, how: dict[str, Any], tmp_path: Path) -> None:
         """In chunks or in one block that was never written."""
         assert len(found(self.id, self._claiming(tmp_path, (100_000, 100_000), **how))) == 1
@@ -462,32 +699,55 @@ def test_findings_stand_once_per_layer() -> None:
 
 def test_pickled_numbers_are_no_payload(tmp_path: Path) -> None:
     """A list of numbers, or of words, is data."""
-    made = placed(tmp_path, KERAS3, "/config/layers/1/config/kernel_initializer", {"class_name": "Constant", "config": {"value": np.zeros(3).tolist()}})
+    made = placed(
+        tmp_path,
+        KERAS3,
+        "/config/layers/1/config/kernel_initializer",
+        {"class_name": "Constant", "config": {"value": np.zeros(3).tolist()}},
+    )
     assert not found("PT601", made)
 
 
 class TestEndlessGraph(MadeRuleContract):
     id = "PT611"
     paths = ("mlp",)
-    silent = (KERAS3, OPS, WORDS, SAVED, "tf2.15/nested_models.h5", "keras3.0/nested_models.keras", "tf_keras2.21/shared_layer.h5")
+    silent = (
+        KERAS3,
+        OPS,
+        WORDS,
+        SAVED,
+        "tf2.15/nested_models.h5",
+        "keras3.0/nested_models.keras",
+        "tf_keras2.21/shared_layer.h5",
+    )
 
     def make(self, folder: Path) -> Path:
         return self._taking(folder, "dropout")
 
     def _taking(self, folder: Path, layer: str, call: int = 0) -> Path:
         """Write a model whose second layer takes another's output."""
-        return placed(folder, KERAS3, "/config/layers/1/inbound_nodes/0/args/0/config/keras_history", [layer, call, 0])
+        return placed(
+            folder,
+            KERAS3,
+            "/config/layers/1/inbound_nodes/0/args/0/config/keras_history",
+            [layer, call, 0],
+        )
 
     def test_the_layers_are_named(self, tmp_path: Path) -> None:
         """The first of them, and how many more; and nothing is loaded that has them."""
         made = self.make(tmp_path)
         (finding,) = found(self.id, made)
-        assert finding.message == "mlp has layers that wait for each other, or for a call that is not there: norm, dense_a, dropout and 1 more"
+        assert finding.message == (
+            "mlp has layers that wait for each other, or for a call that is not there: norm, "
+            "dense_a, dropout and 1 more"
+        )
         assert told(made) == [finding.message]
 
     @pytest.mark.parametrize(("layer", "call"), [("norm", 0), ("features", 1)])
     def test_of_itself_or_of_nothing(self, layer: str, call: int, tmp_path: Path) -> None:
-        """A layer that takes its own output, and one that takes that of a call which nobody makes."""
+        """
+        A layer that takes its own output, and one that takes that of a call which nobody makes.
+        """
         assert len(found(self.id, self._taking(tmp_path, layer, call))) == 1
 
     def test_what_takes_the_first_of_two_calls_is_silent(self, tmp_path: Path) -> None:

@@ -30,7 +30,9 @@ SHARED = "tf2.12/global_mixed_float16.h5"
 
 
 def edited(source: str, target: Path, change: Callable[[dict[str, Any]], None]) -> Path:
-    """Return a copy of an HDF5 fixture after a change to its layers' configs, which are given by name."""
+    """
+    Return a copy of an HDF5 fixture after a change to its layers' configs, which are given by name.
+    """
     shutil.copyfile(FIXTURES / source, target)
     with h5py.File(target, "r+") as file:
         config = json.loads(file.attrs["model_config"])
@@ -74,20 +76,33 @@ class TestExperimentalPolicy(RuleContract):
     def test_several_layers_are_one_finding(self) -> None:
         """With their number and three examples."""
         (finding,) = found(self.id, FIXTURES / "tf2.4/exp_per_layer.json")
-        assert finding.message.startswith("7 layers (mlp/dense_default, mlp/dense_none, mlp/dense_fixed, ...) spell")
+        assert finding.message.startswith(
+            "7 layers (mlp/dense_default, mlp/dense_none, mlp/dense_fixed, ...) spell"
+        )
 
     def test_a_loss_scale_is_named_where_there_is_one(self) -> None:
         """TF 2.4 to 2.8 write PolicyV1 without one too."""
-        assert ["loss scale" in found(self.id, FIXTURES / f"tf2.5/exp_mf16_{case}.h5")[0].message for case in ("default", "fixed128")] == [False, True]
+        assert [
+            "loss scale" in found(self.id, FIXTURES / f"tf2.5/exp_mf16_{case}.h5")[0].message
+            for case in ("default", "fixed128")
+        ] == [False, True]
 
     def test_one_copy_in_a_saved_model_is_enough(self, tmp_path: Path) -> None:
         """Each of the places where metadata says a layer's policy is looked at."""
-        path = respelled_once("tf2.5/global_mixed_float16", tmp_path / "m", "dropout", policy("mixed_float16", "PolicyV1"))
+        path = respelled_once(
+            "tf2.5/global_mixed_float16",
+            tmp_path / "m",
+            "dropout",
+            policy("mixed_float16", "PolicyV1"),
+        )
         assert [finding.path for finding in found(self.id, path)] == ["mlp/dropout"]
 
 
 def respelled_once(source: str, target: Path, layer: str, value: Any) -> Path:
-    """Return a copy of a SavedModel in which the root's metadata spells a layer's policy in another way, and the layer's own does not."""
+    """
+    Return a copy of a SavedModel in which the root's metadata spells a layer's policy in another
+    way, and the layer's own does not.
+    """
     shutil.copytree(FIXTURES / source, target)
     read: Document = document(target, source)
     part = read.config_part or ""
@@ -97,7 +112,14 @@ def respelled_once(source: str, target: Path, layer: str, value: Any) -> Path:
         for step in place.split("/")[1:-1]:
             holder = holder[int(step)] if isinstance(holder, list) else holder[step]
         if holder.get("name") == layer and isinstance(before, dict):
-            edit = Edit(kind=Kind.SPELLING, address=Address(part=part, pointer=place), path=None, before=before, after=value, reason="a test")
+            edit = Edit(
+                kind=Kind.SPELLING,
+                address=Address(part=part, pointer=place),
+                path=None,
+                before=before,
+                after=value,
+                reason="a test",
+            )
             writers.rewrite(target, writers.Changes(edits=(edit,)), "savedmodel")
             return target
     raise LookupError(layer)
@@ -106,7 +128,13 @@ def respelled_once(source: str, target: Path, layer: str, value: Any) -> Path:
 class TestRemovedPolicyName(RuleContract):
     id = "PT102"
     triggers = {MIXED: ()}  # no release writes them
-    silent = (MIXED, "tf2.0/global_mixed_float16.h5", "keras3.15/int8_policy.keras", "keras3.3/global_mixed_float16.keras", "tf2.3/exp_per_layer.h5")
+    silent = (
+        MIXED,
+        "tf2.0/global_mixed_float16.h5",
+        "keras3.15/int8_policy.keras",
+        "keras3.3/global_mixed_float16.keras",
+        "tf2.3/exp_per_layer.h5",
+    )
 
     @pytest.mark.parametrize(
         ("name", "fix", "arguments"),
@@ -117,8 +145,13 @@ class TestRemovedPolicyName(RuleContract):
             ("float64_with_float32_vars", Fix.UNSAFE, ("--set", "mlp/dense_a=float64")),
         ],
     )
-    def test_names_with_float32_vars(self, tmp_path: Path, name: str, fix: Fix, arguments: tuple[str, ...]) -> None:
-        """Bare or in a dict; migrate writes what computes the same, or what is asked for, and the audit is silent after."""
+    def test_names_with_float32_vars(
+        self, tmp_path: Path, name: str, fix: Fix, arguments: tuple[str, ...]
+    ) -> None:
+        """
+        Bare or in a dict; migrate writes what computes the same, or what is asked for, and the
+        audit is silent after.
+        """
         for number, value in enumerate((name, policy(name))):
             path = with_policy(MIXED, tmp_path / f"{number}.h5", value)
             (finding,) = found(self.id, path)
@@ -131,12 +164,19 @@ class TestRemovedPolicyName(RuleContract):
 
     def test_names_are_told_one_by_one(self, tmp_path: Path) -> None:
         """A finding for each name."""
-        path = with_policy(MIXED, tmp_path / "m.h5", "float16_with_float32_vars", "bfloat16_with_float32_vars")
-        assert {finding.detail for finding in found(self.id, path)} == {"float16_with_float32_vars", "bfloat16_with_float32_vars"}
+        path = with_policy(
+            MIXED, tmp_path / "m.h5", "float16_with_float32_vars", "bfloat16_with_float32_vars"
+        )
+        assert {finding.detail for finding in found(self.id, path)} == {
+            "float16_with_float32_vars",
+            "bfloat16_with_float32_vars",
+        }
 
     def test_a_quantised_one_has_advice(self, tmp_path: Path) -> None:
         """Nothing that migrate does makes another quantised layer of it."""
-        (finding,) = found(self.id, with_policy(MIXED, tmp_path / "m.h5", "int8_from_mixed_float16"))
+        (finding,) = found(
+            self.id, with_policy(MIXED, tmp_path / "m.h5", "int8_from_mixed_float16")
+        )
         assert finding.remedy is None
         assert "int8_from_mixed_bfloat16" in str(finding.advice)
 
@@ -144,7 +184,12 @@ class TestRemovedPolicyName(RuleContract):
 class TestInferPolicy(RuleContract):
     id = "PT103"
     triggers = {MIXED: ()}  # a release writes the dtype that was inferred
-    silent = (MIXED, "tf2.0/default_float32.h5", "tf2.2/global_mixed_float16.h5", "keras3.15/global_mixed_float16.keras")
+    silent = (
+        MIXED,
+        "tf2.0/default_float32.h5",
+        "tf2.2/global_mixed_float16.h5",
+        "keras3.15/global_mixed_float16.keras",
+    )
 
     @pytest.mark.parametrize(
         ("value", "severity", "says"),
@@ -175,7 +220,12 @@ class TestPolicyRefused(RuleContract):
         "tf2.15/global_mixed_float16.h5": (None,),
         "keras3.15/default_float32.keras": (None, None),
     }
-    silent = ("tf2.3/default_float32.h5", "keras3.3/default_float32.keras", "tf2.15/default_float32.h5", "keras2.3.1/default_float32.h5")
+    silent = (
+        "tf2.3/default_float32.h5",
+        "keras3.3/default_float32.keras",
+        "tf2.15/default_float32.h5",
+        "keras2.3.1/default_float32.h5",
+    )
 
     @pytest.mark.parametrize(
         ("file", "target", "arguments"),
@@ -185,8 +235,13 @@ class TestPolicyRefused(RuleContract):
             ("tf2.5/exp_mf16_fixed128.h5", "tf2.3", ("--target", "tf2.3")),
         ],
     )
-    def test_the_remedy_mends_it(self, tmp_path: Path, file: str, target: str, arguments: tuple[str, ...]) -> None:
-        """Plain migrate, or the target's own spelling where it does not read the newest; the audit is silent after."""
+    def test_the_remedy_mends_it(
+        self, tmp_path: Path, file: str, target: str, arguments: tuple[str, ...]
+    ) -> None:
+        """
+        Plain migrate, or the target's own spelling where it does not read the newest; the audit is
+        silent after.
+        """
         (finding,) = found(self.id, FIXTURES / file, Question(targets=(target,)))
         assert finding.remedy is not None
         assert finding.remedy.arguments == arguments
@@ -196,11 +251,16 @@ class TestPolicyRefused(RuleContract):
     def test_where_more_is_refused_no_migration_helps(self) -> None:
         """What else the target refuses, other rules say."""
         said = found(self.id, FIXTURES / "keras3.15/default_float32.keras", self.question)
-        assert [(finding.remedy, "for more than its policies" in str(finding.advice)) for finding in said] == [(None, True)] * 2
+        assert [
+            (finding.remedy, "for more than its policies" in str(finding.advice))
+            for finding in said
+        ] == [(None, True)] * 2
 
     def test_a_quantised_policy_has_no_other_spelling(self) -> None:
         """Keras 2 has none."""
-        (finding,) = found(self.id, FIXTURES / "keras3.15/int8_policy.keras", Question(targets=("tf_keras2.21",)))
+        (finding,) = found(
+            self.id, FIXTURES / "keras3.15/int8_policy.keras", Question(targets=("tf_keras2.21",))
+        )
         assert finding.remedy is None
 
     def test_only_a_user_knows_what_infer_was(self, tmp_path: Path) -> None:
@@ -214,27 +274,50 @@ class TestPolicyRefused(RuleContract):
 class TestMixedGenerations(RuleContract):
     id = "PT105"
     triggers = {MIXED: ()}  # a release writes its own
-    silent = (MIXED, "tf2.5/exp_per_layer.h5", "tf2.15/global_mixed_float16", "keras3.15/policy_map.keras", "tf2.12/global_mixed_float16.json")
+    silent = (
+        MIXED,
+        "tf2.5/exp_per_layer.h5",
+        "tf2.15/global_mixed_float16",
+        "keras3.15/policy_map.keras",
+        "tf2.12/global_mixed_float16.json",
+    )
 
     def test_dicts_of_both_families(self, tmp_path: Path) -> None:
         """Both are named, and migrate leaves no dict of Keras 2."""
-        path = with_policy(MIXED, tmp_path / "m.h5", {"module": "keras", **policy("mixed_float16", "DTypePolicy"), "registered_name": None})
+        path = with_policy(
+            MIXED,
+            tmp_path / "m.h5",
+            {"module": "keras", **policy("mixed_float16", "DTypePolicy"), "registered_name": None},
+        )
         (finding,) = (finding for finding in found(self.id, path) if finding.detail == "policies")
-        assert "mlp/dense_a as Keras 3" in finding.message.replace("as Keras 3 does at mlp/dense_a", "mlp/dense_a as Keras 3")
+        assert "mlp/dense_a as Keras 3" in finding.message.replace(
+            "as Keras 3 does at mlp/dense_a", "mlp/dense_a as Keras 3"
+        )
         assert finding.remedy is not None
         assert run("migrate", path, "-o", tmp_path / "mended.h5").code == 0
-        assert "policies" not in {finding.detail for finding in found(self.id, tmp_path / "mended.h5")}
+        assert "policies" not in {
+            finding.detail for finding in found(self.id, tmp_path / "mended.h5")
+        }
 
     def test_what_its_version_never_wrote(self, tmp_path: Path) -> None:
         """PolicyV1 in a file of TF 2.15."""
-        (finding,) = found(self.id, with_policy(MIXED, tmp_path / "m.h5", policy("mixed_float16", "PolicyV1")))
+        (finding,) = found(
+            self.id, with_policy(MIXED, tmp_path / "m.h5", policy("mixed_float16", "PolicyV1"))
+        )
         assert "2.15.0" in finding.message
 
 
 class TestSharedObjectId(RuleContract):
     id = "PT106"
     triggers = {SHARED: ()}  # a release writes what is the same
-    silent = (SHARED, "tf2.5/exp_per_layer.h5", "tf2.15/global_mixed_float16", "tf2.5/rnn_mixed.json", "keras3.15/shared_layer.keras", "tf2.12/mha_mixed.json")
+    silent = (
+        SHARED,
+        "tf2.5/exp_per_layer.h5",
+        "tf2.15/global_mixed_float16",
+        "tf2.5/rnn_mixed.json",
+        "keras3.15/shared_layer.keras",
+        "tf2.12/mha_mixed.json",
+    )
 
     def test_a_policy_that_was_changed(self, tmp_path: Path) -> None:
         """Loaders take the first for it; migrate writes names, each of which stands for itself."""
@@ -244,7 +327,9 @@ class TestSharedObjectId(RuleContract):
 
         path = edited(SHARED, tmp_path / "m.h5", change)
         (finding,) = found(self.id, path)
-        assert finding.message.startswith("Policy mixed_bfloat16 at mlp/dropout has the shared_object_id ")
+        assert finding.message.startswith(
+            "Policy mixed_bfloat16 at mlp/dropout has the shared_object_id "
+        )
         assert "of Policy mixed_float16 at mlp/norm, which loaders take instead" in finding.message
         assert finding.remedy is not None
         assert finding.remedy.fix is Fix.UNSAFE
@@ -264,14 +349,31 @@ class TestSharedObjectId(RuleContract):
 
     def test_a_saved_model_whose_copies_differ(self, tmp_path: Path) -> None:
         """The numbers of all its objects are one world."""
-        value = {"class_name": "Policy", "config": {"name": "mixed_bfloat16"}, "shared_object_id": 0}
-        assert len(found(self.id, respelled_once("tf2.15/global_mixed_float16", tmp_path / "m", "dropout", value))) == 1
+        value = {
+            "class_name": "Policy",
+            "config": {"name": "mixed_bfloat16"},
+            "shared_object_id": 0,
+        }
+        assert (
+            len(
+                found(
+                    self.id,
+                    respelled_once("tf2.15/global_mixed_float16", tmp_path / "m", "dropout", value),
+                )
+            )
+            == 1
+        )
 
 
 class TestUnknownPolicy(RuleContract):
     id = "PT107"
     triggers = {MIXED: ()}  # no release writes what none knows
-    silent = (MIXED, "keras3.15/awq_policy.keras", "keras3.15/policy_map.keras", "tf2.5/exp_per_layer.h5")
+    silent = (
+        MIXED,
+        "keras3.15/awq_policy.keras",
+        "keras3.15/policy_map.keras",
+        "tf2.5/exp_per_layer.h5",
+    )
 
     @pytest.mark.parametrize("value", ["mixed_flaot16", policy("mixed_float16", "MyPolicy")])
     def test_names_and_classes(self, tmp_path: Path, value: Any) -> None:
@@ -300,7 +402,10 @@ class TestKeras2PolicyDict(RuleContract):
     def test_one_finding_with_a_count(self, tmp_path: Path) -> None:
         """And a remedy after which there is none."""
         (finding,) = found(self.id, FIXTURES / MIXED)
-        assert finding.message == "3 layers (mlp/norm, mlp/dense_a, mlp/dropout) spell mixed_float16 as a dict of Keras 2, which Keras 3 refuses"
+        assert finding.message == (
+            "3 layers (mlp/norm, mlp/dense_a, mlp/dropout) spell mixed_float16 as a dict of "
+            "Keras 2, which Keras 3 refuses"
+        )
         assert run("migrate", FIXTURES / MIXED, "-o", tmp_path / "m.h5").code == 0
         assert found(self.id, tmp_path / "m.h5") == ()
 

@@ -30,7 +30,15 @@ def edited(source: str, target: Path, **changes: Any) -> Path:
 
 
 ADAM = {"class_name": "Adam", "config": {"name": "Adam", "learning_rate": 0.001, "decay": 0.0}}
-SCALED = {"class_name": "LossScaleOptimizer", "config": {"inner_optimizer": ADAM, "dynamic": True, "initial_scale": 1024.0, "dynamic_growth_steps": 50}}
+SCALED = {
+    "class_name": "LossScaleOptimizer",
+    "config": {
+        "inner_optimizer": ADAM,
+        "dynamic": True,
+        "initial_scale": 1024.0,
+        "dynamic_growth_steps": 50,
+    },
+}
 
 
 class TestLossScaleDropped(RuleContract):
@@ -56,21 +64,32 @@ class TestLossScaleDropped(RuleContract):
         (finding,) = found(self.id, path)
         assert "scales nothing" in finding.message
         assert finding.remedy is not None
-        assert (finding.remedy.fix, finding.remedy.arguments) == (Fix.UNSAFE, ("--loss-scale", "keep"))
+        assert (finding.remedy.fix, finding.remedy.arguments) == (
+            Fix.UNSAFE,
+            ("--loss-scale", "keep"),
+        )
         assert run("migrate", path, *finding.remedy.arguments, "-o", tmp_path / "kept.h5").code == 0
         assert found(self.id, tmp_path / "kept.h5") == ()
         assert found("PT203", tmp_path / "kept.h5") == ()
 
     def test_what_no_wrapper_goes_around_cannot(self, tmp_path: Path) -> None:
         """Keras' own wrapper refuses Lion: the line to write is told instead."""
-        lion = {"class_name": "Custom>Lion", "config": {"name": "Lion", "is_legacy_optimizer": False}}
-        (finding,) = found(self.id, edited("tf2.3/exp_mf16_fixed128.h5", tmp_path / "m.h5", optimizer_config=lion))
+        lion = {
+            "class_name": "Custom>Lion",
+            "config": {"name": "Lion", "is_legacy_optimizer": False},
+        }
+        (finding,) = found(
+            self.id, edited("tf2.3/exp_mf16_fixed128.h5", tmp_path / "m.h5", optimizer_config=lion)
+        )
         assert finding.remedy is None
         assert "initial_scale=128" in str(finding.advice)
 
     def test_another_scale_in_the_optimizer_counts(self, tmp_path: Path) -> None:
         """Both are named, and what to write where the policy's was meant."""
-        (finding,) = found(self.id, edited("tf2.3/exp_mf16_fixed128.h5", tmp_path / "m.h5", optimizer_config=SCALED))
+        (finding,) = found(
+            self.id,
+            edited("tf2.3/exp_mf16_fixed128.h5", tmp_path / "m.h5", optimizer_config=SCALED),
+        )
         assert "fixed 128" in finding.message
         assert "another (dynamic from 1024, 50 steps, times 2)" in finding.message
         assert finding.remedy is None
@@ -80,7 +99,9 @@ class TestLossScaleDropped(RuleContract):
         """Nothing in the file can keep it."""
         (finding,) = found(self.id, FIXTURES / "tf2.3/exp_mf16_fixed128_uncompiled.h5")
         assert (finding.severity, finding.remedy) == (Severity.WARNING, None)
-        assert "LossScaleOptimizer(optimizer, dynamic=False, initial_scale=128)" in str(finding.advice)
+        assert "LossScaleOptimizer(optimizer, dynamic=False, initial_scale=128)" in str(
+            finding.advice
+        )
 
     def test_targets_that_keep_it_lose_nothing(self) -> None:
         """TF 2.1 to 2.3 give the policy its loss scale back."""
@@ -126,7 +147,9 @@ class TestLossScaleInert(RuleContract):
         with h5py.File(path, "r+") as file:
             config = file.attrs["model_config"]
             assert text in config
-            file.attrs["model_config"] = config.replace(text, '"initial_loss_scale": 32768.0, "increment_period": 2000, "multiplier": 2.0').encode("ascii")
+            file.attrs["model_config"] = config.replace(
+                text, '"initial_loss_scale": 32768.0, "increment_period": 2000, "multiplier": 2.0'
+            ).encode("ascii")
         (finding,) = found(self.id, path)
         assert "compile() does the same" in finding.message
 
@@ -152,12 +175,24 @@ class TestUnscaledMixedFloat16(RuleContract):
     )
 
     def test_keras3_keeps_what_its_state_shows(self, tmp_path: Path) -> None:
-        """Its archive is mended by ``--loss-scale keep``; one of Keras 2 is not, and the call to write is told."""
+        """
+        Its archive is mended by ``--loss-scale keep``; one of Keras 2 is not, and the call to write
+        is told.
+        """
         (finding,) = found(self.id, FIXTURES / "keras3.15/adam_autowrap_mf16.keras")
         assert finding.remedy is not None
         assert "was trained with loss scaling" in finding.message
         target = tmp_path / "m.keras"
-        assert run("migrate", FIXTURES / "keras3.15/adam_autowrap_mf16.keras", *finding.remedy.arguments, "-o", target).code == 0
+        assert (
+            run(
+                "migrate",
+                FIXTURES / "keras3.15/adam_autowrap_mf16.keras",
+                *finding.remedy.arguments,
+                "-o",
+                target,
+            ).code
+            == 0
+        )
         assert found(self.id, target) == ()
         assert found("PT206", target, Question(targets=("keras3.15",))) == ()
         (finding,) = found(self.id, FIXTURES / "tf_keras2.21/adam_autowrap_mf16.keras")
@@ -182,9 +217,32 @@ class TestLossScalingInVain(RuleContract):
 
     def test_a_scale_of_one_scales_nothing(self, tmp_path: Path) -> None:
         """It is how Keras 2 says none under mixed_float16."""
-        none = {"class_name": "LossScaleOptimizer", "config": {**SCALED["config"], "dynamic": False, "initial_scale": 1.0}}  # type: ignore[dict-item]
-        assert found(self.id, edited("tf2.5/default_float32_compiled.h5", tmp_path / "one.h5", optimizer_config=none)) == ()
-        assert len(found(self.id, edited("tf2.5/default_float32_compiled.h5", tmp_path / "m.h5", optimizer_config=SCALED))) == 1
+        none = {
+            "class_name": "LossScaleOptimizer",
+            "config": {**SCALED["config"], "dynamic": False, "initial_scale": 1.0},  # type: ignore[dict-item]
+        }
+        assert (
+            found(
+                self.id,
+                edited(
+                    "tf2.5/default_float32_compiled.h5", tmp_path / "one.h5", optimizer_config=none
+                ),
+            )
+            == ()
+        )
+        assert (
+            len(
+                found(
+                    self.id,
+                    edited(
+                        "tf2.5/default_float32_compiled.h5",
+                        tmp_path / "m.h5",
+                        optimizer_config=SCALED,
+                    ),
+                )
+            )
+            == 1
+        )
 
 
 class TestOptimizerRefused(RuleContract):
@@ -210,7 +268,10 @@ class TestOptimizerRefused(RuleContract):
         """The two findings of one file name their loaders."""
         said = found(self.id, FIXTURES / "tf2.15/default_float32_compiled.h5", self.question)
         assert [finding.detail for finding in said] == ["tf2.3", "keras3.15"]
-        assert [("Custom" in finding.message, "'mse'" in finding.message) for finding in said] == [(True, False), (False, True)]
+        assert [("Custom" in finding.message, "'mse'" in finding.message) for finding in said] == [
+            (True, False),
+            (False, True),
+        ]
 
     def test_it_needs_a_target(self) -> None:
         """Without one there is nobody to refuse."""
@@ -238,7 +299,9 @@ class TestOptimizerStateLost(RuleContract):
 
     def test_keras3_restores_the_steps_alone(self, tmp_path: Path) -> None:
         """From an HDF5 file whose training configuration it takes."""
-        path = edited("keras3.15/default_float32_compiled.h5", tmp_path / "m.h5", loss="mean_squared_error")
+        path = edited(
+            "keras3.15/default_float32_compiled.h5", tmp_path / "m.h5", loss="mean_squared_error"
+        )
         (finding,) = found(self.id, path, self.question)
         assert "the number of steps" in finding.message
 
@@ -246,10 +309,20 @@ class TestOptimizerStateLost(RuleContract):
 class TestUnknownOptimizer(RuleContract):
     id = "PT207"
     triggers = {"tf2.15/lso_fixed128.h5": ()}
-    silent = ("tf2.15/lso_fixed128.h5", "tf2.3/lso_exp_customdyn.h5", "keras3.15/lso_dynamic.keras", "keras2.2.4/default_float32_compiled.h5")
+    silent = (
+        "tf2.15/lso_fixed128.h5",
+        "tf2.3/lso_exp_customdyn.h5",
+        "keras3.15/lso_dynamic.keras",
+        "keras2.2.4/default_float32_compiled.h5",
+    )
 
     def test_a_loss_scale_of_no_release(self, tmp_path: Path) -> None:
         """It is told in the reader's words."""
-        strange = {"class_name": "LossScaleOptimizer", "config": {"optimizer": ADAM, "loss_scale": {"class_name": "MyScale", "config": {}}}}
-        said: tuple[Finding, ...] = found(self.id, edited("tf2.3/lso_dynamic.h5", tmp_path / "m.h5", optimizer_config=strange))
+        strange = {
+            "class_name": "LossScaleOptimizer",
+            "config": {"optimizer": ADAM, "loss_scale": {"class_name": "MyScale", "config": {}}},
+        }
+        said: tuple[Finding, ...] = found(
+            self.id, edited("tf2.3/lso_dynamic.h5", tmp_path / "m.h5", optimizer_config=strange)
+        )
         assert ["MyScale" in finding.message for finding in said] == [True]

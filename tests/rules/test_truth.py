@@ -40,9 +40,24 @@ class TestStoredDiffers(MadeRuleContract):
     id = "PT401"
     paths = ("mlp/dense_a",)
     silent = (
-        *("tf2.15/global_mixed_float16.h5", "keras3.15/global_mixed_float16.keras", "tf2.3/global_bfloat16.h5", "keras3.15/global_bfloat16.keras"),
-        *("tf2.15/per_layer.h5", "keras3.15/int8.h5", "keras3.15/int4.keras", "tf2.15/string_lookup.h5", "keras3.0/preprocessing.keras"),
-        *("tfjs4.22/quantized_float16/model.json", "checkpoints/listed.index", "tf2.15/global_mixed_float16"),
+        *(
+            "tf2.15/global_mixed_float16.h5",
+            "keras3.15/global_mixed_float16.keras",
+            "tf2.3/global_bfloat16.h5",
+            "keras3.15/global_bfloat16.keras",
+        ),
+        *(
+            "tf2.15/per_layer.h5",
+            "keras3.15/int8.h5",
+            "keras3.15/int4.keras",
+            "tf2.15/string_lookup.h5",
+            "keras3.0/preprocessing.keras",
+        ),
+        *(
+            "tfjs4.22/quantized_float16/model.json",
+            "checkpoints/listed.index",
+            "tf2.15/global_mixed_float16",
+        ),
     )
 
     def make(self, folder: Path) -> Path:
@@ -50,9 +65,14 @@ class TestStoredDiffers(MadeRuleContract):
 
     @pytest.mark.parametrize("dtype", ["float64", "float16"])
     def test_both_directions_are_told(self, dtype: str, tmp_path: Path) -> None:
-        """Wider values are rounded when they are read, narrower ones have lost their digits already."""
+        """
+        Wider values are rounded when they are read, narrower ones have lost their digits already.
+        """
         (finding,) = found(self.id, _stored_as(tmp_path, "tf2.15/global_mixed_float16.h5", dtype))
-        assert f"declares mixed_float16, whose variables are float32, and stores {dtype}" in finding.message
+        assert (
+            f"declares mixed_float16, whose variables are float32, and stores {dtype}"
+            in finding.message
+        )
 
     def test_bfloat16_stored_as_float32_is_right(self, tmp_path: Path) -> None:
         """It is what migrate makes of such files."""
@@ -66,7 +86,13 @@ class TestStoredDiffers(MadeRuleContract):
 class TestTracedDiffers(MadeRuleContract):
     id = "PT402"
     paths = ("mlp/dense_a",)
-    silent = ("tf2.15/global_mixed_float16", "tf2.5/global_mixed_float16", "tf2.15/mha_mixed", "tf_keras2.21/loops", "keras3.15/loops.export")
+    silent = (
+        "tf2.15/global_mixed_float16",
+        "tf2.5/global_mixed_float16",
+        "tf2.15/mha_mixed",
+        "tf_keras2.21/loops",
+        "keras3.15/loops.export",
+    )
 
     def make(self, folder: Path) -> Path:
         target = folder / "saved"
@@ -85,13 +111,36 @@ class TestTracedDiffers(MadeRuleContract):
 
 class TestUnreadableBfloat16(RuleContract):
     id = "PT403"
-    triggers = dict.fromkeys(("tf2.3/global_bfloat16.h5", "tf2.15/global_bfloat16.h5", "tf2.15/per_layer.keras", "keras3.15/per_layer.h5"), (None,))
-    silent = ("keras3.15/global_bfloat16.keras", "keras3.15/per_layer.keras", "tf2.15/global_mixed_bfloat16.h5", "tf1.15/global_bfloat16_with_float32_vars.h5")
+    triggers = dict.fromkeys(
+        (
+            "tf2.3/global_bfloat16.h5",
+            "tf2.15/global_bfloat16.h5",
+            "tf2.15/per_layer.keras",
+            "keras3.15/per_layer.h5",
+        ),
+        (None,),
+    )
+    silent = (
+        "keras3.15/global_bfloat16.keras",
+        "keras3.15/per_layer.keras",
+        "tf2.15/global_mixed_bfloat16.h5",
+        "tf1.15/global_bfloat16_with_float32_vars.h5",
+    )
 
     def test_loaders_agree(self) -> None:
-        """Each release that reads files of this kind refused the fixtures with bfloat16, and takes what plain migrate makes of them."""
-        loads, migrated = (json.loads((FIXTURES / name).read_text(encoding="utf-8"))["loads"] for name in ("loads.json", "loads_migrated.json"))
-        files = [name for name in loads if name.endswith((".h5", ".keras")) and found(self.id, FIXTURES / name)]
+        """
+        Each release that reads files of this kind refused the fixtures with bfloat16, and takes
+        what plain migrate makes of them.
+        """
+        loads, migrated = (
+            json.loads((FIXTURES / name).read_text(encoding="utf-8"))["loads"]
+            for name in ("loads.json", "loads_migrated.json")
+        )
+        files = [
+            name
+            for name in loads
+            if name.endswith((".h5", ".keras")) and found(self.id, FIXTURES / name)
+        ]
         assert len(files) == 15
         assert [name for name in files if loads[name].get("ok")] == []
         assert [name for name in files if not migrated[name].get("ok")] == []
@@ -99,7 +148,12 @@ class TestUnreadableBfloat16(RuleContract):
 
 def _remembered(inputs: dict[str, str], outputs: dict[str, str]) -> Question:
     signature = Signature(name="serving_default", inputs=inputs, outputs=outputs)
-    return Question(signatures={f"fixtures/{name}": (signature,) for name in ("tf2.15/global_mixed_float16", "tf2.5/global_mixed_float16")})
+    return Question(
+        signatures={
+            f"fixtures/{name}": (signature,)
+            for name in ("tf2.15/global_mixed_float16", "tf2.5/global_mixed_float16")
+        }
+    )
 
 
 class TestSignatureChanged(RuleContract):
@@ -123,7 +177,9 @@ class TestSignatureChanged(RuleContract):
         details = {finding.detail for finding in found(self.id, path, question)}
         assert {"gone", "serving_default/input/old"} < details
         question = Question(signatures={shown: (Signature(name="gone", inputs={}, outputs={}),)})
-        assert [(finding.detail, finding.severity) for finding in found(self.id, path, question)] == [
+        assert [
+            (finding.detail, finding.severity) for finding in found(self.id, path, question)
+        ] == [
             ("gone", Severity.ERROR),
             ("serving_default", Severity.NOTE),
         ]
@@ -132,7 +188,13 @@ class TestSignatureChanged(RuleContract):
 class TestAutocastLost(RuleContract):
     id = "PT405"
     triggers = {"tf2.15/autocast_false": ("net/scale", "net/relu")}
-    silent = ("tf2.15/autocast_false.h5", "tf2.15/global_mixed_float16", "tf2.15/loops", "tf2.15/string_lookup", "tf2.5/global_mixed_float16")
+    silent = (
+        "tf2.15/autocast_false.h5",
+        "tf2.15/global_mixed_float16",
+        "tf2.15/loops",
+        "tf2.15/string_lookup",
+        "tf2.5/global_mixed_float16",
+    )
 
 
 class TestMetadataDiffers(MadeRuleContract):
@@ -146,7 +208,9 @@ class TestMetadataDiffers(MadeRuleContract):
         file = target / "keras_metadata.pb"
         message = protobuf_messages.parse("KerasMetadata", file.read_bytes())
         for node in message.nodes:
-            node.metadata = node.metadata.replace(b'"activation": "softmax"', b'"activation": "sigmoid"')
+            node.metadata = node.metadata.replace(
+                b'"activation": "softmax"', b'"activation": "sigmoid"'
+            )
         file.write_bytes(message.SerializeToString())
         return target
 
@@ -154,23 +218,53 @@ class TestMetadataDiffers(MadeRuleContract):
 class TestQuantizedUndeclared(MadeRuleContract):
     id = "PT407"
     paths = ("mlp/dense_a",)
-    silent = ("keras3.15/int8.h5", "keras3.15/int4.keras", "keras3.3/int8_bf16.json", "tfjs4.22/quantized_uint8/model.json")
+    silent = (
+        "keras3.15/int8.h5",
+        "keras3.15/int4.keras",
+        "keras3.3/int8_bf16.json",
+        "tfjs4.22/quantized_uint8/model.json",
+    )
 
     def make(self, folder: Path) -> Path:
         weights = folder / "weights.h5"
         with h5py.File(weights, "w") as file:
             file["layers/dense/vars/0"] = np.zeros((6, 2), dtype="int8")
-        members = {"config.json": json.dumps(sequential()).encode(), "metadata.json": b'{"keras_version": "3.15.1"}'}
-        return keras_zip(folder / "model.keras", {**members, "model.weights.h5": weights.read_bytes()})
+        members = {
+            "config.json": json.dumps(sequential()).encode(),
+            "metadata.json": b'{"keras_version": "3.15.1"}',
+        }
+        return keras_zip(
+            folder / "model.keras", {**members, "model.weights.h5": weights.read_bytes()}
+        )
 
 
 class TestPolicyNotStored(RuleContract):
     id = "PT408"
-    triggers = dict.fromkeys(("tf1.15/default_float32.h5", "tf2.0/global_mixed_float16.json", "tf1.15/default_float32"), (None,))
-    silent = ("keras2.2.4/custom_layer.h5", "keras2.3.1/lambda.h5", "tf2.1/global_mixed_float16.json", "tf2.3/global_mixed_float16.h5")
+    triggers = dict.fromkeys(
+        ("tf1.15/default_float32.h5", "tf2.0/global_mixed_float16.json", "tf1.15/default_float32"),
+        (None,),
+    )
+    silent = (
+        "keras2.2.4/custom_layer.h5",
+        "keras2.3.1/lambda.h5",
+        "tf2.1/global_mixed_float16.json",
+        "tf2.3/global_mixed_float16.h5",
+    )
 
 
 class TestLoaderDecides(RuleContract):
     id = "PT409"
-    triggers = dict.fromkeys(("keras3.15/policy_map_no_default.keras", "keras3.15/subclassed.keras", "tf2.5/mha_mixed.h5"), (None,))
-    silent = ("keras3.15/global_mixed_float16.keras", "keras3.15/policy_map.h5", "tf2.15/global_mixed_float16.h5", "checkpoints/listed.index")
+    triggers = dict.fromkeys(
+        (
+            "keras3.15/policy_map_no_default.keras",
+            "keras3.15/subclassed.keras",
+            "tf2.5/mha_mixed.h5",
+        ),
+        (None,),
+    )
+    silent = (
+        "keras3.15/global_mixed_float16.keras",
+        "keras3.15/policy_map.h5",
+        "tf2.15/global_mixed_float16.h5",
+        "checkpoints/listed.index",
+    )

@@ -33,7 +33,9 @@ def finding(path: str | None, rule: str = "PT101", detail: str = "") -> Finding:
 
 def audited(path: str, *findings: Finding, signatures: tuple[Signature, ...] = ()) -> Audited:
     """Return a model in which these were found."""
-    return Audited(path=path, format="h5", generation=None, layers=3, findings=findings, signatures=signatures)
+    return Audited(
+        path=path, format="h5", generation=None, layers=3, findings=findings, signatures=signatures
+    )
 
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
@@ -48,7 +50,15 @@ models = st.lists(
     st.builds(
         lambda path, findings, own: audited(path, *findings, signatures=tuple(own)),
         texts,
-        st.lists(st.builds(finding, st.none() | texts, st.sampled_from(["PT101", "PT302"]), st.sampled_from(["", "kernel"])), max_size=4),
+        st.lists(
+            st.builds(
+                finding,
+                st.none() | texts,
+                st.sampled_from(["PT101", "PT302"]),
+                st.sampled_from(["", "kernel"]),
+            ),
+            max_size=4,
+        ),
         st.lists(signatures, max_size=2, unique_by=lambda one: one.name),
     ),
     max_size=3,
@@ -66,7 +76,9 @@ def test_a_baseline_reads_back_as_it_was_written(every: list[Audited]) -> None:
     assert Counter(read.findings) == Counter(written.findings)
     assert list(read.findings) == sorted(read.findings)
     assert read.by_path.keys() == written.by_path.keys()
-    lines = [json.loads(line.rstrip(",")) for line in text.split("\n") if line.startswith('{"path"')]
+    lines = [
+        json.loads(line.rstrip(",")) for line in text.split("\n") if line.startswith('{"path"')
+    ]
     assert len(lines) == len(written.findings) + len(written.signatures)
 
 
@@ -81,15 +93,22 @@ def test_what_was_written_is_known(every: list[Audited]) -> None:
 
 
 names = st.sampled_from(["dense", "conv2d", "lstm", "batch_normalization", "head_a", "block1"])
-layers = st.lists(st.lists(st.tuples(names, st.integers(0, 30)), min_size=1, max_size=3), min_size=1, max_size=8)
+layers = st.lists(
+    st.lists(st.tuples(names, st.integers(0, 30)), min_size=1, max_size=3), min_size=1, max_size=8
+)
 
 
 @given(layers, st.integers(1, 1000))
 def test_a_fingerprint_survives_renumbering(paths: list[list[tuple[str, int]]], more: int) -> None:
-    """dense_3 is dense_17 in the next model that a process builds, and dense has no number in the first."""
+    """
+    dense_3 is dense_17 in the next model that a process builds, and dense has no number in the
+    first.
+    """
 
     def named(parts: list[tuple[str, int]], offset: int) -> str:
-        return "/".join(name if number + offset == 0 else f"{name}_{number + offset}" for name, number in parts)
+        return "/".join(
+            name if number + offset == 0 else f"{name}_{number + offset}" for name, number in parts
+        )
 
     first, second = ([finding(named(parts, offset)) for parts in paths] for offset in (0, more))
     assert fingerprints(first) == fingerprints(second)
@@ -97,8 +116,12 @@ def test_a_fingerprint_survives_renumbering(paths: list[list[tuple[str, int]]], 
 
 
 @given(layers, st.randoms(use_true_random=False))
-def test_the_order_of_layers_changes_no_fingerprint_of_all(paths: list[list[tuple[str, int]]], random: Random) -> None:
-    """Together they are the same, so a baseline knows a model whose branches were listed otherwise."""
+def test_the_order_of_layers_changes_no_fingerprint_of_all(
+    paths: list[list[tuple[str, int]]], random: Random
+) -> None:
+    """
+    Together they are the same, so a baseline knows a model whose branches were listed otherwise.
+    """
     found = [finding("/".join(f"{name}_{number}" for name, number in parts)) for parts in paths]
     shuffled = list(found)
     random.shuffle(shuffled)
@@ -129,9 +152,14 @@ def test_a_renamed_file_is_known_where_the_old_one_is_gone() -> None:
 
 
 def test_what_no_longer_occurs_is_counted() -> None:
-    """In models that were looked at and in files that are gone; a file that is there and was not asked for says nothing."""
+    """
+    In models that were looked at and in files that are gone; a file that is there and was not asked
+    for says nothing.
+    """
     one, other = finding("a"), finding("b")
-    known = baselines.of([audited("a.h5", one, other), audited("b.h5", one), audited("c.h5", one)], PASSING).known
+    known = baselines.of(
+        [audited("a.h5", one, other), audited("b.h5", one), audited("c.h5", one)], PASSING
+    ).known
     assert baselines.past(known, [audited("a.h5", one)], lambda path: path != "b.h5") == 2
     assert baselines.past(known, [], lambda _: True) == 0
 
@@ -147,11 +175,24 @@ def test_what_no_longer_occurs_is_counted() -> None:
         ('{"version": 1, "findings": {}}', "'findings' is no list of objects"),
         ('{"version": 1, "findings": [1]}', "'findings' is no list of objects"),
         ('{"version": 1, "findings": [{"rule": "PT101"}]}', "finding 1 lacks a path"),
-        ('{"version": 1, "findings": [{"path": "a", "rule": "PT101", "layer": 1}]}', "finding 1 lacks a path"),
-        ('{"version": 1, "findings": [{"path": "a", "rule": "PT101", "fingerprint": "x"}]}', "finding 1 has no fingerprint"),
-        ('{"version": 1, "findings": [], "signatures": [{"path": "a"}]}', "signature 1 lacks a path"),
         (
-            '{"version": 1, "findings": [], "signatures": [{"path": "a", "name": "s", "inputs": 1, "outputs": {}, "compute_dtypes": []}]}',
+            '{"version": 1, "findings": [{"path": "a", "rule": "PT101", "layer": 1}]}',
+            "finding 1 lacks a path",
+        ),
+        (
+            '{"version": 1, "findings": [{"path": "a", "rule": "PT101", "fingerprint": "x"}]}',
+            "finding 1 has no fingerprint",
+        ),
+        (
+            '{"version": 1, "findings": [], "signatures": [{"path": "a"}]}',
+            "signature 1 lacks a path",
+        ),
+        (
+            (
+                '{"version": 1, "findings": [], "signatures": [{"path": "a", "name": "s", '
+                '"inputs": 1, '
+                '"outputs": {}, "compute_dtypes": []}]}'
+            ),
             "signature 1 has inputs",
         ),
     ],
@@ -166,4 +207,12 @@ def test_an_empty_baseline_knows_nothing() -> None:
     """And is written as such."""
     assert baselines.parsed(baselines.rendered(Baseline())) == Baseline()
     assert f'"version": {baselines.VERSION}' in baselines.rendered(Baseline())
-    assert baselines.parsed(f'{{"version": 1, "findings": [{{"path": "a", "rule": "PT1", "fingerprint": "{FINGERPRINT}"}}]}}').findings[0].layer == ""
+    assert (
+        baselines.parsed(
+            f'{{"version": 1, "findings": [{{"path": "a", "rule": "PT1", "fingerprint": '
+            f'"{FINGERPRINT}"}}]}}'
+        )
+        .findings[0]
+        .layer
+        == ""
+    )

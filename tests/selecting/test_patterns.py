@@ -36,7 +36,9 @@ from policytool.selecting.patterns import PathPattern
     ],
 )
 def test_a_glob_means(glob: str, path: str) -> None:
-    """Relative to its directory; without a slash at any depth; a directory with all that lies in it."""
+    """
+    Relative to its directory; without a slash at any depth; a directory with all that lies in it.
+    """
     assert PathPattern(glob=glob, base="/p").matches(path)
 
 

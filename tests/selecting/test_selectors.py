@@ -29,7 +29,11 @@ def _rules(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def chosen(select: str, ignore: str) -> set[str]:
     """Return the ids that words leave."""
-    return set(selectors.chosen(selectors.selectors([select], "--select"), selectors.selectors([ignore], "--ignore")))
+    return set(
+        selectors.chosen(
+            selectors.selectors([select], "--select"), selectors.selectors([ignore], "--ignore")
+        )
+    )
 
 
 @pytest.mark.parametrize(
@@ -76,7 +80,10 @@ def test_the_more_specific_word_decides(select: str, ignore: str, left: str) -> 
 )
 def test_an_unknown_word_is_refused_with_the_nearest(word: str, nearest: str) -> None:
     """Nothing is guessed: a gate that asks for a rule which is not there would always be open."""
-    with pytest.raises(UsageError, match=rf"^--select '{word.replace('*', '[*]')}' is no rule.*the nearest is {nearest}"):
+    with pytest.raises(
+        UsageError,
+        match=rf"^--select '{word.replace('*', '[*]')}' is no rule.*the nearest is {nearest}",
+    ):
         selectors.selectors([word], "--select")
 
 
@@ -88,7 +95,14 @@ def test_a_list_without_a_word_is_refused_where_one_is_needed() -> None:
 
 def test_what_cannot_be_asked_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a word means only rules that need an option, and the option is not there."""
-    standing_in.use(monkeypatch, *RULES, *(standing_in.rule(f"PT50{number}", need.name, needs=need) for number, need in enumerate(Needs, start=1)))
+    standing_in.use(
+        monkeypatch,
+        *RULES,
+        *(
+            standing_in.rule(f"PT50{number}", need.name, needs=need)
+            for number, need in enumerate(Needs, start=1)
+        ),
+    )
     words = selectors.selectors(["PT101,PT5,PT501,DEVICE,ALL"], "--select")
     assert selectors.unasked(words, Question()) == (
         "PT5 was not asked: it needs --baseline or --device or --target or --weights",

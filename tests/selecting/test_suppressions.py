@@ -10,7 +10,15 @@ import pytest
 
 from policytool.finding import Audited, Finding, Severity, fingerprints
 from policytool.selecting.patterns import PathPattern
-from policytool.selecting.suppressions import Passing, PerFileIgnore, Suppression, all_of, expired, idle, narrowed
+from policytool.selecting.suppressions import (
+    Passing,
+    PerFileIgnore,
+    Suppression,
+    all_of,
+    expired,
+    idle,
+    narrowed,
+)
 
 DAY = date(2026, 5, 1)
 
@@ -27,7 +35,9 @@ def audited(*findings: Finding, path: str = "old/a.h5") -> Audited:
 
 def suppression(**more: Any) -> Suppression:
     """Return a suppression of PT101, wherever nothing else is said."""
-    return Suppression(**{"words": ("PT101",), "rules": frozenset({"PT101"}), "reason": "because", **more})
+    return Suppression(
+        **{"words": ("PT101",), "rules": frozenset({"PT101"}), "reason": "because", **more}
+    )
 
 
 def passing(*suppressions: Suppression, **more: Any) -> Passing:
@@ -59,11 +69,15 @@ def in_files(glob: str) -> PathPattern:
         ({"expires": date(2020, 1, 1)}, finding(), False),
     ],
 )
-def test_a_suppression_holds_where_all_it_says_is_so(more: dict[str, Any], found: Finding, *, holds: bool) -> None:
+def test_a_suppression_holds_where_all_it_says_is_so(
+    more: dict[str, Any], found: Finding, *, holds: bool
+) -> None:
     """Rule, file, layer by path or full match, and the day before it expires."""
     after = narrowed(audited(found), passing(suppression(**more)))
     assert after.findings == (() if holds else (found,))
-    assert [(one.finding, one.reason, one.by) for one in after.suppressed] == ([(found, "because", "suppression")] if holds else [])
+    assert [(one.finding, one.reason, one.by) for one in after.suppressed] == (
+        [(found, "because", "suppression")] if holds else []
+    )
 
 
 def test_a_reason_speaks_before_what_has_none() -> None:
@@ -71,15 +85,27 @@ def test_a_reason_speaks_before_what_has_none() -> None:
     found = finding()
     ignored = PerFileIgnore(pattern=in_files("*.h5"), words=("PT1",), rules=frozenset({"PT101"}))
     known = {"old/a.h5": Counter(fingerprints([found]))}
-    assert [one.by for one in narrowed(audited(found), passing(suppression(), per_file=(ignored,), known=known)).suppressed] == ["suppression"]
+    assert [
+        one.by
+        for one in narrowed(
+            audited(found), passing(suppression(), per_file=(ignored,), known=known)
+        ).suppressed
+    ] == ["suppression"]
     both = narrowed(audited(found), passing(per_file=(ignored,), known=known)).suppressed
-    assert [(one.by, one.reason) for one in both] == [("per-file-ignores", "per-file-ignores has *.h5:PT1")]
-    assert [one.by for one in narrowed(audited(found), passing(known=known)).suppressed] == ["baseline"]
+    assert [(one.by, one.reason) for one in both] == [
+        ("per-file-ignores", "per-file-ignores has *.h5:PT1")
+    ]
+    assert [one.by for one in narrowed(audited(found), passing(known=known)).suppressed] == [
+        "baseline"
+    ]
     assert narrowed(audited(found, path="b.h5"), passing(known=known)).findings == (found,)
 
 
 def test_a_baseline_knows_as_many_as_it_has() -> None:
-    """The third of three alike is new where two were known, and what is let pass otherwise is still one of them."""
+    """
+    The third of three alike is new where two were known, and what is let pass otherwise is still
+    one of them.
+    """
     alike = [finding(f"mlp/dense_{number}") for number in range(1, 4)]
     known = {"old/a.h5": Counter(fingerprints(alike[:2]))}
     assert narrowed(audited(*alike), passing(known=known)).findings == (alike[2],)
@@ -98,7 +124,10 @@ def test_nothing_is_lost_or_made() -> None:
 
 
 def test_what_expired_and_what_is_idle() -> None:
-    """An expired suppression is told as such, and not as one that matches nothing; one that an earlier one hides is not idle."""
+    """
+    An expired suppression is told as such, and not as one that matches nothing; one that an earlier
+    one hides is not idle.
+    """
     old, used, hidden, unused = (
         suppression(expires=DAY),
         suppression(layer="mlp/.*"),
@@ -108,4 +137,8 @@ def test_what_expired_and_what_is_idle() -> None:
     after = narrowed(audited(finding()), passing(old, used, hidden, unused))
     assert expired((old, used, hidden, unused), DAY) == (old,)
     assert idle([after], passing(old, used, hidden, unused)) == (unused,)
-    assert [str(one) for one in (old, used, hidden)] == ["PT101", "PT101 of mlp/.*", "PT101 in old/**"]
+    assert [str(one) for one in (old, used, hidden)] == [
+        "PT101",
+        "PT101 of mlp/.*",
+        "PT101 in old/**",
+    ]

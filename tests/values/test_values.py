@@ -45,7 +45,11 @@ def opened(path: Path) -> Iterator[tuple[Values, Document]]:
 def every(path: Path) -> dict[tuple[str, ...], np.ndarray[Any, Any]]:
     """Return every tensor of a model."""
     with opened(path) as (stored, document):
-        return {tensor.path: np.concatenate(list(stored.blocks(tensor))) for tensor in document.tensors or () if math.prod(tensor.shape or ())}
+        return {
+            tensor.path: np.concatenate(list(stored.blocks(tensor)))
+            for tensor in document.tensors or ()
+            if math.prod(tensor.shape or ())
+        }
 
 
 def one(path: Path, name: str = "kernel:0") -> np.ndarray[Any, Any]:
@@ -61,7 +65,22 @@ def h5(path: Path, kernel: Any, **options: Any) -> Path:
     return path
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "int64", "uint8", "bool", "complex64", ">f4", ">i2", "S3"])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        "float16",
+        "float32",
+        "float64",
+        "int8",
+        "int64",
+        "uint8",
+        "bool",
+        "complex64",
+        ">f4",
+        ">i2",
+        "S3",
+    ],
+)
 def test_hdf5_gives_values_in_the_machines_byte_order(tmp_path: Path, dtype: str) -> None:
     """Whatever is stored, the numbers are those that were written."""
     written = np.arange(12).reshape(6, 2).astype(dtype)
@@ -84,9 +103,17 @@ def test_bfloat16_comes_as_such(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"chunks": (2, 1)}, {"chunks": (4, 2), "compression": "gzip", "shuffle": True}, {"chunks": (5, 2), "fletcher32": True}, {}]
+    "options",
+    [
+        {"chunks": (2, 1)},
+        {"chunks": (4, 2), "compression": "gzip", "shuffle": True},
+        {"chunks": (5, 2), "fletcher32": True},
+        {},
+    ],
 )
-def test_chunks_and_filters_are_read_in_order(tmp_path: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_and_filters_are_read_in_order(
+    tmp_path: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """C order, also where a block holds part of the tensor."""
     monkeypatch.setattr(datasets, "BLOCK", 32)
     path = h5(tmp_path / "model.h5", KERNEL, **options)
@@ -98,7 +125,9 @@ def test_chunks_and_filters_are_read_in_order(tmp_path: Path, options: dict[str,
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2), (1,), (7, 5, 3), (2, 1, 1, 40)])
-def test_shapes_of_every_kind(tmp_path: Path, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shapes_of_every_kind(
+    tmp_path: Path, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Scalars, empty tensors, and tensors that many blocks cover."""
     monkeypatch.setattr(datasets, "BLOCK", 64)
     written = np.arange(math.prod(shape), dtype="f4").reshape(shape)
@@ -113,7 +142,11 @@ def test_shapes_of_every_kind(tmp_path: Path, shape: tuple[int, ...], monkeypatc
 def reason(path: Path) -> str:
     """Return why the kernel of a model cannot be read."""
     with opened(path) as (stored, document), pytest.raises(ValuesError) as raised:
-        list(stored.blocks(next(tensor for tensor in document.tensors or () if tensor.path[-1] == "kernel:0")))
+        list(
+            stored.blocks(
+                next(tensor for tensor in document.tensors or () if tensor.path[-1] == "kernel:0")
+            )
+        )
     return str(raised.value)
 
 
@@ -122,7 +155,9 @@ def test_external_storage_is_not_opened(tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(KERNEL.tobytes())
     path = building.h5_model(tmp_path / "model.h5", building.sequential(), weights=False)
     with h5py.File(path, "a") as file:
-        file["model_weights"].create_dataset("dense_a/dense_a/kernel:0", (6, 2), "f4", external=[(str(tmp_path / "secret"), 0, 48)])
+        file["model_weights"].create_dataset(
+            "dense_a/dense_a/kernel:0", (6, 2), "f4", external=[(str(tmp_path / "secret"), 0, 48)]
+        )
     assert "another file" in reason(path)
 
 
@@ -140,11 +175,15 @@ def test_a_few_bytes_do_not_become_gigabytes(tmp_path: Path) -> None:
     """A dataset that was never written, and one of compressed zeros."""
     path = building.h5_model(tmp_path / "model.h5", building.sequential(), weights=False)
     with h5py.File(path, "a") as file:
-        file["model_weights"].create_dataset("dense_a/dense_a/kernel:0", (2**20, 2**20), "f4", chunks=(64, 64), compression="gzip")
+        file["model_weights"].create_dataset(
+            "dense_a/dense_a/kernel:0", (2**20, 2**20), "f4", chunks=(64, 64), compression="gzip"
+        )
     assert "stored bytes would become" in reason(path)
 
 
-def test_chunks_too_large_to_hold_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_too_large_to_hold_are_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No release writes them."""
     monkeypatch.setattr(datasets, "_ROW", 16)
     assert "chunks" in reason(h5(tmp_path / "model.h5", KERNEL, chunks=(6, 2)))
@@ -152,7 +191,9 @@ def test_chunks_too_large_to_hold_are_not_read(tmp_path: Path, monkeypatch: pyte
 
 def test_text_of_any_length_is_not_read(tmp_path: Path) -> None:
     """Each element is an address of its own, and may be as long as it likes."""
-    assert "fixed length" in reason(h5(tmp_path / "model.h5", np.array(["a", "b"], dtype=h5py.string_dtype())))
+    assert "fixed length" in reason(
+        h5(tmp_path / "model.h5", np.array(["a", "b"], dtype=h5py.string_dtype()))
+    )
 
 
 def test_damage_is_told_as_a_reason(tmp_path: Path) -> None:
@@ -170,7 +211,11 @@ def test_what_is_no_dataset_of_the_file_has_no_values(tmp_path: Path) -> None:
     with h5py.File(path, "a") as file:
         file["model_weights/link"] = h5py.SoftLink("/model_weights/dense_a")
     with opened(path) as (stored, _), pytest.raises(ValuesError, match="no values"):
-        list(stored.blocks(Tensor(path=("link", "dense_a", "kernel:0"), shape=(6, 2), dtype="float32")))
+        list(
+            stored.blocks(
+                Tensor(path=("link", "dense_a", "kernel:0"), shape=(6, 2), dtype="float32")
+            )
+        )
 
 
 @pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
@@ -179,7 +224,11 @@ def test_archives_give_what_their_weights_hold(tmp_path: Path, compression: int)
     weights = io.BytesIO()
     with h5py.File(weights, "w") as file:
         file["layers/dense/vars/0"] = KERNEL
-    path = building.keras_zip(tmp_path / "model.keras", {**building.keras_members(), "model.weights.h5": weights.getvalue()}, compression=compression)
+    path = building.keras_zip(
+        tmp_path / "model.keras",
+        {**building.keras_members(), "model.weights.h5": weights.getvalue()},
+        compression=compression,
+    )
     np.testing.assert_array_equal(one(path, "0"), KERNEL.reshape(-1))
 
 
@@ -204,20 +253,27 @@ def test_an_unpacked_model_has_values() -> None:
 @pytest.mark.parametrize("release", ["tf2.3", "tf2.5", "tf2.15"])
 def test_a_savedmodel_has_the_values_of_its_hdf5_twin(release: str) -> None:
     """One model, saved twice by one release: every variable of the one is in the other."""
-    twin = {array.tobytes() for array in every(FIXTURES / release / "global_mixed_float16.h5").values()}
+    twin = {
+        array.tobytes() for array in every(FIXTURES / release / "global_mixed_float16.h5").values()
+    }
     with opened(FIXTURES / release / "global_mixed_float16") as (stored, document):
         nodes = [node.variable for node in document.nodes.values() if node.variable is not None]
         found = set()
         for tensor in nodes:
             try:
                 found.add(np.concatenate(list(stored.blocks(tensor))).tobytes())
-            except ValuesError:  # an optimizer's iterations and the like, which no checkpoint key leads to
+            except (
+                ValuesError
+            ):  # an optimizer's iterations and the like, which no checkpoint key leads to
                 continue
     assert twin <= found
 
 
 def test_an_export_has_values() -> None:
-    """Variables of a SavedModel without Keras metadata: by nodes of the object graph, or by names as TF 1 has them."""
+    """
+    Variables of a SavedModel without Keras metadata: by nodes of the object graph, or by names as
+    TF 1 has them.
+    """
     for name in ("keras3.15/default_float32.export", "tf1.15/global_mixed_float16.export"):
         assert every(FIXTURES / name)
 
@@ -226,13 +282,19 @@ def test_a_savedmodel_without_its_variables_says_so(tmp_path: Path) -> None:
     """What is missing is the reason."""
     path = building.small_saved_model(tmp_path / "model")
     with opened(path) as (stored, _), pytest.raises(ValuesError, match="does not exist"):
-        list(stored.blocks(Tensor(path=("dense_a", "kernel"), shape=(6, 2), dtype="float32", node=2)))
+        list(
+            stored.blocks(Tensor(path=("dense_a", "kernel"), shape=(6, 2), dtype="float32", node=2))
+        )
 
 
 def test_a_savedmodels_checkpoint_may_not_contradict_its_graph() -> None:
     """Another shape or dtype there is a reason, not a comparison."""
     with opened(FIXTURES / "tf2.15/default_float32") as (stored, document):
-        tensor = next(node.variable for node in document.nodes.values() if node.variable is not None and node.variable.shape == (6, 4))
+        tensor = next(
+            node.variable
+            for node in document.nodes.values()
+            if node.variable is not None and node.variable.shape == (6, 4)
+        )
         for wrong in (
             Tensor(path=tensor.path, shape=(4, 6), dtype="float32", node=tensor.node),
             Tensor(path=tensor.path, shape=(6, 4), dtype="float16", node=tensor.node),
@@ -258,14 +320,20 @@ def test_weights_come_in_the_layers_own_order(tmp_path: Path) -> None:
             group[f"dense_a/{name}:0"] = KERNEL
         group.attrs["weight_names"] = np.array([b"dense_a/zeta:0", b"dense_a/alpha:0"])
     with opened(path) as (stored, document):
-        assert [tensor.path[-1] for tensor in stored.ordered(document.tensors or ())] == ["zeta:0", "alpha:0"]
+        assert [tensor.path[-1] for tensor in stored.ordered(document.tensors or ())] == [
+            "zeta:0",
+            "alpha:0",
+        ]
 
 
 def test_numbers_in_keras_files_are_ordered_as_numbers() -> None:
     """The eleventh variable stands behind the tenth."""
     from policytool.values.keras import KerasValues
 
-    tensors = tuple(Tensor(path=("layers", "dense", "vars", str(number)), shape=(), dtype="float32") for number in (10, 2, 0))
+    tensors = tuple(
+        Tensor(path=("layers", "dense", "vars", str(number)), shape=(), dtype="float32")
+        for number in (10, 2, 0)
+    )
     assert [tensor.path[-1] for tensor in KerasValues([]).ordered(tensors)] == ["0", "2", "10"]
 
 
@@ -274,14 +342,20 @@ def test_what_a_keras_file_does_not_hold_has_no_values() -> None:
     from policytool.values.keras import KerasValues
 
     with pytest.raises(ValuesError, match="no values"):
-        list(KerasValues([]).blocks(Tensor(path=("layers", "dense", "vars", "0"), shape=(), dtype="float32")))
+        list(
+            KerasValues([]).blocks(
+                Tensor(path=("layers", "dense", "vars", "0"), shape=(), dtype="float32")
+            )
+        )
 
 
 @pytest.mark.parametrize("size", [1, 3, 4, 5, 7, 16, 48])
 def test_chunks_of_a_checkpoint_may_cut_an_element(size: int) -> None:
     """It is put together again."""
     data = KERNEL.tobytes()
-    found = list(whole((data[start : start + size] for start in range(0, len(data), size)), np.dtype("f4")))
+    found = list(
+        whole((data[start : start + size] for start in range(0, len(data), size)), np.dtype("f4"))
+    )
     np.testing.assert_array_equal(np.concatenate(found), KERNEL.reshape(-1))
 
 
@@ -298,7 +372,9 @@ def test_a_checkpoint_that_may_not_be_read_is_a_reason(tmp_path: Path) -> None:
     path = building.small_saved_model(tmp_path / "model")
     (path / "variables" / "variables.index").mkdir(parents=True)
     with opened(path) as (stored, _), pytest.raises(ValuesError):
-        list(stored.blocks(Tensor(path=("dense_a", "kernel"), shape=(6, 2), dtype="float32", node=2)))
+        list(
+            stored.blocks(Tensor(path=("dense_a", "kernel"), shape=(6, 2), dtype="float32", node=2))
+        )
 
 
 def stored(path: Path) -> set[bytes]:
@@ -306,16 +382,31 @@ def stored(path: Path) -> set[bytes]:
     return {array.tobytes() for array in every(path).values()}
 
 
-@pytest.mark.parametrize("export", sorted(path for path in FIXTURES.glob("keras3.*/*.export") if path.with_suffix(".keras").exists()), ids=str)
+@pytest.mark.parametrize(
+    "export",
+    sorted(
+        path for path in FIXTURES.glob("keras3.*/*.export") if path.with_suffix(".keras").exists()
+    ),
+    ids=str,
+)
 def test_an_export_of_keras_3_has_the_values_of_its_twin(export: Path) -> None:
-    """Each variable once, though the file holds copies: all that the ``.keras`` file has, and the states of random layers."""
-    states = {array.tobytes() for path, array in every(export).items() if path[0].startswith("seed_generator")}
+    """
+    Each variable once, though the file holds copies: all that the ``.keras`` file has, and the
+    states of random layers.
+    """
+    states = {
+        array.tobytes()
+        for path, array in every(export).items()
+        if path[0].startswith("seed_generator")
+    }
     assert stored(export.with_suffix(".keras")) == stored(export) - states
 
 
 def test_a_graph_of_tf_1_has_the_values_of_its_twin() -> None:
     """By name: there is no object graph, and a tensor's number is that of a graph node."""
-    assert stored(FIXTURES / "tf1.15/global_mixed_float16.export") == stored(FIXTURES / "tf1.15/global_mixed_float16.h5")
+    assert stored(FIXTURES / "tf1.15/global_mixed_float16.export") == stored(
+        FIXTURES / "tf1.15/global_mixed_float16.h5"
+    )
 
 
 @pytest.mark.parametrize("name", ["saver", "training", "listed"])
@@ -325,41 +416,68 @@ def test_checkpoints_have_the_values_that_tensorflow_read(name: str) -> None:
     truth = json.loads((FIXTURES / "checkpoints/tensors.json").read_text(encoding="utf-8"))[name]
     with opened(path) as (values, document):
         for tensor in (*(document.tensors or ()), *document.state):
-            found = np.concatenate([*values.blocks(tensor), np.zeros(0, tensor.dtype)]) if tensor.dtype != "string" else None
+            found = (
+                np.concatenate([*values.blocks(tensor), np.zeros(0, tensor.dtype)])
+                if tensor.dtype != "string"
+                else None
+            )
             if found is not None:
-                assert hashlib.sha256(found.tobytes()).hexdigest() == truth[str(tensor.key)][2], tensor
+                assert hashlib.sha256(found.tobytes()).hexdigest() == truth[str(tensor.key)][2], (
+                    tensor
+                )
 
 
 @pytest.mark.parametrize("release", ["tf1.15", "tf2.15"])
 def test_weights_in_a_checkpoint_are_those_in_hdf5(release: str) -> None:
     """``save_weights`` of one model in two formats."""
-    assert stored(FIXTURES / release / "weights_only.ckpt.index") == stored(FIXTURES / release / "weights_only.weights.h5")
+    assert stored(FIXTURES / release / "weights_only.ckpt.index") == stored(
+        FIXTURES / release / "weights_only.weights.h5"
+    )
 
 
 def test_a_checkpoint_without_its_values_says_so(tmp_path: Path) -> None:
     """The index alone tells shapes; what is missing is the reason."""
     shutil.copy(FIXTURES / "checkpoints/saver.index", tmp_path)
-    with opened(tmp_path / "saver.index") as (values, document), pytest.raises(ValuesError, match="is missing"):
+    with (
+        opened(tmp_path / "saver.index") as (values, document),
+        pytest.raises(ValuesError, match="is missing"),
+    ):
         list(values.blocks((document.tensors or ())[0]))
-    with opened(tmp_path / "saver.index") as (values, _), pytest.raises(ValuesError, match="no values"):
+    with (
+        opened(tmp_path / "saver.index") as (values, _),
+        pytest.raises(ValuesError, match="no values"),
+    ):
         list(values.blocks(Tensor(path=("x",), shape=(), dtype="float32")))
 
 
 def test_weights_in_shards_have_values() -> None:
     """The map leads to the shards beside it."""
-    assert stored(FIXTURES / "keras3.15/sharded.weights.json") == stored(FIXTURES / "keras3.15/sharded_00000.weights.h5")
+    assert stored(FIXTURES / "keras3.15/sharded.weights.json") == stored(
+        FIXTURES / "keras3.15/sharded_00000.weights.h5"
+    )
 
 
-@pytest.mark.parametrize("case", ["default_float32", "global_mixed_float16", "nested_models", "sequential", "wrappers"])
+@pytest.mark.parametrize(
+    "case", ["default_float32", "global_mixed_float16", "nested_models", "sequential", "wrappers"]
+)
 def test_tensorflow_js_models_have_the_values_they_were_made_of(case: str) -> None:
     """Tensors one behind another."""
-    assert stored(FIXTURES / f"tfjs4.22/{case}/model.json") == stored(FIXTURES / f"tf2.15/{case}.h5")
+    assert stored(FIXTURES / f"tfjs4.22/{case}/model.json") == stored(
+        FIXTURES / f"tf2.15/{case}.h5"
+    )
 
 
-def tfjs(directory: Path, *weights: dict[str, Any], paths: tuple[str, ...] = ("shard.bin",)) -> Path:
+def tfjs(
+    directory: Path, *weights: dict[str, Any], paths: tuple[str, ...] = ("shard.bin",)
+) -> Path:
     """Write a ``model.json`` whose manifest is one group of these tensors."""
     path = directory / "model.json"
-    path.write_text(json.dumps({"modelTopology": None, "weightsManifest": [{"paths": paths, "weights": weights}]}), encoding="utf-8")
+    path.write_text(
+        json.dumps(
+            {"modelTopology": None, "weightsManifest": [{"paths": paths, "weights": weights}]}
+        ),
+        encoding="utf-8",
+    )
     return path
 
 
@@ -367,21 +485,32 @@ KERNEL_ENTRY: Final = {"name": "dense/kernel", "shape": [6, 2], "dtype": "float3
 
 
 @pytest.mark.parametrize("cut", [0, 1, 3, 4, 47, 48])
-def test_a_tensor_may_lie_in_several_shards(tmp_path: Path, cut: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tensor_may_lie_in_several_shards(
+    tmp_path: Path, cut: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Wherever they are cut, and read in blocks however small."""
     monkeypatch.setattr(tfjs_values, "BLOCK", 5)
     data = bytes(7) + KERNEL.tobytes()
     (tmp_path / "a.bin").write_bytes(data[: 7 + cut])
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "b.bin").write_bytes(data[7 + cut :])
-    path = tfjs(tmp_path, {"name": "dense/flags", "shape": [7], "dtype": "bool"}, KERNEL_ENTRY, paths=("a.bin", "sub/b.bin"))
+    path = tfjs(
+        tmp_path,
+        {"name": "dense/flags", "shape": [7], "dtype": "bool"},
+        KERNEL_ENTRY,
+        paths=("a.bin", "sub/b.bin"),
+    )
     np.testing.assert_array_equal(one(path, "kernel"), KERNEL.reshape(-1))
 
 
 @pytest.mark.parametrize(
     ("weights", "paths", "words"),
     [
-        ([{**KERNEL_ENTRY, "quantization": {"dtype": "uint8", "min": 0.0, "scale": 1.0}}], ["shard.bin"], "stored quantised"),
+        (
+            [{**KERNEL_ENTRY, "quantization": {"dtype": "uint8", "min": 0.0, "scale": 1.0}}],
+            ["shard.bin"],
+            "stored quantised",
+        ),
         ([KERNEL_ENTRY], ["gone.bin"], "missing"),
         ([KERNEL_ENTRY], ["../shard.bin"], "outside"),
         ([KERNEL_ENTRY], ["link.bin"], "outside"),
@@ -389,29 +518,51 @@ def test_a_tensor_may_lie_in_several_shards(tmp_path: Path, cut: int, monkeypatc
         ([KERNEL_ENTRY], ["sub"], "missing"),
         ([KERNEL_ENTRY], [], "shorter"),
         ([{**KERNEL_ENTRY, "name": "dense/first"}, KERNEL_ENTRY], ["shard.bin"], "shorter"),
-        ([{"name": "dense/words", "shape": [2], "dtype": "string"}, KERNEL_ENTRY], ["shard.bin"], "text"),
+        (
+            [{"name": "dense/words", "shape": [2], "dtype": "string"}, KERNEL_ENTRY],
+            ["shard.bin"],
+            "text",
+        ),
     ],
     ids=["quantised", "gone", "above", "link", "address", "directory", "none", "short", "text"],
 )
-def test_what_is_not_in_the_shards_is_a_reason(tmp_path: Path, weights: list[dict[str, Any]], paths: list[str], words: str) -> None:
+def test_what_is_not_in_the_shards_is_a_reason(
+    tmp_path: Path, weights: list[dict[str, Any]], paths: list[str], words: str
+) -> None:
     """Nothing outside of the model's directory is opened."""
     home = tmp_path / "model"
     (home / "sub").mkdir(parents=True)
     for directory in (home, tmp_path):
         (directory / "shard.bin").write_bytes(KERNEL.tobytes())
     (home / "link.bin").symlink_to(tmp_path / "shard.bin")
-    with opened(tfjs(home, *weights, paths=tuple(paths))) as (values, document), pytest.raises(ValuesError, match=words):
-        list(values.blocks(next(tensor for tensor in document.tensors or () if tensor.path[-1] == "kernel")))
+    with (
+        opened(tfjs(home, *weights, paths=tuple(paths))) as (values, document),
+        pytest.raises(ValuesError, match=words),
+    ):
+        list(
+            values.blocks(
+                next(tensor for tensor in document.tensors or () if tensor.path[-1] == "kernel")
+            )
+        )
 
 
 def test_an_unknown_tensor_of_a_tensorflow_js_model_has_no_values(tmp_path: Path) -> None:
     """The manifest does not list it."""
-    with opened(tfjs(tmp_path, KERNEL_ENTRY)) as (values, _), pytest.raises(ValuesError, match="no values"):
+    with (
+        opened(tfjs(tmp_path, KERNEL_ENTRY)) as (values, _),
+        pytest.raises(ValuesError, match="no values"),
+    ):
         list(values.blocks(Tensor(path=("x",), shape=(), dtype="float32")))
 
 
 def test_numbers_in_tensorflow_js_models_are_ordered_as_numbers(tmp_path: Path) -> None:
     """Models of Keras 3 have them; names come as the manifest has them."""
-    for names, ordered in ((("vars/10", "vars/2"), ["2", "10"]), (("d/kernel", "d/bias"), ["kernel", "bias"])):
-        with opened(tfjs(tmp_path, *({**KERNEL_ENTRY, "name": name} for name in names))) as (values, document):
+    for names, ordered in (
+        (("vars/10", "vars/2"), ["2", "10"]),
+        (("d/kernel", "d/bias"), ["kernel", "bias"]),
+    ):
+        with opened(tfjs(tmp_path, *({**KERNEL_ENTRY, "name": name} for name in names))) as (
+            values,
+            document,
+        ):
             assert [tensor.path[-1] for tensor in values.ordered(document.tensors or ())] == ordered

@@ -24,16 +24,41 @@ from policytool import drafts, writers
 from policytool.errors import ModelFileError
 from policytool.writers import Changes
 from tests.building import h5_model, keras_zip, sequential
-from tests.conftest import FIXTURES, MIXED_H5, MIXED_JSON, MIXED_KERAS, MIXED_SAVEDMODEL, MIXED_TFJS, MIXED_YAML, UNPACKED
+from tests.conftest import (
+    FIXTURES,
+    MIXED_H5,
+    MIXED_JSON,
+    MIXED_KERAS,
+    MIXED_SAVEDMODEL,
+    MIXED_TFJS,
+    MIXED_YAML,
+    UNPACKED,
+)
 from tests.writers.changing import all_changes, document_of, dtype_edit, edit, held
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 ONE_FILE: Final = FIXTURES / "tf2.15/global_mixed_float16"
-"""A SavedModel whose metadata stands in keras_metadata.pb alone; that of :data:`MIXED_SAVEDMODEL` stands in two files."""
+"""
+A SavedModel whose metadata stands in keras_metadata.pb alone; that of :data:`MIXED_SAVEDMODEL`
+stands in two files.
+"""
 
-CALLS: Final = ("pwrite", "fsync", "link", "rename", "replace", "copy_file_range", "ftruncate", "fchmod", "mkdir", "open", "pread", "preadv")
+CALLS: Final = (
+    "pwrite",
+    "fsync",
+    "link",
+    "rename",
+    "replace",
+    "copy_file_range",
+    "ftruncate",
+    "fchmod",
+    "mkdir",
+    "open",
+    "pread",
+    "preadv",
+)
 """Where the system can fail; ``os`` functions that the writers and drafts call."""
 
 
@@ -59,7 +84,11 @@ class Scenario:
         """Put the model, and what it shall not harm, in an empty directory."""
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir()
-        source = directory / "model" / self.sample.name if self.elsewhere else directory / self.sample.name
+        source = (
+            directory / "model" / self.sample.name
+            if self.elsewhere
+            else directory / self.sample.name
+        )
         if self.elsewhere:
             shutil.copytree(self.sample.parent, source.parent)
             (directory / "new").mkdir()
@@ -78,7 +107,9 @@ class Scenario:
         changes = all_changes(source)
         return writers.write(
             source,
-            source.parent.parent / "new/model.json" if self.elsewhere else source.with_name(f"other{source.suffix}"),
+            source.parent.parent / "new/model.json"
+            if self.elsewhere
+            else source.with_name(f"other{source.suffix}"),
             Changes(edits=changes.edits, casts=() if self.edits_only else changes.casts),
             document_format=document.format,
             in_place=self.in_place,
@@ -138,17 +169,23 @@ class Faults:
 
 
 def chosen(total: int) -> list[int]:
-    """Return which of so many calls are made to fail: some forty, and each of the last, which publish."""
+    """
+    Return which of so many calls are made to fail: some forty, and each of the last, which publish.
+    """
     return sorted({*range(1, total + 1, 1 + total // 40), *range(max(1, total - 30), total + 1)})
 
 
 def fault(number: int) -> BaseException:
     """Return what a call fails with: a full disk, a failing one, and Ctrl-C, in turn."""
-    return (OSError(errno.ENOSPC, "full"), OSError(errno.EIO, "failing"), KeyboardInterrupt())[number % 3]
+    return (OSError(errno.ENOSPC, "full"), OSError(errno.EIO, "failing"), KeyboardInterrupt())[
+        number % 3
+    ]
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
-def test_a_failure_at_any_call_changes_nothing(scenario: Scenario, draft_kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_at_any_call_changes_nothing(
+    scenario: Scenario, draft_kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A full disk, a failing one, and Ctrl-C, at each call of the system in turn."""
     del draft_kind
     directory = tmp_path / "models"
@@ -167,31 +204,55 @@ def test_a_failure_at_any_call_changes_nothing(scenario: Scenario, draft_kind: s
             scenario.run(source)
         except (ModelFileError, KeyboardInterrupt) as raised:
             faults.start(-1, OSError())
-            if scenario.replaces_directory and isinstance(raised, KeyboardInterrupt) and held(directory) != before:
+            if (
+                scenario.replaces_directory
+                and isinstance(raised, KeyboardInterrupt)
+                and held(directory) != before
+            ):
                 _assert_replaced(held(directory), before, after)
                 continue
             assert held(directory) == before, failing
             if isinstance(raised, ModelFileError):
-                assert raised.code in {"no-space", "write-failed", "truncated", "damaged-h5", "unreadable"}, raised
+                assert raised.code in {
+                    "no-space",
+                    "write-failed",
+                    "truncated",
+                    "damaged-h5",
+                    "unreadable",
+                }, raised
         except OSError:  # while reading, before the writers are asked
             faults.start(-1, OSError())
             assert held(directory) == before
         else:
             faults.start(-1, OSError())
             names = {name for name in held(directory) if drafts.SUFFIX in name}
-            assert scenario.replaces_directory or not names  # what is left of an old directory, the next run removes
+            assert (
+                scenario.replaces_directory or not names
+            )  # what is left of an old directory, the next run removes
 
 
-def _assert_replaced(found: dict[str, bytes], before: dict[str, bytes], after: dict[str, bytes]) -> None:
-    """Hold a directory that was replaced when Ctrl-C came: the new one is whole, and what is left of the old one is hidden, or its backup."""
+def _assert_replaced(
+    found: dict[str, bytes], before: dict[str, bytes], after: dict[str, bytes]
+) -> None:
+    """
+    Hold a directory that was replaced when Ctrl-C came: the new one is whole, and what is left of
+    the old one is hidden, or its backup.
+    """
     kept = {name: data for name, data in found.items() if not name.startswith(".")}
     olds = {name.replace("/", ".bak/", 1): data for name, data in before.items()}
     assert kept in (after, {**after, **olds})
 
 
-@pytest.mark.parametrize("name", [name for name, scenario in SCENARIOS.items() if scenario.in_place])
-def test_at_every_instant_one_complete_copy_has_a_documented_name(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before each call of the system, the model stands whole under its name or as its backup: whoever pulls the plug loses nothing."""
+@pytest.mark.parametrize(
+    "name", [name for name, scenario in SCENARIOS.items() if scenario.in_place]
+)
+def test_at_every_instant_one_complete_copy_has_a_documented_name(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Before each call of the system, the model stands whole under its name or as its backup: whoever
+    pulls the plug loses nothing.
+    """
     scenario, directory = SCENARIOS[name], tmp_path / "models"
     source = scenario.prepare(directory)
     before = _named(source)
@@ -207,7 +268,10 @@ def test_at_every_instant_one_complete_copy_has_a_documented_name(name: str, tmp
             if not looking:
                 looking = True  # the check itself reads files
                 model = {file: data for file, data in _named(source).items() if file in before}
-                whole.append(model in (before, after) or _named(source.with_name(f"{source.name}.bak")) == before)
+                whole.append(
+                    model in (before, after)
+                    or _named(source.with_name(f"{source.name}.bak")) == before
+                )
                 looking = False
             return function(*arguments, **named)
 
@@ -252,7 +316,10 @@ def test_a_killed_process_leaves_the_original_or_the_new_file(casts: bool, large
         large.write_bytes(before)
         with contextlib.suppress(FileNotFoundError):
             Path(f"{large}.bak").unlink()
-        kill_after(draw.uniform(0, longest), lambda: writers.write(large, large, wanted, document_format="h5", in_place=True))
+        kill_after(
+            draw.uniform(0, longest),
+            lambda: writers.write(large, large, wanted, document_format="h5", in_place=True),
+        )
         drafts.remove_stale(directory)
         found = held(directory)
         assert found.keys() <= {"large.h5", "large.h5.bak"}
@@ -263,7 +330,9 @@ def test_a_killed_process_leaves_the_original_or_the_new_file(casts: bool, large
 def kill_after(seconds: float, work: Callable[[], object]) -> None:
     """Do something in a child process that is killed after so many seconds."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a child that only writes needs none of this process's threads
+        warnings.simplefilter(
+            "ignore"
+        )  # a child that only writes needs none of this process's threads
         child = os.fork()
     if not child:
         try:
@@ -288,18 +357,30 @@ def largest_file(size: int) -> Iterator[None]:
 
 @pytest.mark.parametrize("casts", [False, True])
 @pytest.mark.parametrize("format_", ["h5", "keras"])
-def test_a_file_that_may_not_grow_is_told_as_a_full_disk(casts: bool, format_: str, tmp_path: Path) -> None:  # noqa: FBT001
+def test_a_file_that_may_not_grow_is_told_as_a_full_disk(
+    casts: bool,  # noqa: FBT001
+    format_: str,
+    tmp_path: Path,
+) -> None:
     """The limit of the shell's ``ulimit -f`` behaves like a full disk."""
     path = tmp_path / f"model.{format_}"
     _ = h5_model(path, sequential()) if format_ == "h5" else keras_zip(path)
     before, changes = held(tmp_path), all_changes(path)
     with largest_file(500), pytest.raises(ModelFileError) as caught:
-        writers.write(path, path, Changes(edits=changes.edits, casts=changes.casts if casts else ()), document_format=format_, in_place=True)
+        writers.write(
+            path,
+            path,
+            Changes(edits=changes.edits, casts=changes.casts if casts else ()),
+            document_format=format_,
+            in_place=True,
+        )
     assert caught.value.code == "no-space"
     assert held(tmp_path) == before
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root writes everywhere")
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root writes everywhere"
+)
 def test_a_directory_that_is_not_writable_is_told(tmp_path: Path) -> None:
     """The sentence names the directory."""
     path = h5_model(tmp_path / "model.h5", sequential())
@@ -312,15 +393,24 @@ def test_a_directory_that_is_not_writable_is_told(tmp_path: Path) -> None:
     assert caught.value.code == "not-writable"
 
 
-@pytest.mark.parametrize("sample", [MIXED_H5, MIXED_KERAS, MIXED_JSON, MIXED_YAML], ids=["h5", "keras", "json", "yaml"])
+@pytest.mark.parametrize(
+    "sample", [MIXED_H5, MIXED_KERAS, MIXED_JSON, MIXED_YAML], ids=["h5", "keras", "json", "yaml"]
+)
 @pytest.mark.parametrize("casts", [False, True])
-def test_a_draft_that_does_not_read_back_is_refused(sample: Path, casts: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: FBT001
+def test_a_draft_that_does_not_read_back_is_refused(
+    sample: Path,
+    casts: bool,  # noqa: FBT001
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Bytes that change between writing and comparing are found, wherever a value lies."""
     path = tmp_path / sample.name
     shutil.copyfile(sample, path)
     before, changes, document = held(tmp_path), all_changes(path), document_of(path)
     wanted = Changes(edits=changes.edits, casts=changes.casts if casts else ())
-    good = writers.write(path, tmp_path / "good", wanted, document_format=document.format).target.read_bytes()
+    good = writers.write(
+        path, tmp_path / "good", wanted, document_format=document.format
+    ).target.read_bytes()
     (tmp_path / "good").unlink()
     edited = str(changes.edits[0].after).encode()
     for place in (good.index(edited), *places_of_values(good)):
@@ -345,7 +435,9 @@ def places_of_values(written: bytes) -> list[int]:
     start = written.index(b"\x89HDF")
     found: list[int] = []
     with h5py.File(io.BytesIO(written[start:])) as file:
-        file.visititems(lambda _, item: found.extend(_ends(item)) if isinstance(item, h5py.Dataset) else None)
+        file.visititems(
+            lambda _, item: found.extend(_ends(item)) if isinstance(item, h5py.Dataset) else None
+        )
     assert found
     return [start + place for place in found]
 
@@ -355,7 +447,9 @@ def _ends(dataset: h5py.Dataset) -> list[int]:
     return [] if first is None else [first, first + dataset.id.get_storage_size() - 1]
 
 
-def test_a_source_that_changes_meanwhile_is_not_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_that_changes_meanwhile_is_not_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What was read would not be what is replaced."""
     path = h5_model(tmp_path / "model.h5", sequential())
     changes = all_changes(path)
@@ -376,7 +470,9 @@ def test_a_plan_for_another_file_is_refused(tmp_path: Path) -> None:
     path = h5_model(tmp_path / "model.h5", sequential())
     before = held(tmp_path)
     cast = all_changes(path).casts[0]
-    tensor = type(cast)(tensor=("other",), path="a", before=cast.before, after=cast.after, reason="")
+    tensor = type(cast)(
+        tensor=("other",), path="a", before=cast.before, after=cast.after, reason=""
+    )
     dtype = type(cast)(tensor=cast.tensor, path="a", before="float16", after="float32", reason="")
     for changes in (
         Changes(edits=(edit("model_config", "/config/name", "other", "new"),)),
@@ -393,7 +489,10 @@ def test_a_plan_for_another_file_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["h5-in-place", "keras-cast", "savedmodel-one-file", "json"])
 def test_a_backup_that_an_interrupted_run_made_is_no_hindrance(name: str, tmp_path: Path) -> None:
-    """It is the original, so the next run needs no --overwrite; any other file of that name is one to be asked about."""
+    """
+    It is the original, so the next run needs no --overwrite; any other file of that name is one to
+    be asked about.
+    """
     scenario = SCENARIOS[name]
     source = scenario.prepare(tmp_path / "models")
     expected = scenario.run(source)
@@ -405,8 +504,13 @@ def test_a_backup_that_an_interrupted_run_made_is_no_hindrance(name: str, tmp_pa
     assert held(source.parent) == after
 
 
-def test_shards_stay_where_someone_else_made_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two copy one model to one directory: the second takes the first's shards as they are, so the first must not take them away when it comes too late."""
+def test_shards_stay_where_someone_else_made_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Two copy one model to one directory: the second takes the first's shards as they are, so the
+    first must not take them away when it comes too late.
+    """
     scenario = SCENARIOS["tfjs-elsewhere"]
     source = scenario.prepare(tmp_path / "models")
     new = tmp_path / "models/new"
@@ -441,6 +545,12 @@ def test_shards_that_someone_takes_away_meanwhile_are_missed(tmp_path: Path) -> 
             file.unlink()
 
     with pytest.raises(ModelFileError) as caught:
-        writers.write(source, new / "model.json", Changes(edits=all_changes(source).edits), document_format="tfjs", verify=take_away)
+        writers.write(
+            source,
+            new / "model.json",
+            Changes(edits=all_changes(source).edits),
+            document_format="tfjs",
+            verify=take_away,
+        )
     assert caught.value.code == "write-failed"
     assert held(new) == {}

@@ -1,4 +1,7 @@
-"""Every fixture that can be rewritten, rewritten: one dtype edited, then every float tensor cast as well."""
+"""
+Every fixture that can be rewritten, rewritten: one dtype edited, then every float tensor cast as
+well.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,11 @@ RELEASES = sorted(truth.parent.name for truth in FIXTURES.glob("*/truth.json"))
 
 
 def _models(release: str) -> list[Path]:
-    return sorted(path for suffix in ("*.h5", "*.keras", "*.keras.d", "*.json", "*.yaml") for path in (FIXTURES / release).glob(suffix))
+    return sorted(
+        path
+        for suffix in ("*.h5", "*.keras", "*.keras.d", "*.json", "*.yaml")
+        for path in (FIXTURES / release).glob(suffix)
+    )
 
 
 def _rewritable(path: Path) -> Document | None:
@@ -37,7 +44,10 @@ def _rewritable(path: Path) -> Document | None:
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_every_fixture_is_rewritten_and_read_back(release: str, tmp_path: Path) -> None:
-    """The edited dtype is there, every tensor has its new dtype, and nothing else is left in the directory."""
+    """
+    The edited dtype is there, every tensor has its new dtype, and nothing else is left in the
+    directory.
+    """
     for path in _models(release):
         document = _rewritable(path)
         edited = dtype_edit(document) if document else None
@@ -45,13 +55,24 @@ def test_every_fixture_is_rewritten_and_read_back(release: str, tmp_path: Path) 
             continue
         target = tmp_path / path.name
         for wanted in ((), casts(document)):
-            writers.write(path, target, Changes(edits=(edited,), casts=wanted), document_format=document.format)
+            writers.write(
+                path,
+                target,
+                Changes(edits=(edited,), casts=wanted),
+                document_format=document.format,
+            )
             again = document_of(target)
-            assert {**document.parts, edited.address.part: None} == {**again.parts, edited.address.part: None}
+            assert {**document.parts, edited.address.part: None} == {
+                **again.parts,
+                edited.address.part: None,
+            }
             text = json.dumps(again.parts[edited.address.part])
             assert text.count("another ") == 1
             reading.read(target, "again")
-            expected = {tensor.path: OTHER.get(tensor.dtype, tensor.dtype) if wanted else tensor.dtype for tensor in document.tensors or ()}
+            expected = {
+                tensor.path: OTHER.get(tensor.dtype, tensor.dtype) if wanted else tensor.dtype
+                for tensor in document.tensors or ()
+            }
             assert {tensor.path: tensor.dtype for tensor in again.tensors or ()} == expected
             shutil.rmtree(target) if target.is_dir() else target.unlink()
             assert not list(tmp_path.iterdir())

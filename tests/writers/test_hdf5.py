@@ -1,4 +1,7 @@
-"""HDF5 rewritten: texts in their own type, nothing of the old ones left, everything else as it was stored."""
+"""
+HDF5 rewritten: texts in their own type, nothing of the old ones left, everything else as it was
+stored.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +86,11 @@ def _string(size: int | None, cset: int, padding: int) -> h5t.TypeID:
 
 
 KINDS: Final = {
-    f"{'variable' if size is None else 'fixed'}-{'utf8' if cset else 'ascii'}-{padding}": (size, cset, padding)
+    f"{'variable' if size is None else 'fixed'}-{'utf8' if cset else 'ascii'}-{padding}": (
+        size,
+        cset,
+        padding,
+    )
     for size in (None, 1000)
     for cset in (h5t.CSET_ASCII, h5t.CSET_UTF8)
     for padding in (h5t.STR_NULLTERM, h5t.STR_NULLPAD, h5t.STR_SPACEPAD)
@@ -92,14 +99,21 @@ KINDS: Final = {
 
 @BOTH
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_texts_keep_their_type(kind: tuple[int | None, int, int], changes: Changes, tmp_path: Path) -> None:
-    """TF 2.3 and 2.4 call ``decode`` on what h5py gives them: a text written as UTF-8 would be no bytes."""
+def test_texts_keep_their_type(
+    kind: tuple[int | None, int, int], changes: Changes, tmp_path: Path
+) -> None:
+    """
+    TF 2.3 and 2.4 call ``decode`` on what h5py gives them: a text written as UTF-8 would be no
+    bytes.
+    """
     path = h5_model(tmp_path / "model.h5", sequential())
     _typed(path, b"model_config", CONFIG.encode(), _string(*kind))
     before = _kind(path)
     new = rewrite(path, changes)
     assert _kind(new) == before
-    assert WRITER.texts(new)["model_config"] == CONFIG.replace('"float32"', '"a dtype of another length"')
+    assert WRITER.texts(new)["model_config"] == CONFIG.replace(
+        '"float32"', '"a dtype of another length"'
+    )
 
 
 @BOTH
@@ -110,11 +124,15 @@ def test_texts_keep_their_bytes_beyond_ascii(cset: int, changes: Changes, tmp_pa
     config = json.dumps(sequential(dense(other="é ü 層")), ensure_ascii=False)
     _typed(path, b"model_config", config.encode(), _string(None, cset, h5t.STR_NULLTERM))
     new = rewrite(path, changes)
-    assert WRITER.texts(new)["model_config"] == config.replace('"float32"', '"a dtype of another length"')
+    assert WRITER.texts(new)["model_config"] == config.replace(
+        '"float32"', '"a dtype of another length"'
+    )
     assert _kind(new) == _kind(path)
 
 
-@pytest.mark.parametrize("release", ["tf1.15", "tf2.1", "tf2.3", "tf2.4", "tf2.9", "tf2.15", "keras3.3", "keras3.15"])
+@pytest.mark.parametrize(
+    "release", ["tf1.15", "tf2.1", "tf2.3", "tf2.4", "tf2.9", "tf2.15", "keras3.3", "keras3.15"]
+)
 def test_every_releases_texts_keep_their_type(release: str, tmp_path: Path) -> None:
     """Both texts of a compiled model."""
     for path in sorted((FIXTURES / release).glob("*.h5")):
@@ -126,7 +144,13 @@ def test_every_releases_texts_keep_their_type(release: str, tmp_path: Path) -> N
         if document.training_part:
             training: Any = document.parts[document.training_part]
             edits.append(edit(document.training_part, "/loss", training["loss"], "another loss"))
-        new = writers.write(path, tmp_path / "new.h5", Changes(edits=tuple(edits)), document_format="h5", overwrite=True).target
+        new = writers.write(
+            path,
+            tmp_path / "new.h5",
+            Changes(edits=tuple(edits)),
+            document_format="h5",
+            overwrite=True,
+        ).target
         for each in edits:
             assert _kind(new, each.address.part) == _kind(path, each.address.part)
         _assert_forgotten(path, new)
@@ -143,15 +167,25 @@ def _assert_forgotten(old: Path, new: Path) -> None:
 
 
 def _large_config(layers: int) -> str:
-    return json.dumps(sequential(*(dense(f"dense_{index}", padding="x" * 500) for index in range(layers))))
+    return json.dumps(
+        sequential(*(dense(f"dense_{index}", padding="x" * 500) for index in range(layers)))
+    )
 
 
 @BOTH
 @pytest.mark.parametrize("libver", ["earliest", "latest"])
 @pytest.mark.parametrize("layers", [1, 20, 200, 1500])
 @pytest.mark.parametrize("fixed", [False, True])
-def test_nothing_of_an_old_text_is_left(layers: int, libver: str, fixed: bool, changes: Changes, tmp_path: Path) -> None:  # noqa: FBT001
-    """Not in a global heap, not in an object header, not in the storage of attributes beyond 64 kB."""
+def test_nothing_of_an_old_text_is_left(
+    layers: int,
+    libver: str,
+    fixed: bool,  # noqa: FBT001
+    changes: Changes,
+    tmp_path: Path,
+) -> None:
+    """
+    Not in a global heap, not in an object header, not in the storage of attributes beyond 64 kB.
+    """
     secret = "".join(f"{index:07d}" for index in range(20))
     hidden = _large_config(layers).replace("xxxxx", secret[:100] + "yyy", 1)
     if fixed and len(hidden) > 64_000 and libver == "earliest":
@@ -164,7 +198,10 @@ def test_nothing_of_an_old_text_is_left(layers: int, libver: str, fixed: bool, c
         if not fixed:
             file.attrs["training_config"] = _large_config(layers)
     padding_before = json.loads(hidden)["config"]["layers"][0]["config"]["padding"]
-    edits = (*changes.edits, edit("model_config", "/config/layers/0/config/padding", padding_before, "short"))
+    edits = (
+        *changes.edits,
+        edit("model_config", "/config/layers/0/config/padding", padding_before, "short"),
+    )
     new = rewrite(path, Changes(edits=edits, casts=changes.casts))
     assert secret.encode()[:64] in path.read_bytes()
     assert secret.encode()[:64] not in new.read_bytes()
@@ -173,16 +210,24 @@ def test_nothing_of_an_old_text_is_left(layers: int, libver: str, fixed: bool, c
 
 
 @BOTH
-@pytest.mark.parametrize("libver", ["earliest", ("v108", "v108"), ("v110", "v110"), "latest"], ids=str)
+@pytest.mark.parametrize(
+    "libver", ["earliest", ("v108", "v108"), ("v110", "v110"), "latest"], ids=str
+)
 @pytest.mark.parametrize("block", [0, 512, 2048])
-def test_files_keep_their_version_and_user_block(libver: Any, block: int, changes: Changes, tmp_path: Path) -> None:
+def test_files_keep_their_version_and_user_block(
+    libver: Any, block: int, changes: Changes, tmp_path: Path
+) -> None:
     """What stood before the superblock stands there still."""
     path = tmp_path / "model.h5"
     with h5py.File(path, "w", libver=libver, userblock_size=block) as file:
         file.attrs["model_config"] = CONFIG
-        file["model_weights/dense_a/dense_a/kernel:0"] = np.arange(12, dtype="float32").reshape(6, 2)
+        file["model_weights/dense_a/dense_a/kernel:0"] = np.arange(12, dtype="float32").reshape(
+            6, 2
+        )
         file["model_weights/dense_a/dense_a/other"] = np.arange(1000)
-        file.create_dataset("model_weights/chunked", data=np.arange(100), chunks=(7,), compression="gzip")
+        file.create_dataset(
+            "model_weights/chunked", data=np.arange(100), chunks=(7,), compression="gzip"
+        )
     with path.open("r+b") as stream:
         stream.write(b"someone else's"[: block or 0])
     new = rewrite(path, changes)
@@ -203,11 +248,23 @@ def _rich(path: Path) -> Path:
         group.attrs["nothing"] = np.array([])
         group.attrs["flag"] = True
         group.attrs["nan"] = np.float32("nan")
-        group.attrs["ragged"] = np.array([np.arange(2), np.arange(3)], dtype=h5py.vlen_dtype("int32"))
+        group.attrs["ragged"] = np.array(
+            [np.arange(2), np.arange(3)], dtype=h5py.vlen_dtype("int32")
+        )
         group["compressed"] = values
-        group.create_dataset("gzip", data=values, chunks=(64, 16), compression="gzip", shuffle=True, fletcher32=True, maxshape=(None, 50))
+        group.create_dataset(
+            "gzip",
+            data=values,
+            chunks=(64, 16),
+            compression="gzip",
+            shuffle=True,
+            fletcher32=True,
+            maxshape=(None, 50),
+        )
         group["gzip"].attrs["note"] = "kept"
-        group.create_dataset("partly", (100, 100), "float32", chunks=(10, 10), fillvalue=7)[5:15, 5:15] = 1
+        group.create_dataset("partly", (100, 100), "float32", chunks=(10, 10), fillvalue=7)[
+            5:15, 5:15
+        ] = 1
         group.create_dataset("unwritten", (10, 10), "float32", fillvalue=3)
         group["hard"] = group["gzip"]
         group["soft"] = h5py.SoftLink("/model_weights/dense_a/gzip")
@@ -228,13 +285,29 @@ def _rich(path: Path) -> Path:
     return path
 
 
-RICH: Final = ("dense_a", "gzip"), ("dense_a", "partly"), ("dense_a", "unwritten"), ("dense_a", "scalar"), ("dense_a", "zero"), ("dense_a", "big_endian")
+RICH: Final = (
+    ("dense_a", "gzip"),
+    ("dense_a", "partly"),
+    ("dense_a", "unwritten"),
+    ("dense_a", "scalar"),
+    ("dense_a", "zero"),
+    ("dense_a", "big_endian"),
+)
 
 
 def test_everything_else_stays_as_it_is_stored(tmp_path: Path) -> None:
-    """Links, chunks, filters, fill values, attributes of all types: compared by the writer, and here once more by h5py."""
+    """
+    Links, chunks, filters, fill values, attributes of all types: compared by the writer, and here
+    once more by h5py.
+    """
     path = _rich(tmp_path / "model.h5")
-    new = rewrite(path, Changes(edits=_edited().edits, casts=tuple(cast(tensor, "float32", "float16") for tensor in RICH)))
+    new = rewrite(
+        path,
+        Changes(
+            edits=_edited().edits,
+            casts=tuple(cast(tensor, "float32", "float16") for tensor in RICH),
+        ),
+    )
     with h5py.File(path) as old, h5py.File(new) as file:
         group, before = file["model_weights/dense_a"], old["model_weights/dense_a"]
         assert set(group) == set(before)
@@ -243,7 +316,12 @@ def test_everything_else_stays_as_it_is_stored(tmp_path: Path) -> None:
         assert group.get("soft", getlink=True).path == "/model_weights/dense_a/gzip"
         assert group.get("elsewhere", getlink=True).filename == "other.h5"
         assert list(file["ordered"]) == ["z", "y", "x"]
-        assert (group["gzip"].chunks, group["gzip"].compression, group["gzip"].shuffle, group["gzip"].fletcher32) == ((64, 16), "gzip", True, True)
+        assert (
+            group["gzip"].chunks,
+            group["gzip"].compression,
+            group["gzip"].shuffle,
+            group["gzip"].fletcher32,
+        ) == ((64, 16), "gzip", True, True)
         assert group["gzip"].maxshape == (None, 50)
         assert dict(group["gzip"].attrs) == {"note": "kept"}
         for tensor in RICH:
@@ -292,8 +370,12 @@ def test_optimizer_tensors_are_told_from_the_root(tmp_path: Path) -> None:
     with h5py.File(path, "r+") as file:
         file["optimizer_weights/m"] = np.ones(3, "float32")
     state = cast(("optimizer_weights", "m"), "float32", "float16")
-    state = type(state)(tensor=state.tensor, path=None, before=state.before, after=state.after, reason="")
-    written = writers.write(path, tmp_path / "new.h5", Changes(casts=(state,)), document_format="h5")
+    state = type(state)(
+        tensor=state.tensor, path=None, before=state.before, after=state.after, reason=""
+    )
+    written = writers.write(
+        path, tmp_path / "new.h5", Changes(casts=(state,)), document_format="h5"
+    )
     with h5py.File(written.target) as file:
         assert file["optimizer_weights/m"].dtype == "float16"
     assert written.counts == {state.tensor: casting.Counts(values=3)}
@@ -326,28 +408,45 @@ def test_bfloat16_is_widened_however_it_is_stored(stored: str, tmp_path: Path) -
 
 
 @given(
-    values=npst.arrays(st.sampled_from(["float16", "float32", "float64"]), npst.array_shapes(max_dims=3, min_side=0, max_side=7)),
+    values=npst.arrays(
+        st.sampled_from(["float16", "float32", "float64"]),
+        npst.array_shapes(max_dims=3, min_side=0, max_side=7),
+    ),
     after=st.sampled_from(["float16", "float32", "float64"]),
     through=st.sampled_from([None, "bfloat16", "float16"]),
     chunked=st.booleans(),
 )
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
-def test_cast_tensors_hold_the_cast_values(values: Any, after: str, through: str | None, chunked: bool, tmp_path: Path) -> None:  # noqa: FBT001
+def test_cast_tensors_hold_the_cast_values(
+    values: Any,
+    after: str,
+    through: str | None,
+    chunked: bool,  # noqa: FBT001
+    tmp_path: Path,
+) -> None:
     """Any array, whole or in chunks; the counts are those of the cast."""
     path = tmp_path / "model.h5"
     with h5py.File(path, "w") as file:
         file.attrs["model_config"] = CONFIG
-        layout: dict[str, Any] = {"chunks": tuple(min(2, size) for size in values.shape), "compression": "gzip"} if chunked and values.size else {}
+        layout: dict[str, Any] = (
+            {"chunks": tuple(min(2, size) for size in values.shape), "compression": "gzip"}
+            if chunked and values.size
+            else {}
+        )
         file.create_dataset("model_weights/w", data=values, **layout)
     wanted = cast(("w",), str(values.dtype), after, through)
-    written = writers.write(path, tmp_path / "new.h5", Changes(casts=(wanted,)), document_format="h5", overwrite=True)
+    written = writers.write(
+        path, tmp_path / "new.h5", Changes(casts=(wanted,)), document_format="h5", overwrite=True
+    )
     expected, counts = casting.cast(values, str(values.dtype), after, through)
     with h5py.File(written.target) as file:
         assert file["model_weights/w"][()].tobytes() == expected.tobytes()
     assert written.counts == writers.measure(path, "h5", (wanted,)) == {("w",): counts}
 
 
-def test_tensors_of_many_blocks_are_cast_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensors_of_many_blocks_are_cast_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Blocks end within rows, at chunks, and at the end."""
     monkeypatch.setattr("policytool.writers._hdf5.tensors.BLOCK", 8 * 40)
     path = h5_model(tmp_path / "model.h5", sequential())
@@ -355,7 +454,12 @@ def test_tensors_of_many_blocks_are_cast_whole(tmp_path: Path, monkeypatch: pyte
     with h5py.File(path, "r+") as file:
         file["model_weights/plain"] = values
         file.create_dataset("model_weights/chunked", data=values, chunks=(3, 2, 5))
-    new = rewrite(path, Changes(casts=(cast(("plain",), "float32", "float16"), cast(("chunked",), "float32", "float64"))))
+    new = rewrite(
+        path,
+        Changes(
+            casts=(cast(("plain",), "float32", "float16"), cast(("chunked",), "float32", "float64"))
+        ),
+    )
     with h5py.File(new) as file:
         assert np.array_equal(file["model_weights/plain"], values.astype("float16"))
         assert np.array_equal(file["model_weights/chunked"], values.astype("float64"))
@@ -364,24 +468,38 @@ def test_tensors_of_many_blocks_are_cast_whole(tmp_path: Path, monkeypatch: pyte
 Spoiling = "Callable[[h5py.File], object]"
 
 DIFFERENCES: Final[dict[str, Any]] = {
-    "value": lambda file: file["model_weights/dense_a/compressed"].write_direct(np.zeros((300, 50), "float32")),
-    "chunk": lambda file: file["model_weights/dense_a/gzip"].write_direct(np.zeros((300, 50), "float32")),
+    "value": lambda file: file["model_weights/dense_a/compressed"].write_direct(
+        np.zeros((300, 50), "float32")
+    ),
+    "chunk": lambda file: file["model_weights/dense_a/gzip"].write_direct(
+        np.zeros((300, 50), "float32")
+    ),
     "text": lambda file: file["model_weights/dense_a/names"].__setitem__(0, "z"),
     "attribute": lambda file: file["model_weights/dense_a"].attrs.__setitem__("flag", False),
-    "attribute type": lambda file: file["model_weights/dense_a"].attrs.__setitem__("nan", np.float64("nan")),
+    "attribute type": lambda file: file["model_weights/dense_a"].attrs.__setitem__(
+        "nan", np.float64("nan")
+    ),
     "attribute gone": lambda file: file["model_weights/dense_a"].attrs.__delitem__("flag"),
     "attribute new": lambda file: file.attrs.__setitem__("new", 1),
     "dataset gone": lambda file: file["model_weights/dense_a"].__delitem__("scalar"),
     "dataset new": lambda file: file.__setitem__("new", 1),
-    "soft link": lambda file: (file["model_weights/dense_a"].__delitem__("soft"), file["model_weights/dense_a"].__setitem__("soft", h5py.SoftLink("/x"))),
-    "hard link": lambda file: (file["model_weights/dense_a"].__delitem__("hard"), file.copy("model_weights/dense_a/gzip", "model_weights/dense_a/hard")),
+    "soft link": lambda file: (
+        file["model_weights/dense_a"].__delitem__("soft"),
+        file["model_weights/dense_a"].__setitem__("soft", h5py.SoftLink("/x")),
+    ),
+    "hard link": lambda file: (
+        file["model_weights/dense_a"].__delitem__("hard"),
+        file.copy("model_weights/dense_a/gzip", "model_weights/dense_a/hard"),
+    ),
     "unwritten": lambda file: file["model_weights/dense_a/unwritten"].__setitem__((0, 0), 4),
     "part of a chunk": lambda file: file["model_weights/dense_a/partly"].__setitem__((50, 50), 7),
 }
 
 
 @pytest.mark.parametrize("spoil", DIFFERENCES.values(), ids=DIFFERENCES)
-def test_a_difference_anywhere_is_found(spoil: Callable[[h5py.File], object], tmp_path: Path) -> None:
+def test_a_difference_anywhere_is_found(
+    spoil: Callable[[h5py.File], object], tmp_path: Path
+) -> None:
     """Each in a copy that is otherwise the same."""
     path = _rich(tmp_path / "model.h5")
     other = tmp_path / "other.h5"
@@ -390,7 +508,11 @@ def test_a_difference_anywhere_is_found(spoil: Callable[[h5py.File], object], tm
         comparing.compare(one, two, Rebuild())
     with h5py.File(other, "r+") as file:
         spoil(file)
-    with storage.reading(path) as one, storage.reading(other) as two, pytest.raises(WriteError, match="differs"):
+    with (
+        storage.reading(path) as one,
+        storage.reading(other) as two,
+        pytest.raises(WriteError, match="differs"),
+    ):
         comparing.compare(one, two, Rebuild())
 
 
@@ -398,7 +520,9 @@ def test_values_in_other_files_are_not_opened(tmp_path: Path) -> None:
     """External storage and virtual datasets stay what they are, and cannot be cast."""
     path = h5_model(tmp_path / "model.h5", sequential())
     with h5py.File(path, "r+") as file:
-        file.create_dataset("model_weights/outside", (4,), "float32", external=[("/nonexistent/values", 0, 16)])
+        file.create_dataset(
+            "model_weights/outside", (4,), "float32", external=[("/nonexistent/values", 0, 16)]
+        )
         layout = h5py.VirtualLayout((4,), "float32")
         layout[:] = h5py.VirtualSource("/nonexistent/file.h5", "x", (4,))
         file.create_virtual_dataset("model_weights/virtual", layout)
@@ -420,9 +544,18 @@ def test_a_fixture_is_the_same_twice(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("block", [0, 512, 2048])
-@pytest.mark.parametrize("layout", [{}, {"chunks": (100,)}, {"chunks": (300,), "compression": "gzip"}], ids=["contiguous", "chunked", "compressed"])
-def test_the_last_byte_counts_behind_a_user_block(block: int, layout: dict[str, Any], tmp_path: Path) -> None:
-    """Places of bytes count from the start of the file, or from the end of the block: whichever HDF5 means, the values are compared."""
+@pytest.mark.parametrize(
+    "layout",
+    [{}, {"chunks": (100,)}, {"chunks": (300,), "compression": "gzip"}],
+    ids=["contiguous", "chunked", "compressed"],
+)
+def test_the_last_byte_counts_behind_a_user_block(
+    block: int, layout: dict[str, Any], tmp_path: Path
+) -> None:
+    """
+    Places of bytes count from the start of the file, or from the end of the block: whichever HDF5
+    means, the values are compared.
+    """
     path, other = tmp_path / "model.h5", tmp_path / "other.h5"
     values = np.arange(1000, dtype="float32")
     with h5py.File(path, "w", userblock_size=block) as file:
@@ -434,5 +567,9 @@ def test_the_last_byte_counts_behind_a_user_block(block: int, layout: dict[str, 
         file["x"][...] = values
     with storage.reading(path) as one, storage.reading(path) as two:
         comparing.compare(one, two, Rebuild())
-    with storage.reading(path) as one, storage.reading(other) as two, pytest.raises(WriteError, match="x differs"):
+    with (
+        storage.reading(path) as one,
+        storage.reading(other) as two,
+        pytest.raises(WriteError, match="x differs"),
+    ):
         comparing.compare(one, two, Rebuild())

@@ -1,4 +1,7 @@
-"""``.keras`` archives and directories rewritten: members as they were stored, the optimizer's state arranged anew."""
+"""
+``.keras`` archives and directories rewritten: members as they were stored, the optimizer's state
+arranged anew.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,9 @@ from tests.writers.changing import all_changes, cast, document_of, edit, held
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-EDIT: Final = edit("config.json", "/config/layers/0/config/dtype", "float32", "a dtype of another length")
+EDIT: Final = edit(
+    "config.json", "/config/layers/0/config/dtype", "float32", "a dtype of another length"
+)
 KERNEL: Final = ("layers", "dense", "vars", "0")
 TRAINED: Final = FIXTURES / "keras3.15/adam_autowrap_mf16.keras"
 OPTIMIZER: Final = ("optimizer", "inner_optimizer", "vars")
@@ -36,7 +41,9 @@ OPTIMIZER: Final = ("optimizer", "inner_optimizer", "vars")
 
 def rewrite(path: Path, changes: Changes) -> Path:
     """Write a changed copy beside a model."""
-    return writers.write(path, path.with_name("new.keras"), changes, document_format="keras", overwrite=True).target
+    return writers.write(
+        path, path.with_name("new.keras"), changes, document_format="keras", overwrite=True
+    ).target
 
 
 def weights(path: Path, name: str = "model.weights.h5") -> h5py.File:
@@ -46,28 +53,57 @@ def weights(path: Path, name: str = "model.weights.h5") -> h5py.File:
 
 
 def _described(archive: zipfile.ZipFile) -> list[tuple[object, ...]]:
-    return [(info.filename, info.date_time, info.compress_type, info.external_attr, info.create_system, info.comment) for info in archive.infolist()]
+    return [
+        (
+            info.filename,
+            info.date_time,
+            info.compress_type,
+            info.external_attr,
+            info.create_system,
+            info.comment,
+        )
+        for info in archive.infolist()
+    ]
 
 
-@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+@pytest.mark.parametrize(
+    "compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
+)
 @pytest.mark.parametrize("casts", [False, True])
-def test_members_keep_their_order_and_description(compression: int, casts: bool, tmp_path: Path) -> None:  # noqa: FBT001
+def test_members_keep_their_order_and_description(
+    compression: int,
+    casts: bool,  # noqa: FBT001
+    tmp_path: Path,
+) -> None:
     """Times, attributes, comments and compression; those that stay are the same bytes."""
     path = tmp_path / "model.keras"
     with zipfile.ZipFile(path, "w", compression) as archive:
         archive.comment = b"about the archive"
-        for name, data in {"assets/a": b"a" * 5000, **keras_members(), "assets/b": b"b" * 50, "empty/": b""}.items():
+        for name, data in {
+            "assets/a": b"a" * 5000,
+            **keras_members(),
+            "assets/b": b"b" * 50,
+            "empty/": b"",
+        }.items():
             info = zipfile.ZipInfo(name, (1999, 12, 31, 23, 59, 58))
-            info.compress_type, info.external_attr, info.comment = compression, 0o640 << 16, name.encode()
+            info.compress_type, info.external_attr, info.comment = (
+                compression,
+                0o640 << 16,
+                name.encode(),
+            )
             archive.writestr(info, data)
-    new = rewrite(path, Changes(edits=(EDIT,), casts=(cast(KERNEL, "float32", "float16"),) if casts else ()))
+    new = rewrite(
+        path, Changes(edits=(EDIT,), casts=(cast(KERNEL, "float32", "float16"),) if casts else ())
+    )
     with zipfile.ZipFile(path) as old, zipfile.ZipFile(new) as archive:
         assert archive.testzip() is None
         assert archive.comment == old.comment
         assert _described(archive) == _described(old)
         for name in ("assets/a", "metadata.json", "assets/b"):
             assert archive.read(name) == old.read(name)
-        assert archive.read("config.json") == old.read("config.json").replace(b'"float32"', b'"a dtype of another length"')
+        assert archive.read("config.json") == old.read("config.json").replace(
+            b'"float32"', b'"a dtype of another length"'
+        )
     assert weights(new)["/".join(KERNEL)].dtype == ("float16" if casts else "float32")
 
 
@@ -118,7 +154,11 @@ def test_archives_beyond_4_gib_are_copied(tmp_path: Path) -> None:
         archive.writestr("config.json", members["config.json"])
         info = zipfile.ZipInfo("assets/large")
         info.CRC = 0
-        info.header_offset, info.file_size, info.compress_size = archive.start_dir, 2**32 + 10, 2**32 + 10
+        info.header_offset, info.file_size, info.compress_size = (
+            archive.start_dir,
+            2**32 + 10,
+            2**32 + 10,
+        )
         stream.seek(archive.start_dir)
         stream.write(info.FileHeader(zip64=True))
         archive.start_dir = stream.tell() + info.file_size
@@ -142,9 +182,13 @@ def test_a_member_that_stands_twice_is_not_replaced(tmp_path: Path) -> None:
         path = keras_zip(tmp_path / "model.keras", members)
     new = rewrite(path, Changes(edits=(EDIT,)))
     with zipfile.ZipFile(new) as archive:
-        assert [archive.read(info) for info in archive.infolist() if info.filename == "assets/a"] == [b"1", b"2"]
+        assert [
+            archive.read(info) for info in archive.infolist() if info.filename == "assets/a"
+        ] == [b"1", b"2"]
     with pytest.warns(UserWarning, match="Duplicate"):
-        path = keras_zip(tmp_path / "double.keras", [*keras_members().items(), ("config.json", b"{}")])
+        path = keras_zip(
+            tmp_path / "double.keras", [*keras_members().items(), ("config.json", b"{}")]
+        )
     with pytest.raises(ModelFileError) as caught:
         rewrite(path, Changes(edits=(edit("config.json", "", {}, 1),)))
     assert caught.value.code == "not-rewritable"
@@ -154,7 +198,9 @@ def test_config_keeps_its_byte_order_mark(tmp_path: Path) -> None:
     """Someone's editor put it there."""
     text = b"\xef\xbb\xbf" + json.dumps(sequential()).encode()
     new = rewrite(keras_zip(tmp_path / "model.keras", keras_members(text)), Changes(edits=(EDIT,)))
-    assert zipfile.ZipFile(new).read("config.json") == text.replace(b'"float32"', b'"a dtype of another length"')
+    assert zipfile.ZipFile(new).read("config.json") == text.replace(
+        b'"float32"', b'"a dtype of another length"'
+    )
     assert WRITER.texts(new)["config.json"].startswith("{")
 
 
@@ -163,14 +209,18 @@ def test_bfloat16_is_stored_as_keras_does(tmp_path: Path) -> None:
     path = tmp_path / "default_float32.keras"
     shutil.copyfile(FIXTURES / "keras3.15/default_float32.keras", path)
     tensors = [tensor.path for tensor in document_of(path).tensors or ()]
-    new = rewrite(path, Changes(casts=tuple(cast(tensor, "float32", "bfloat16") for tensor in tensors)))
+    new = rewrite(
+        path, Changes(casts=tuple(cast(tensor, "float32", "bfloat16") for tensor in tensors))
+    )
     theirs = weights(FIXTURES / "keras3.15/global_bfloat16.keras")["layers/dense/vars/0"]
     old, made = weights(path)["layers/dense/vars/0"], weights(new)["layers/dense/vars/0"]
     assert made.id.get_type().equal(theirs.id.get_type())
     assert made.attrs.get_id("dtype").get_type().equal(theirs.attrs.get_id("dtype").get_type())
     assert made.attrs["dtype"] == "bfloat16"
     assert made[()].tobytes() == old[()].astype(ml_dtypes.bfloat16).tobytes()
-    back = rewrite(new, Changes(casts=tuple(cast(tensor, "bfloat16", "float32") for tensor in tensors)))
+    back = rewrite(
+        new, Changes(casts=tuple(cast(tensor, "bfloat16", "float32") for tensor in tensors))
+    )
     widened = weights(back)["layers/dense/vars/0"]
     assert widened.dtype == "float32"
     assert not dict(widened.attrs)
@@ -182,16 +232,24 @@ def _slots(paths: Sequence[tuple[str, ...]], at: tuple[str, ...]) -> tuple[Slot,
 
 @pytest.fixture
 def trained(tmp_path: Path) -> tuple[Path, list[tuple[str, ...]]]:
-    """Copy a model with an optimizer in a loss scaling one; return it with the places of the inner one's variables."""
+    """
+    Copy a model with an optimizer in a loss scaling one; return it with the places of the inner
+    one's variables.
+    """
     path = tmp_path / TRAINED.name
     shutil.copyfile(TRAINED, path)
-    inner = [tensor.path for tensor in document_of(path).tensors or () if tensor.path[:3] == OPTIMIZER]
+    inner = [
+        tensor.path for tensor in document_of(path).tensors or () if tensor.path[:3] == OPTIMIZER
+    ]
     assert len(inner) > 3
     return path, inner
 
 
 def test_state_moves_out_of_a_wrapper(trained: tuple[Path, list[tuple[str, ...]]]) -> None:
-    """The inner optimizer's variables take the places of the outer one's, bit for bit; what nobody takes over is gone."""
+    """
+    The inner optimizer's variables take the places of the outer one's, bit for bit; what nobody
+    takes over is gone.
+    """
     path, inner = trained
     new = rewrite(path, Changes(state=_slots(inner, ("optimizer", "vars"))))
     old, made = weights(path), weights(new)
@@ -202,10 +260,16 @@ def test_state_moves_out_of_a_wrapper(trained: tuple[Path, list[tuple[str, ...]]
     assert dict(made["optimizer/vars"].attrs) == dict(old["optimizer/vars"].attrs)
 
 
-def test_state_moves_into_a_wrapper_with_new_variables(trained: tuple[Path, list[tuple[str, ...]]]) -> None:
+def test_state_moves_into_a_wrapper_with_new_variables(
+    trained: tuple[Path, list[tuple[str, ...]]],
+) -> None:
     """New scalars of any dtype, and casts on the way."""
     path, inner = trained
-    floats = [tensor.path for tensor in document_of(path).tensors or () if tensor.path in inner and tensor.dtype == "float32"]
+    floats = [
+        tensor.path
+        for tensor in document_of(path).tensors or ()
+        if tensor.path in inner and tensor.dtype == "float32"
+    ]
     slots = (
         *_slots(inner, ("optimizer", "inner", "vars")),
         Slot(tensor=("optimizer", "vars", "0"), dtype="int64", value=7.0),
@@ -214,11 +278,25 @@ def test_state_moves_into_a_wrapper_with_new_variables(trained: tuple[Path, list
         Slot(tensor=("optimizer", "vars", "3"), dtype="bool", value=1.0),
         Slot(tensor=("optimizer", "vars", "4"), source=inner[0]),
     )
-    casts = tuple(Cast(tensor=place, path=None, before="float32", after="bfloat16", reason="") for place in floats)
-    written = writers.write(path, path.with_name("new.keras"), Changes(state=slots, casts=casts), document_format="keras")
+    casts = tuple(
+        Cast(tensor=place, path=None, before="float32", after="bfloat16", reason="")
+        for place in floats
+    )
+    written = writers.write(
+        path,
+        path.with_name("new.keras"),
+        Changes(state=slots, casts=casts),
+        document_format="keras",
+    )
     old, made = weights(path), weights(written.target)
-    assert [made["optimizer/vars"][str(index)][()].tolist() for index in (0, 1, 3)] == [7, 128.5, True]
-    assert {tensor.path: tensor.dtype for tensor in document_of(written.target).tensors or ()}[("optimizer", "vars", "2")] == "bfloat16"
+    assert [made["optimizer/vars"][str(index)][()].tolist() for index in (0, 1, 3)] == [
+        7,
+        128.5,
+        True,
+    ]
+    assert {tensor.path: tensor.dtype for tensor in document_of(written.target).tensors or ()}[
+        ("optimizer", "vars", "2")
+    ] == "bfloat16"
     for place in inner:
         expected = old["/".join(place)][()]
         expected = casting.cast(expected, "float32", "bfloat16")[0] if place in floats else expected
@@ -234,7 +312,10 @@ def test_state_may_be_dropped_or_begun(trained: tuple[Path, list[tuple[str, ...]
     assert "optimizer" not in weights(without)
     assert "layers" in weights(without)
     again = writers.write(
-        without, path.with_name("again.keras"), Changes(state=(Slot(tensor=("optimizer", "vars", "0"), dtype="int64", value=0.0),)), document_format="keras"
+        without,
+        path.with_name("again.keras"),
+        Changes(state=(Slot(tensor=("optimizer", "vars", "0"), dtype="int64", value=0.0),)),
+        document_format="keras",
     )
     assert weights(again.target)["optimizer/vars/0"].dtype == "int64"
 
@@ -244,7 +325,12 @@ def test_a_slot_without_its_source_is_refused(trained: tuple[Path, list[tuple[st
     path, _ = trained
     before = held(path.parent)
     with pytest.raises(ModelFileError) as caught:
-        rewrite(path, Changes(state=(Slot(tensor=("optimizer", "vars", "0"), source=("optimizer", "vars", "99")),)))
+        rewrite(
+            path,
+            Changes(
+                state=(Slot(tensor=("optimizer", "vars", "0"), source=("optimizer", "vars", "99")),)
+            ),
+        )
     assert caught.value.code == "source-changed"
     assert held(path.parent) == before
 
@@ -272,7 +358,9 @@ def test_a_directory_becomes_a_new_one(unpacked: Path) -> None:
     assert found.keys() == before.keys() - {"config.json.bak"}
     assert found["metadata.json"] == before["metadata.json"]
     assert found["assets/vocabulary.txt"] == b"a\nb\n"
-    assert (written.target / "assets/vocabulary.txt").stat().st_mode == (unpacked / "assets/vocabulary.txt").stat().st_mode
+    assert (written.target / "assets/vocabulary.txt").stat().st_mode == (
+        unpacked / "assets/vocabulary.txt"
+    ).stat().st_mode
     assert (written.target / "link").readlink() == Path("assets")
     assert sorted(file.name for file in unpacked.parent.iterdir()) == ["model.keras.d", "new"]
 
@@ -280,12 +368,20 @@ def test_a_directory_becomes_a_new_one(unpacked: Path) -> None:
 def test_several_files_in_place_keep_the_whole_original(unpacked: Path) -> None:
     """The directory is renamed to its backup."""
     before = held(unpacked)
-    written = writers.write(unpacked, unpacked, all_changes(unpacked), document_format="keras", in_place=True)
+    written = writers.write(
+        unpacked, unpacked, all_changes(unpacked), document_format="keras", in_place=True
+    )
     assert written.backup == unpacked.with_name("model.keras.d.bak")
     assert held(written.backup) == before
     assert held(unpacked) != before
     with pytest.raises(ModelFileError) as caught:
-        writers.write(unpacked, unpacked, Changes(casts=all_changes(unpacked).casts, edits=all_changes(unpacked).edits), document_format="keras", in_place=True)
+        writers.write(
+            unpacked,
+            unpacked,
+            Changes(casts=all_changes(unpacked).casts, edits=all_changes(unpacked).edits),
+            document_format="keras",
+            in_place=True,
+        )
     assert caught.value.code == "target-exists"
 
 
@@ -294,7 +390,13 @@ def test_one_file_in_place_is_replaced_alone(unpacked: Path) -> None:
     (unpacked / "config.json.bak").unlink()
     before = held(unpacked)
     config = unpacked / "config.json"
-    written = writers.write(unpacked, unpacked, Changes(edits=all_changes(unpacked).edits), document_format="keras", in_place=True)
+    written = writers.write(
+        unpacked,
+        unpacked,
+        Changes(edits=all_changes(unpacked).edits),
+        document_format="keras",
+        in_place=True,
+    )
     assert (written.target, written.backup) == (config, config.with_name("config.json.bak"))
     after = held(unpacked)
     assert after.pop("config.json.bak") == before["config.json"]
@@ -309,9 +411,19 @@ def test_a_directory_without_backup(in_place: bool, unpacked: Path) -> None:  # 
     if not in_place:
         target.mkdir()
         (target / "old").write_text("old")
-    written = writers.write(unpacked, target, all_changes(unpacked), document_format="keras", in_place=in_place, backup=False, overwrite=True)
+    written = writers.write(
+        unpacked,
+        target,
+        all_changes(unpacked),
+        document_format="keras",
+        in_place=in_place,
+        backup=False,
+        overwrite=True,
+    )
     assert written.backup is None
-    assert sorted(file.name for file in unpacked.parent.iterdir()) == sorted({"model.keras.d", target.name})
+    assert sorted(file.name for file in unpacked.parent.iterdir()) == sorted(
+        {"model.keras.d", target.name}
+    )
     assert "old" not in held(target)
 
 
@@ -324,8 +436,12 @@ def test_shards_change_where_their_tensors_are(unpacked: Path) -> None:
     (unpacked / "model.weights.json").write_text("{}")
     before = held(unpacked)
     wanted = (cast(("layers", "dense", "vars", "1"), "float32", "float16"),)
-    assert writers.measure(unpacked, "keras", wanted) == {("layers", "dense", "vars", "1"): casting.Counts(values=3)}
-    written = writers.write(unpacked, unpacked.with_name("new"), Changes(casts=wanted), document_format="keras")
+    assert writers.measure(unpacked, "keras", wanted) == {
+        ("layers", "dense", "vars", "1"): casting.Counts(values=3)
+    }
+    written = writers.write(
+        unpacked, unpacked.with_name("new"), Changes(casts=wanted), document_format="keras"
+    )
     after = held(written.target)
     assert {name for name in after if after[name] != before[name]} == {"model_00001.weights.h5"}
 
@@ -336,5 +452,7 @@ def test_state_in_several_shards_is_refused(unpacked: Path) -> None:
         with h5py.File(unpacked / f"model_{index:05d}.weights.h5", "w") as file:
             file["optimizer/vars/0"] = 1
     with pytest.raises(ModelFileError) as caught:
-        writers.write(unpacked, unpacked.with_name("new"), Changes(state=()), document_format="keras")
+        writers.write(
+            unpacked, unpacked.with_name("new"), Changes(state=()), document_format="keras"
+        )
     assert caught.value.code == "not-rewritable"

@@ -42,7 +42,11 @@ def messages(path: Path) -> list[object]:
     for file, kind in ((GRAPH, "SavedModel"), (KERAS, "KerasMetadata")):
         if (path / file).is_file():
             message = protobuf_messages.parse(kind, (path / file).read_bytes())
-            for node in message.nodes if kind == "KerasMetadata" else [node.user_object for node in message.meta_graphs[0].object_graph.nodes]:
+            for node in (
+                message.nodes
+                if kind == "KerasMetadata"
+                else [node.user_object for node in message.meta_graphs[0].object_graph.nodes]
+            ):
                 node.metadata = b""
             found.append(message)
     return found
@@ -50,7 +54,10 @@ def messages(path: Path) -> list[object]:
 
 @pytest.mark.parametrize("where", SAMPLES)
 def test_only_metadata_changes(where: str, tmp_path: Path) -> None:
-    """Files without an edit are the same byte for byte, and of the others every field but the metadata; protobuf reads them as planned."""
+    """
+    Files without an edit are the same byte for byte, and of the others every field but the
+    metadata; protobuf reads them as planned.
+    """
     source, target = copied(SAMPLES[where], tmp_path), tmp_path / "new"
     (source / "assets").mkdir(exist_ok=True)  # often empty, and always there
     changes = all_changes(source)
@@ -61,30 +68,45 @@ def test_only_metadata_changes(where: str, tmp_path: Path) -> None:
     assert {name for name in before if before[name] != after[name]} == CHANGED[where]
     assert messages(source) == messages(target)
     old, new = WRITER.texts(source), WRITER.texts(target)
-    assert {part for part in old if old[part] != new[part]} == {edit.address.part for edit in changes.edits}
-    assert len(target.joinpath(next(iter(CHANGED[where]))).read_bytes()) > len(source.joinpath(next(iter(CHANGED[where]))).read_bytes())
+    assert {part for part in old if old[part] != new[part]} == {
+        edit.address.part for edit in changes.edits
+    }
+    assert len(target.joinpath(next(iter(CHANGED[where]))).read_bytes()) > len(
+        source.joinpath(next(iter(CHANGED[where]))).read_bytes()
+    )
 
 
 @pytest.mark.parametrize("separate", [False, True])
 @pytest.mark.parametrize("size", [0, 1, 100, 127, 128, 16_500, 2_100_000])
 def test_lengths_grow_and_shrink(separate: bool, size: int, tmp_path: Path) -> None:  # noqa: FBT001
-    """A length that takes more bytes than before moves all that follows; there and back again gives the file as it was."""
+    """
+    A length that takes more bytes than before moves all that follows; there and back again gives
+    the file as it was.
+    """
     source = small_saved_model(tmp_path / "model", separate=separate)
     file = KERAS if separate else GRAPH
     there = edit(f"{file}#1", "/name", "dense_a", "n" * size)
     back = edit(f"{file}#1", "/name", "n" * size, "dense_a")
-    written = writers.write(source, tmp_path / "new", Changes(edits=(there,)), document_format="savedmodel").target
+    written = writers.write(
+        source, tmp_path / "new", Changes(edits=(there,)), document_format="savedmodel"
+    ).target
     assert document_of(written).parts[f"{file}#1"]["name"] == "n" * size  # type: ignore[index,call-overload]
-    again = writers.write(written, tmp_path / "again", Changes(edits=(back,)), document_format="savedmodel").target
+    again = writers.write(
+        written, tmp_path / "again", Changes(edits=(back,)), document_format="savedmodel"
+    ).target
     assert held(again) == held(source)
 
 
 def test_one_changed_file_is_replaced_alone(tmp_path: Path) -> None:
-    """In place, the other files are the very same, and the backup lies beside the one that changed."""
+    """
+    In place, the other files are the very same, and the backup lies beside the one that changed.
+    """
     source = copied(SAMPLES["metadata"], tmp_path)
     before = held(source)
     inodes = {name: (source / name).stat().st_ino for name in before}
-    written = writers.write(source, source, all_changes(source), document_format="savedmodel", in_place=True)
+    written = writers.write(
+        source, source, all_changes(source), document_format="savedmodel", in_place=True
+    )
     assert written.backup == source / f"{KERAS}.bak"
     assert {name for name in before if (source / name).stat().st_ino != inodes[name]} == {KERAS}
     assert (source / f"{KERAS}.bak").read_bytes() == before[KERAS]
@@ -96,7 +118,9 @@ def test_two_changed_files_make_a_new_directory(tmp_path: Path) -> None:
     """The original is its backup then, whole."""
     source = copied(SAMPLES["both"], tmp_path)
     before = held(source)
-    written = writers.write(source, source, all_changes(source), document_format="savedmodel", in_place=True)
+    written = writers.write(
+        source, source, all_changes(source), document_format="savedmodel", in_place=True
+    )
     assert written.backup == tmp_path / f"{source.name}.bak"
     assert held(written.backup) == before
     assert held(source) != before
@@ -104,7 +128,10 @@ def test_two_changed_files_make_a_new_directory(tmp_path: Path) -> None:
 
 
 def test_a_cache_of_links_becomes_a_whole_model(tmp_path: Path) -> None:
-    """Where the model's own files and folders are links, what they lead to is copied; another's link stays one."""
+    """
+    Where the model's own files and folders are links, what they lead to is copied; another's link
+    stays one.
+    """
     real = copied(SAMPLES["metadata"], tmp_path / "blobs")
     source = tmp_path / "snapshot"
     source.mkdir()
@@ -112,11 +139,15 @@ def test_a_cache_of_links_becomes_a_whole_model(tmp_path: Path) -> None:
         (source / entry.name).symlink_to(os.path.relpath(entry, source))
     (source / "notes").symlink_to("/nonexistent")
     (tmp_path / "elsewhere/deep").mkdir(parents=True)
-    target = writers.write(source, tmp_path / "elsewhere/deep/new", all_changes(source), document_format="savedmodel").target
+    target = writers.write(
+        source, tmp_path / "elsewhere/deep/new", all_changes(source), document_format="savedmodel"
+    ).target
     assert not any(path.is_symlink() for path in target.rglob("*") if path.name != "notes")
     assert (target / "notes").readlink().as_posix() == "/nonexistent"
     found = held(target)
-    assert {name: data for name, data in held(real).items() if name != KERAS} == {name: data for name, data in found.items() if name != KERAS}
+    assert {name: data for name, data in held(real).items() if name != KERAS} == {
+        name: data for name, data in found.items() if name != KERAS
+    }
 
 
 def test_what_cannot_be_done_is_refused(tmp_path: Path) -> None:
@@ -135,12 +166,19 @@ def test_what_cannot_be_done_is_refused(tmp_path: Path) -> None:
         assert held(tmp_path) == before
     (source / KERAS).write_bytes((source / KERAS).read_bytes()[:-5])
     with pytest.raises(ModelFileError) as caught:
-        writers.write(source, tmp_path / "new", Changes(edits=(edit(part, "/name", "mlp", "new"),)), document_format="savedmodel")
+        writers.write(
+            source,
+            tmp_path / "new",
+            Changes(edits=(edit(part, "/name", "mlp", "new"),)),
+            document_format="savedmodel",
+        )
     assert caught.value.code == "not-rewritable"
 
 
 @pytest.mark.parametrize("place", ["changed", "before", "after", "longer"])
-def test_a_draft_that_does_not_read_back_is_refused(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_draft_that_does_not_read_back_is_refused(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Bytes that change between writing and comparing are found, wherever they lie."""
     source = copied(SAMPLES["metadata"], tmp_path)
     before, changes = held(tmp_path), all_changes(source)
@@ -149,8 +187,17 @@ def test_a_draft_that_does_not_read_back_is_refused(place: str, tmp_path: Path, 
         data = bytearray(draft.path.read_bytes())
         if b"another" not in data:
             return
-        where = {"changed": data.index(b"another"), "before": 10, "after": len(data) - 1, "longer": 0}[place]
-        data = data + b"\x08\x01" if place == "longer" else data[:where] + bytes([data[where] ^ 1]) + data[where + 1 :]
+        where = {
+            "changed": data.index(b"another"),
+            "before": 10,
+            "after": len(data) - 1,
+            "longer": 0,
+        }[place]
+        data = (
+            data + b"\x08\x01"
+            if place == "longer"
+            else data[:where] + bytes([data[where] ^ 1]) + data[where + 1 :]
+        )
         draft.path.write_bytes(bytes(data))
 
     monkeypatch.setattr(drafts.Draft, "flush", spoil)
@@ -165,8 +212,20 @@ def test_a_lone_metadata_file_is_rewritten_alike(tmp_path: Path) -> None:
     """Byte for byte what its SavedModel's would be."""
     source = tmp_path / "metadata_of_a_model.pb"
     source.write_bytes((SAMPLES["metadata"] / KERAS).read_bytes())
-    alone = writers.write(source, tmp_path / "new.pb", all_changes(source), document_format="keras-metadata").target
-    whole = writers.write(SAMPLES["metadata"], tmp_path / "new", all_changes(SAMPLES["metadata"]), document_format="savedmodel").target
+    alone = writers.write(
+        source, tmp_path / "new.pb", all_changes(source), document_format="keras-metadata"
+    ).target
+    whole = writers.write(
+        SAMPLES["metadata"],
+        tmp_path / "new",
+        all_changes(SAMPLES["metadata"]),
+        document_format="savedmodel",
+    ).target
     assert alone.read_bytes() == (whole / KERAS).read_bytes()
     with pytest.raises(ModelFileError):
-        writers.write(source, tmp_path / "other.pb", Changes(casts=(cast(("kernel",), "float32", "float16"),)), document_format="keras-metadata")
+        writers.write(
+            source,
+            tmp_path / "other.pb",
+            Changes(casts=(cast(("kernel",), "float32", "float16"),)),
+            document_format="keras-metadata",
+        )

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from policytool.plan import Plan
 
 TFJS: Final = FIXTURES / "tfjs4.22"
-MODELS: Final = sorted(path for path in TFJS.glob("*/model.json") if path.parent.name != "graph_model")
+MODELS: Final = sorted(
+    path for path in TFJS.glob("*/model.json") if path.parent.name != "graph_model"
+)
 SHARD: Final = "group1-shard1of1.bin"
 
 
@@ -36,7 +38,9 @@ def model(tmp_path: Path) -> Path:
 
 def write(source: Path, target: Path, **options: Any) -> writers.Written:
     """Write a model with one edit."""
-    return writers.write(source, target, Changes(edits=all_changes(source).edits), document_format="tfjs", **options)
+    return writers.write(
+        source, target, Changes(edits=all_changes(source).edits), document_format="tfjs", **options
+    )
 
 
 @pytest.mark.parametrize("path", MODELS, ids=lambda path: path.parent.name)
@@ -44,7 +48,9 @@ def test_every_fixture_is_rewritten_and_read_back(path: Path, tmp_path: Path) ->
     """One dtype differs, in the text and in nothing else; the shard beside it is the same."""
     edit = dtype_edit(document_of(path))
     assert edit is not None
-    written = writers.write(path, tmp_path / "model.json", Changes(edits=(edit,)), document_format="tfjs")
+    written = writers.write(
+        path, tmp_path / "model.json", Changes(edits=(edit,)), document_format="tfjs"
+    )
     text, new = path.read_text(encoding="utf-8"), written.target.read_text(encoding="utf-8")
     assert new.count("another ") == 1
     assert new.replace("another ", "") == text
@@ -64,7 +70,10 @@ def test_beside_and_in_place_the_shards_stay_where_they_are(model: Path) -> None
 
 
 def test_a_copy_elsewhere_gets_its_shards(model: Path, tmp_path: Path) -> None:
-    """Those in directories of their own too; a second run finds them there, and they are not written again."""
+    """
+    Those in directories of their own too; a second run finds them there, and they are not written
+    again.
+    """
     text = model.read_text(encoding="utf-8").replace(SHARD, f"weights/{SHARD}")
     model.write_text(text, encoding="utf-8")
     (model.parent / "weights").mkdir()
@@ -78,7 +87,11 @@ def test_a_copy_elsewhere_gets_its_shards(model: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_another_shard_of_the_same_name_is_never_replaced(overwrite: bool, model: Path, tmp_path: Path) -> None:  # noqa: FBT001
+def test_another_shard_of_the_same_name_is_never_replaced(
+    overwrite: bool,  # noqa: FBT001
+    model: Path,
+    tmp_path: Path,
+) -> None:
     """It belongs to another model."""
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / SHARD).write_bytes(b"another model's")
@@ -94,7 +107,9 @@ def _without_shard(model: Path) -> None:
 
 
 def _outside(model: Path) -> None:
-    model.write_text(model.read_text(encoding="utf-8").replace(SHARD, f"../{SHARD}"), encoding="utf-8")
+    model.write_text(
+        model.read_text(encoding="utf-8").replace(SHARD, f"../{SHARD}"), encoding="utf-8"
+    )
     (model.parent / SHARD).rename(model.parent.parent / SHARD)
 
 
@@ -104,8 +119,13 @@ def _directory(model: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", [_without_shard, _outside, _directory])
-def test_a_copy_that_could_not_be_loaded_is_not_made(harm: Any, model: Path, tmp_path: Path) -> None:
-    """A shard is missing, lies elsewhere, or is no file; in the model's own directory nothing changes by that."""
+def test_a_copy_that_could_not_be_loaded_is_not_made(
+    harm: Any, model: Path, tmp_path: Path
+) -> None:
+    """
+    A shard is missing, lies elsewhere, or is no file; in the model's own directory nothing changes
+    by that.
+    """
     harm(model)
     (tmp_path / "new").mkdir()
     with pytest.raises(ModelFileError) as caught:
@@ -141,7 +161,9 @@ def test_tensors_are_not_cast(model: Path) -> None:
 
 def plan(path: Path, **options: Any) -> Plan:
     """Return what migrating a model would change."""
-    return planning.plan(reading.analysed(recognition.document(path, "model.json")), Options(**options))
+    return planning.plan(
+        reading.analysed(recognition.document(path, "model.json")), Options(**options)
+    )
 
 
 @pytest.mark.parametrize("policy", ["float16", "bfloat16", "mixed_float16", "mixed_bfloat16"])
@@ -150,7 +172,9 @@ def test_no_policy_asks_for_a_cast(policy: str) -> None:
     for path in MODELS:
         made = plan(path, to=policy)
         assert made.casts == ()
-        assert "tensors-kept" not in {note.code for note in made.notes} or not policy.startswith("mixed_"), path
+        assert "tensors-kept" not in {note.code for note in made.notes} or not policy.startswith(
+            "mixed_"
+        ), path
     told = {note.code for note in plan(TFJS / "from_tf2.3/model.json", to=policy).notes}
     assert ("tensors-kept" in told) == (not policy.startswith("mixed_"))
 
@@ -158,20 +182,39 @@ def test_no_policy_asks_for_a_cast(policy: str) -> None:
 def test_inputs_that_tensorflow_js_cannot_feed_are_refused() -> None:
     """The real library refuses to predict with an input of any other float dtype than float32."""
     path = TFJS / "nested_models/model.json"
-    layers = [layer.path for layer in policytool.inspect(path).layers if layer.class_name == "InputLayer"]
+    layers = [
+        layer.path for layer in policytool.inspect(path).layers if layer.class_name == "InputLayer"
+    ]
     made = plan(path, assignments=(Assignment(pattern=layers[0], policy="float16"),))
-    assert [(refusal.code, refusal.path) for refusal in made.refusals] == [("tfjs-input", layers[0])]
+    assert [(refusal.code, refusal.path) for refusal in made.refusals] == [
+        ("tfjs-input", layers[0])
+    ]
     assert {refusal.code for refusal in plan(path, to="float64").refusals} == {"tfjs-input"}
     assert not plan(path, to="bfloat16").refusals
 
 
-@pytest.mark.parametrize("pointer", ["/modelTopology", "/modelTopology/model_config", "/modelTopology/model_config/config", "/modelTopology/training_config"])
+@pytest.mark.parametrize(
+    "pointer",
+    [
+        "/modelTopology",
+        "/modelTopology/model_config",
+        "/modelTopology/model_config/config",
+        "/modelTopology/training_config",
+    ],
+)
 def test_a_plan_that_leaves_no_model_is_refused(pointer: str, model: Path, tmp_path: Path) -> None:
     """A plan is a file too, and may be made by anyone."""
     planned = run("migrate", model, "--dry-run", "--format", "json")
     plans = planned.json
     edit = plans["plans"][0]["edits"][0]
-    plans["plans"][0]["edits"] = [{**edit, "pointer": pointer, "before": value(json.loads(model.read_text(encoding="utf-8")), pointer), "after": 3}]
+    plans["plans"][0]["edits"] = [
+        {
+            **edit,
+            "pointer": pointer,
+            "before": value(json.loads(model.read_text(encoding="utf-8")), pointer),
+            "after": 3,
+        }
+    ]
     (tmp_path / "plan.json").write_text(json.dumps(plans), encoding="utf-8")
     before = held(tmp_path)
     ended = run("migrate", "--plan", tmp_path / "plan.json", model, "--dry-run")
@@ -186,7 +229,12 @@ def test_the_command_line_migrates_both_texts_and_tensors(model: Path, tmp_path:
     ended = run("migrate", model, "-o", tmp_path / "new", "--format", "json")
     assert ended.code == 0, ended.err
     edits = ended.json["plans"][0]["edits"]
-    assert {(edit["part"], edit["pointer"].split("/")[2]) for edit in edits} == {("model.json", "model_config"), ("model.json", "training_config")}
-    topology = json.loads((tmp_path / "new/model.json").read_text(encoding="utf-8"))["modelTopology"]
+    assert {(edit["part"], edit["pointer"].split("/")[2]) for edit in edits} == {
+        ("model.json", "model_config"),
+        ("model.json", "training_config"),
+    }
+    topology = json.loads((tmp_path / "new/model.json").read_text(encoding="utf-8"))[
+        "modelTopology"
+    ]
     assert topology["training_config"]["optimizer_config"]["config"]["initial_scale"] == 128.0
     assert run("migrate", tmp_path / "new/model.json", "--check").code == 0

@@ -31,9 +31,24 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
-def write(source: Path, target: Path, *, in_place: bool = False, backup: bool = True, overwrite: bool = False) -> writers.Written:
+def write(
+    source: Path,
+    target: Path,
+    *,
+    in_place: bool = False,
+    backup: bool = True,
+    overwrite: bool = False,
+) -> writers.Written:
     """Write an architecture with one edit."""
-    return writers.write(source, target, Changes(edits=(EDIT,)), document_format="json", in_place=in_place, backup=backup, overwrite=overwrite)
+    return writers.write(
+        source,
+        target,
+        Changes(edits=(EDIT,)),
+        document_format="json",
+        in_place=in_place,
+        backup=backup,
+        overwrite=overwrite,
+    )
 
 
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
@@ -98,7 +113,9 @@ def test_a_target_is_not_overwritten(model: Path) -> None:
     assert (written.target.name, written.followed_link) == ("nowhere.json", True)
 
 
-def test_a_target_that_appears_meanwhile_is_not_overwritten(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_target_that_appears_meanwhile_is_not_overwritten(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The last step is the one that decides."""
     target = model.with_name("new.json")
     monkeypatch.setattr(drafts.Draft, "flush", lambda _: target.write_text("other"))
@@ -129,26 +146,39 @@ def test_mode_and_attributes_are_kept(in_place: bool, model: Path) -> None:  # n
     if sys.platform == "linux":
         os.setxattr(model, "user.note", b"kept")
         os.utime(model, (1, 1))
-    target = write(model, model if in_place else model.with_name("new.json"), in_place=in_place).target
+    target = write(
+        model, model if in_place else model.with_name("new.json"), in_place=in_place
+    ).target
     assert stat.S_IMODE(target.stat().st_mode) == 0o640
     assert target.stat().st_mtime > 1
     if sys.platform == "linux":
         assert os.getxattr(target, "user.note") == b"kept"
 
 
-def test_paths_relative_to_the_working_directory(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_relative_to_the_working_directory(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Names without a directory are in this one."""
     monkeypatch.chdir(model.parent)
     relative = model.relative_to(model.parent)
-    assert write(relative, relative.with_name("new.json")).target == model.parent.resolve() / "new.json"
+    assert (
+        write(relative, relative.with_name("new.json")).target
+        == model.parent.resolve() / "new.json"
+    )
     write(relative, relative, in_place=True)
 
 
 def test_drafts_of_killed_runs_are_removed(model: Path) -> None:
     """Those of processes that are gone; not those of others that run, nor of other hosts."""
     host = drafts._names.hidden(model).name.split(".")[-2].split("-")[0]  # noqa: SLF001
-    names = [f".a.{host}-{pid}-00.policytool-draft" for pid in (2**22 + 1, os.getpid(), os.getppid())]
-    names += [f".a.00000000-{2**22 + 1}-00.policytool-draft", ".a.policytool-draft", "a.policytool-draft"]
+    names = [
+        f".a.{host}-{pid}-00.policytool-draft" for pid in (2**22 + 1, os.getpid(), os.getppid())
+    ]
+    names += [
+        f".a.00000000-{2**22 + 1}-00.policytool-draft",
+        ".a.policytool-draft",
+        "a.policytool-draft",
+    ]
     for name in names:
         model.with_name(name).touch()
     folder = model.with_name(f".d.{host}-{2**22 + 1}-00.policytool-draft")

@@ -17,7 +17,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SAMPLES: Final = sorted(FIXTURES.glob("*/*.yaml"))
-DICTS: Final = [path for path in SAMPLES if path.parent.name in {"tf2.1", "tf2.2"} and "class_name: Policy" in path.read_text(encoding="utf-8")]
+DICTS: Final = [
+    path
+    for path in SAMPLES
+    if path.parent.name in {"tf2.1", "tf2.2"}
+    and "class_name: Policy" in path.read_text(encoding="utf-8")
+]
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: f"{path.parent.name}-{path.stem}")
@@ -36,27 +41,40 @@ def test_a_byte_order_mark_and_line_ends_stay(mark: bytes, tmp_path: Path) -> No
     text = b"class_name: Sequential\r\nconfig:\r\n  name: mlp  # mine\r\n  dtype: float32\r\n"
     (tmp_path / "a.yaml").write_bytes(mark + text)
     wanted = Changes(edits=(edit("model", "/config/dtype", "float32", "float16"),))
-    written = writers.write(tmp_path / "a.yaml", tmp_path / "b.yaml", wanted, document_format="yaml")
+    written = writers.write(
+        tmp_path / "a.yaml", tmp_path / "b.yaml", wanted, document_format="yaml"
+    )
     assert written.target.read_bytes() == mark + text.replace(b"float32", b"float16")
 
 
 @pytest.mark.parametrize("path", DICTS, ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_policies_become_names_and_dicts_where_a_target_needs_them(path: Path, tmp_path: Path) -> None:
-    """Without a target for everyone who reads names, with TF 2.1 or 2.2 nothing is to do: it wrote the file."""
+def test_policies_become_names_and_dicts_where_a_target_needs_them(
+    path: Path, tmp_path: Path
+) -> None:
+    """
+    Without a target for everyone who reads names, with TF 2.1 or 2.2 nothing is to do: it wrote the
+    file.
+    """
     new = tmp_path / "new.yaml"
     assert run("migrate", path, "-o", new).code == 0
     assert "class_name: Policy" not in new.read_text(encoding="utf-8")
     refused = "python/object" in path.read_text(encoding="utf-8")
     back = run("migrate", new, "--target", path.parent.name, "--in-place", "--no-backup")
-    assert back.code == (2 if refused else 0), back.err  # PyYAML 5.2 and later refuse the tags in it, and JSON does not go where YAML is
+    assert back.code == (2 if refused else 0), (
+        back.err
+    )  # PyYAML 5.2 and later refuse the tags in it, and JSON does not go where YAML is
     if not refused:
         found = yamltext.parse(new.read_text(encoding="utf-8")).value
-        assert str(found).count("'class_name': 'Policy'") == path.read_text(encoding="utf-8").count("name: mixed_")
+        assert str(found).count("'class_name': 'Policy'") == path.read_text(encoding="utf-8").count(
+            "name: mixed_"
+        )
 
 
 def test_a_plan_that_leaves_no_loader_says_so(tmp_path: Path) -> None:
     """No loader reads both YAML and the bare name of a mixed policy."""
-    ended = run("migrate", FIXTURES / "tf2.2/exp_mf16_fixed128_uncompiled.yaml", "-o", tmp_path / "new.yaml")
+    ended = run(
+        "migrate", FIXTURES / "tf2.2/exp_mf16_fixed128_uncompiled.yaml", "-o", tmp_path / "new.yaml"
+    )
     assert "none of the loaders" in ended.out
     assert "--target tf2.2" in ended.out
 
@@ -64,7 +82,9 @@ def test_a_plan_that_leaves_no_loader_says_so(tmp_path: Path) -> None:
 def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
     """Casts, another value than expected, and forms that are only read."""
     path = tmp_path / "a.yaml"
-    path.write_text("class_name: A\nconfig: {dtype: &a !!python/tuple [1]}\nother: *a\n", encoding="utf-8")
+    path.write_text(
+        "class_name: A\nconfig: {dtype: &a !!python/tuple [1]}\nother: *a\n", encoding="utf-8"
+    )
     for code, changes in (
         ("source-changed", Changes(casts=(cast(("a",), "float32", "float16"),))),
         ("source-changed", Changes(edits=(edit("model", "/config/dtype", "float32", "float16"),))),

@@ -1,4 +1,7 @@
-"""Losses and metrics as a target reads them: names that it finds, and objects with the arguments that it takes."""
+"""
+Losses and metrics as a target reads them: names that it finds, and objects with the arguments that
+it takes.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +17,26 @@ if TYPE_CHECKING:
     from policytool.jsontext import Json
 
 _BY_SHAPE: Final = frozenset({"accuracy", "acc", "crossentropy", "ce"})
-"""Metrics that ``compile()`` chooses by the outputs' shape; no loader looks them up. Keras 3 knows the last two as it reads HDF5, and refuses them then."""
+"""
+Metrics that ``compile()`` chooses by the outputs' shape; no loader looks them up.
+
+Keras 3 knows the last two as it reads HDF5, and refuses them then.
+"""
 
 _BY_SHAPE_IN_KERAS3: Final = frozenset({"accuracy", "acc"})
 _FUNCTION: Final = "function"
-_WRAPPERS: Final = frozenset({"LossFunctionWrapper", "MeanMetricWrapper", "SumOverBatchSizeMetricWrapper"})
+_WRAPPERS: Final = frozenset(
+    {"LossFunctionWrapper", "MeanMetricWrapper", "SumOverBatchSizeMetricWrapper"}
+)
 _MODULES: Final = {names.LOSSES: "keras.losses", names.METRICS: "keras.metrics"}
 _SAID_ELSEWHERE: Final = frozenset({"fn", "dtype"})
 """The function of a class is the class's own, and its dtype that of the loader's policy."""
 
 _MEANS: Final = frozenset({"auto", "sum_over_batch_size", "mean"})
-"""Reductions that are one: Keras 2 takes ``auto`` for the mean over the batch where ``compile()`` is given the loss."""
+"""
+Reductions that are one: Keras 2 takes ``auto`` for the mean over the batch where ``compile()`` is
+given the loss.
+"""
 
 _UNREDUCED: Final = "none"
 
@@ -40,7 +52,10 @@ class Speller:
     target: Target
     told: Log
     kind: str
-    """:data:`~policytool.conversion.compiled.names.LOSSES` or :data:`~policytool.conversion.compiled.names.METRICS`."""
+    """
+    :data:`~policytool.conversion.compiled.names.LOSSES` or
+        :data:`~policytool.conversion.compiled.names.METRICS`.
+    """
 
     @property
     def word(self) -> str:
@@ -60,7 +75,10 @@ class Speller:
         return None if value is None else self._one(value)
 
     def metrics(self, value: Json) -> Json:
-        """Return metrics in their structure, without those that the target has not; these are told as ``metric-lost``."""
+        """
+        Return metrics in their structure, without those that the target has not; these are told as
+        ``metric-lost``.
+        """
         if isinstance(value, list):
             return [found for item in value if (found := self.metrics(item)) is not None]
         if isinstance(value, dict) and "class_name" not in value:
@@ -70,7 +88,11 @@ class Speller:
         try:
             return self._one(value)
         except LeftOutError as error:
-            self.told.caution("metric-lost", None, f"{error}, so it is left out: compile the model anew where it is needed")
+            self.told.caution(
+                "metric-lost",
+                None,
+                f"{error}, so it is left out: compile the model anew where it is needed",
+            )
             return None
 
     def _one(self, value: Json) -> Json:
@@ -82,8 +104,15 @@ class Speller:
         registered = value.get("registered_name")
         if class_name == _FUNCTION:
             return self._named(str(config), str(config))
-        if not isinstance(config, dict) or ">" in class_name or (isinstance(registered, str) and ">" in registered):
-            raise LeftOutError(f"the {self.word} {class_name} is not Keras' own, and no loader finds it without custom_objects")
+        if (
+            not isinstance(config, dict)
+            or ">" in class_name
+            or (isinstance(registered, str) and ">" in registered)
+        ):
+            raise LeftOutError(
+                f"the {self.word} {class_name} is not Keras' own, and no loader finds it without "
+                "custom_objects"
+            )
         if class_name in _WRAPPERS:
             return self._wrapped(config)
         return self._object(class_name, config)
@@ -92,12 +121,18 @@ class Speller:
         """Return a function that Keras 2 wrapped."""
         function = config.get("fn")
         if isinstance(function, dict):
-            function = function.get("config") if function.get("class_name") == _FUNCTION else function.get("class_name")
+            function = (
+                function.get("config")
+                if function.get("class_name") == _FUNCTION
+                else function.get("class_name")
+            )
         name = config.get("name")
         return self._named(str(function), name if isinstance(name, str) else str(function))
 
     def _named(self, function: str, name: str) -> Json:
-        """Return a function; the name that a metric had in reports is kept where a class can carry it."""
+        """
+        Return a function; the name that a metric had in reports is kept where a class can carry it.
+        """
         by_shape = _BY_SHAPE_IN_KERAS3 if self.target.is_keras3 else _BY_SHAPE
         if self.kind == names.METRICS and function in by_shape:
             return function
@@ -109,16 +144,27 @@ class Speller:
             if class_name is not None:
                 return self._object(class_name, {"name": name})
         if found is None:
-            raise LeftOutError(f"{self.target.loader} finds no {self.word} called {function} without custom_objects")
+            raise LeftOutError(
+                f"{self.target.loader} finds no {self.word} called {function} without "
+                "custom_objects"
+            )
         if found != function:
-            self.told.change(f"{self.word}-spelled", None, f"the {self.word} {function} is called {found}")
+            self.told.change(
+                f"{self.word}-spelled", None, f"the {self.word} {function} is called {found}"
+            )
         return found
 
     def _object(self, class_name: str, config: dict[str, Json]) -> Json:
         taken = names.arguments(self.target, self.kind, class_name)
         if taken is None:
-            whose = "has no" if names.is_known(self.kind, class_name) else "finds no class of Keras called"
-            raise LeftOutError(f"{self.target.loader} {whose} {class_name}, a {self.word} of the model")
+            whose = (
+                "has no"
+                if names.is_known(self.kind, class_name)
+                else "finds no class of Keras called"
+            )
+            raise LeftOutError(
+                f"{self.target.loader} {whose} {class_name}, a {self.word} of the model"
+            )
         found: dict[str, Json] = {}
         for key, value in config.items():
             if key == "reduction":
@@ -126,9 +172,17 @@ class Speller:
             elif key in taken and key not in _SAID_ELSEWHERE:
                 found[key] = value
             elif key not in _SAID_ELSEWHERE and value not in (None, False, 0, -1, "none"):
-                raise LeftOutError(f"{self.target.loader} cannot be told {key} {shown(value)} of the {self.word} {class_name}")
+                raise LeftOutError(
+                    f"{self.target.loader} cannot be told {key} {shown(value)} of the {self.word} "
+                    f"{class_name}"
+                )
         if self.target.container == "keras" or self.target.is_keras3:
-            return {"module": _MODULES[self.kind], "class_name": class_name, "config": found, "registered_name": None}
+            return {
+                "module": _MODULES[self.kind],
+                "class_name": class_name,
+                "config": found,
+                "registered_name": None,
+            }
         return {"class_name": class_name, "config": found}
 
     def _reduction(self, class_name: str, value: Json) -> Json:
@@ -137,5 +191,7 @@ class Speller:
         if value in (None, _UNREDUCED):
             return _UNREDUCED
         if value != "sum" and not self.target.is_keras3:
-            raise LeftOutError(f"{self.target.loader} has no reduction {shown(value)} for the loss {class_name}")
+            raise LeftOutError(
+                f"{self.target.loader} has no reduction {shown(value)} for the loss {class_name}"
+            )
         return value

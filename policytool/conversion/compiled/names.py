@@ -1,4 +1,7 @@
-"""Which losses, metrics and schedules releases find by name, and what their classes take: ``data/training_names.json``, which the releases said."""
+"""
+Which losses, metrics and schedules releases find by name, and what their classes take:
+``data/training_names.json``, which the releases said.
+"""
 
 from __future__ import annotations
 
@@ -37,20 +40,31 @@ CLASSES: Final = {
 
 
 def finds(target: Target, kind: str, name: str) -> bool:
-    """Return whether a target finds a loss or a metric by a name, where it reads its training configuration."""
+    """
+    Return whether a target finds a loss or a metric by a name, where it reads its training
+    configuration.
+    """
     return target.loader in _releases(_measured()[kind][target.container].get(name, ""))
 
 
 def spelled(target: Target, kind: str, name: str) -> str | None:
-    """Return the name that a target finds a function by: the one given, else another of its names; None where it finds none."""
+    """
+    Return the name that a target finds a function by: the one given, else another of its names;
+    None where it finds none.
+    """
     family = next((family for family in ALIASES if name.lower() in family), (name,))
     return next((found for found in (name, *family) if finds(target, kind, found)), None)
 
 
 def class_of(target: Target, kind: str, name: str) -> str | None:
-    """Return the class that computes what a function of that name does; None where the target has none."""
+    """
+    Return the class that computes what a function of that name does; None where the target has
+    none.
+    """
     canonical = next((family[0] for family in ALIASES if name.lower() in family), name)
-    found = CLASSES.get(canonical, {}).get(kind) or "".join(word.capitalize() for word in canonical.split("_"))
+    found = CLASSES.get(canonical, {}).get(kind) or "".join(
+        word.capitalize() for word in canonical.split("_")
+    )
     return found if arguments(target, kind, found) is not None else None
 
 
@@ -60,24 +74,40 @@ def is_known(kind: str, name: str) -> bool:
 
 
 def arguments(target: Target, kind: str, class_name: str) -> frozenset[str] | None:
-    """Return what a class of losses, metrics or schedules takes in a target; None where the target does not have it."""
-    found = frozenset(key for key, ranges in _classes(kind).get(class_name, {}).items() if target.loader in _releases(ranges))
+    """
+    Return what a class of losses, metrics or schedules takes in a target; None where the target
+    does not have it.
+    """
+    found = frozenset(
+        key
+        for key, ranges in _classes(kind).get(class_name, {}).items()
+        if target.loader in _releases(ranges)
+    )
     return found or None
 
 
 def schedule_arguments(target: Target, class_name: str) -> frozenset[str] | None:
-    """Return what a learning-rate schedule takes in a target; None where the target does not have it."""
+    """
+    Return what a learning-rate schedule takes in a target; None where the target does not have it.
+    """
     return arguments(target, _SCHEDULES, class_name)
 
 
 def _classes(kind: str) -> Mapping[str, Mapping[str, str]]:
-    found: Mapping[str, Mapping[str, str]] = _measured()[kind] if kind == _SCHEDULES else _measured()[kind]["classes"]
+    found: Mapping[str, Mapping[str, str]] = (
+        _measured()[kind] if kind == _SCHEDULES else _measured()[kind]["classes"]
+    )
     return found
 
 
 @cache
 def _measured() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(Path(__file__).parents[2].joinpath("data", "training_names.json").read_text(encoding="utf-8"))
+    found: dict[str, Any] = json.loads(
+        Path(__file__)
+        .parents[2]
+        .joinpath("data", "training_names.json")
+        .read_text(encoding="utf-8")
+    )
     return found
 
 

@@ -1,4 +1,7 @@
-"""Which stored weights of the source an optimizer trains, in the order of the model's trainable variables."""
+"""
+Which stored weights of the source an optimizer trains, in the order of the model's trainable
+variables.
+"""
 
 from __future__ import annotations
 
@@ -17,20 +20,41 @@ if TYPE_CHECKING:
     from policytool.document import Tensor
 
 _SCALED: Final = frozenset({"BatchNormalization", "SyncBatchNormalization"})
-"""Layers with a gamma and a beta, each where the config does not deny it, and two averages that no gradient reaches."""
+"""
+Layers with a gamma and a beta, each where the config does not deny it, and two averages that no
+gradient reaches.
+"""
 
 _UNTRAINED: Final = frozenset({"Normalization", "Discretization", "SpectralNormalization"})
 """Layers whose own variables no gradient reaches."""
 
 _SEED: Final = "seed_generator"
-_STATISTICS: Final = frozenset({"moving_mean", "moving_variance", "running_mean", "running_std", "sn_u", "u", "seed_generator_state"})
-_IN_ORDER: Final = ("query_dense", "key_dense", "value_dense", "output_dense", "forward_layer", "backward_layer")
+_STATISTICS: Final = frozenset(
+    {
+        "moving_mean",
+        "moving_variance",
+        "running_mean",
+        "running_std",
+        "sn_u",
+        "u",
+        "seed_generator_state",
+    }
+)
+_IN_ORDER: Final = (
+    "query_dense",
+    "key_dense",
+    "value_dense",
+    "output_dense",
+    "forward_layer",
+    "backward_layer",
+)
 """Groups of one layer in an archive, in the order in which the layer makes them."""
 
 
 def trainable(root: Unit, situation: Situation) -> tuple[Tensor, ...]:
     """
-    Return the tensors of the source that a gradient reaches, in the order of ``trainable_variables``.
+    Return the tensors of the source that a gradient reaches, in the order of
+    ``trainable_variables``.
 
     :raises UnmappedError: where an archive does not say the order of a layer's variables.
     """
@@ -44,7 +68,9 @@ def trainable(root: Unit, situation: Situation) -> tuple[Tensor, ...]:
         own = placed.sources.get(site, ())
         names = [variable.name for variable in placed.variables.get(site, ())]
         kept = _kept(classes.get(site), list(zip(names, own, strict=True)))
-        found |= dict.fromkeys(_ordered(kept, archive=situation.subject.document.layout is Layout.OBJECT_PATHS))
+        found |= dict.fromkeys(
+            _ordered(kept, archive=situation.subject.document.layout is Layout.OBJECT_PATHS)
+        )
     return tuple(found)
 
 
@@ -65,19 +91,34 @@ def _frozen(unit: Unit, *, above: bool) -> Iterator[int]:
 def _kept(unit: Unit | None, named: Sequence[tuple[str, Tensor]]) -> list[Tensor]:
     class_name = unit.class_name if unit is not None else None
     if unit is not None and class_name in _SCALED and all(name.isdigit() for name, _ in named):
-        return [tensor for _, tensor in named][: (unit.config.get("scale") is not False) + (unit.config.get("center") is not False)]
+        return [tensor for _, tensor in named][
+            : (unit.config.get("scale") is not False) + (unit.config.get("center") is not False)
+        ]
     if class_name in _UNTRAINED:
         return []
-    return [tensor for name, tensor in named if name not in _STATISTICS and _SEED not in tensor.path and dtypes.is_float(tensor.dtype)]
+    return [
+        tensor
+        for name, tensor in named
+        if name not in _STATISTICS and _SEED not in tensor.path and dtypes.is_float(tensor.dtype)
+    ]
 
 
 def _ordered(tensors: Sequence[Tensor], *, archive: bool) -> list[Tensor]:
     groups: dict[tuple[str, ...], list[Tensor]] = {}
     for tensor in tensors:
         groups.setdefault(tensor.path[:-1] if archive else (), []).append(tensor)
-    if len(groups) < 2:  # noqa: PLR2004  # one group needs no order
+    if len(groups) < 2:  # one group needs no order  # noqa: PLR2004  # one group needs no order
         return list(tensors)
-    ranks = {path: next((rank for rank, name in enumerate(_IN_ORDER) if name in path), None) for path in groups}
+    ranks = {
+        path: next((rank for rank, name in enumerate(_IN_ORDER) if name in path), None)
+        for path in groups
+    }
     if len(set(ranks.values()) - {None}) != len(groups):
-        raise UnmappedError(f"the order of the variables below {'/'.join(next(iter(groups)))} is not known")
-    return [tensor for path in sorted(groups, key=lambda path: ranks[path] or 0) for tensor in groups[path]]
+        raise UnmappedError(
+            f"the order of the variables below {'/'.join(next(iter(groups)))} is not known"
+        )
+    return [
+        tensor
+        for path in sorted(groups, key=lambda path: ranks[path] or 0)
+        for tensor in groups[path]
+    ]

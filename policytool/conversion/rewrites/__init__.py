@@ -1,8 +1,9 @@
 """
 What is written otherwise on the way from one library or release to another, one concern each.
 
-A rewrite gets the whole model and returns it changed; it logs what it did, and refuses what it cannot do. They run in this order, before the keys are
-judged (:mod:`policytool.conversion.arguments`). To add one, write its module and add one line.
+A rewrite gets the whole model and returns it changed; it logs what it did, and refuses what it
+cannot do. They run in this order, before the keys are judged
+(:mod:`policytool.conversion.arguments`). To add one, write its module and add one line.
 """
 
 from __future__ import annotations

@@ -35,7 +35,10 @@ class Situation:
 
     @property
     def crosses(self) -> bool:
-        """Whether writer and reader are of different libraries, Keras 2 (and 1) here and Keras 3 there."""
+        """
+        Whether writer and reader are of different libraries, Keras 2 (and 1) here and Keras 3
+        there.
+        """
         return self.from_keras3 != self.to_keras3
 
     @property

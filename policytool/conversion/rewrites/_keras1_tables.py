@@ -1,8 +1,8 @@
 """
 What Keras 1 calls classes, keys and values, and what Keras 2 and later call them.
 
-Keras 2.0 to 2.3 have the same renaming for calls (keras/legacy/interfaces.py); here configs are renamed. Read from the sources of Keras 1.0 to 1.2 (what
-each layer's ``get_config`` writes).
+Keras 2.0 to 2.3 have the same renaming for calls (keras/legacy/interfaces.py); here configs are
+renamed. Read from the sources of Keras 1.0 to 1.2 (what each layer's ``get_config`` writes).
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ CLASSES: Final = {
     "SeparableConvolution2D": "SeparableConv2D",
     "TimeDistributedDense": "Dense",
 }
-"""Classes that have another name; a ``Dense`` of Keras 2 works on the last axis, as TimeDistributedDense did."""
+"""
+Classes that have another name; a ``Dense`` of Keras 2 works on the last axis, as
+TimeDistributedDense did.
+"""
 
 GONE: Final = frozenset({"Highway", "MaxoutDense", "ParametricSoftplus", "SReLU"})
 """Classes that no later release has."""
@@ -72,16 +75,43 @@ OWN_KEYS: Final = {
 KERNEL_SIZES: Final = (("nb_row", "nb_col"), ("kernel_dim1", "kernel_dim2", "kernel_dim3"))
 """Keys that stand for one ``kernel_size``."""
 
-SAID_ELSEWHERE: Final = frozenset({"input_dim", "input_length", "input_dtype", "consume_less", "mode", "forget_bias_init", "weights"})
-"""Keys that change no prediction, or are told otherwise: shapes stand in ``batch_input_shape``, and weights in the file."""
+SAID_ELSEWHERE: Final = frozenset(
+    {
+        "input_dim",
+        "input_length",
+        "input_dtype",
+        "consume_less",
+        "mode",
+        "forget_bias_init",
+        "weights",
+    }
+)
+"""
+Keys that change no prediction, or are told otherwise: shapes stand in ``batch_input_shape``, and
+weights in the file.
+"""
 
 UNUSED: Final = frozenset({("Embedding", "dropout"), ("SeparableConvolution2D", "init")})
-"""Keys of one class that change no prediction: the kernels of a separable convolution have initialisers of their own in later releases."""
+"""
+Keys of one class that change no prediction: the kernels of a separable convolution have
+initialisers of their own in later releases.
+"""
 
 DATA_FORMATS: Final = {"tf": "channels_last", "th": "channels_first"}
 
-MERGES: Final = {"sum": "Add", "mul": "Multiply", "concat": "Concatenate", "ave": "Average", "max": "Maximum", "dot": "Dot"}
-"""The layers that ``Merge`` became, by its mode. ``cos`` has none: what it gives has one axis more than a normalised ``Dot`` does."""
+MERGES: Final = {
+    "sum": "Add",
+    "mul": "Multiply",
+    "concat": "Concatenate",
+    "ave": "Average",
+    "max": "Maximum",
+    "dot": "Dot",
+}
+"""
+The layers that ``Merge`` became, by its mode.
+
+``cos`` has none: what it gives has one axis more than a normalised ``Dot`` does.
+"""
 
 INITIALIZERS: Final[dict[str, tuple[str, dict[str, Value]]]] = {
     "uniform": ("RandomUniform", {"minval": -0.05, "maxval": 0.05, "seed": None}),
@@ -90,10 +120,28 @@ INITIALIZERS: Final[dict[str, tuple[str, dict[str, Value]]]] = {
     "one": ("Ones", {}),
     "identity": ("Identity", {"gain": 1.0}),
     "orthogonal": ("Orthogonal", {"gain": 1.1, "seed": None}),
-    "lecun_uniform": ("VarianceScaling", {"scale": 1.0, "mode": "fan_in", "distribution": "uniform", "seed": None}),
-    "glorot_uniform": ("VarianceScaling", {"scale": 1.0, "mode": "fan_avg", "distribution": "uniform", "seed": None}),
-    "glorot_normal": ("VarianceScaling", {"scale": 1.0, "mode": "fan_avg", "distribution": "untruncated_normal", "seed": None}),
-    "he_uniform": ("VarianceScaling", {"scale": 2.0, "mode": "fan_in", "distribution": "uniform", "seed": None}),
-    "he_normal": ("VarianceScaling", {"scale": 2.0, "mode": "fan_in", "distribution": "untruncated_normal", "seed": None}),
+    "lecun_uniform": (
+        "VarianceScaling",
+        {"scale": 1.0, "mode": "fan_in", "distribution": "uniform", "seed": None},
+    ),
+    "glorot_uniform": (
+        "VarianceScaling",
+        {"scale": 1.0, "mode": "fan_avg", "distribution": "uniform", "seed": None},
+    ),
+    "glorot_normal": (
+        "VarianceScaling",
+        {"scale": 1.0, "mode": "fan_avg", "distribution": "untruncated_normal", "seed": None},
+    ),
+    "he_uniform": (
+        "VarianceScaling",
+        {"scale": 2.0, "mode": "fan_in", "distribution": "uniform", "seed": None},
+    ),
+    "he_normal": (
+        "VarianceScaling",
+        {"scale": 2.0, "mode": "fan_in", "distribution": "untruncated_normal", "seed": None},
+    ),
 }
-"""Keras 1's initialisers by name (keras/initializations.py), as those of Keras 2; they matter where weights are drawn anew."""
+"""
+Keras 1's initialisers by name (keras/initializations.py), as those of Keras 2; they matter where
+weights are drawn anew.
+"""

@@ -1,8 +1,9 @@
 """
 How the variables of Keras 1 lie, and how those of Keras 2 are made of them.
 
-Keras 2.0 to 2.3 do the same when they load a file of Keras 1 (``preprocess_weights_for_loading`` in keras/engine/topology.py and keras/engine/saving.py);
-TF 1.13 and later do it no more, and Keras 3 never did. Theano convolves where TensorFlow correlates: its kernels are reversed.
+Keras 2.0 to 2.3 do the same when they load a file of Keras 1 (``preprocess_weights_for_loading`` in
+keras/engine/topology.py and keras/engine/saving.py); TF 1.13 and later do it no more, and Keras 3
+never did. Theano convolves where TensorFlow correlates: its kernels are reversed.
 """
 
 from __future__ import annotations
@@ -25,9 +26,17 @@ _PLAIN: Final = {
     "SimpleRNN": {"kernel": "W", "recurrent_kernel": "U", "bias": "b"},
     "Embedding": {"embeddings": "W"},
     "PReLU": {"alpha": "alphas"},
-    "BatchNormalization": {"gamma": "gamma", "beta": "beta", "moving_mean": "running_mean", "moving_variance": "running_std"},
+    "BatchNormalization": {
+        "gamma": "gamma",
+        "beta": "beta",
+        "moving_mean": "running_mean",
+        "moving_variance": "running_std",
+    },
 }
-"""``running_std`` is a variance: it is what Keras 1 divides by the root of (keras/layers/normalization.py)."""
+"""
+``running_std`` is a variance: it is what Keras 1 divides by the root of
+(keras/layers/normalization.py).
+"""
 
 _GATES: Final = {"LSTM": "ifco", "GRU": "zrh", "ConvLSTM2D": "ifco"}
 """In the order that Keras 2 joins them in."""
@@ -37,9 +46,16 @@ _FIRST: Final = {2: (2, 3, 1, 0), 3: (2, 3, 4, 1, 0)}
 """From (filters, channels, *size) to (*size, channels, filters)."""
 
 
-def layout(class_name: str, config: Mapping[str, Value], shapes: Mapping[str, tuple[int, ...]], *, reverses: bool) -> dict[str, Recipe]:
+def layout(
+    class_name: str,
+    config: Mapping[str, Value],
+    shapes: Mapping[str, tuple[int, ...]],
+    *,
+    reverses: bool,
+) -> dict[str, Recipe]:
     """
-    Return how a layer's variables are made of what a file of Keras 1 stores for it; nothing for a layer that has none.
+    Return how a layer's variables are made of what a file of Keras 1 stores for it; nothing for a
+    layer that has none.
 
     :param config: as Keras 1 writes it
     :param shapes: what is stored for the layer, by name
@@ -53,19 +69,39 @@ def layout(class_name: str, config: Mapping[str, Value], shapes: Mapping[str, tu
     found: dict[str, Recipe] = {"bias": Recipe(parts=("b",))}
     if class_name in _CONVOLUTIONS:
         rank = _CONVOLUTIONS[class_name]
-        return {"kernel": Recipe(parts=("W",), axes=_FIRST[rank] if channels_first else (), flip=tuple(range(rank)) if reverses else ()), **found}
+        return {
+            "kernel": Recipe(
+                parts=("W",),
+                axes=_FIRST[rank] if channels_first else (),
+                flip=tuple(range(rank)) if reverses else (),
+            ),
+            **found,
+        }
     if class_name in {"Convolution1D", "AtrousConvolution1D"}:
         return {"kernel": _one_dimensional(config, shapes, reverses=reverses), **found}
     if class_name == "Deconvolution2D":
-        return {"kernel": Recipe(parts=("W",), axes=(2, 3, 0, 1) if channels_first else (0, 1, 3, 2)), **found}
+        return {
+            "kernel": Recipe(parts=("W",), axes=(2, 3, 0, 1) if channels_first else (0, 1, 3, 2)),
+            **found,
+        }
     if class_name == "SeparableConvolution2D":
         axes = _FIRST[2] if channels_first else ()
-        return {**{key: Recipe(parts=(key,), axes=axes) for key in ("depthwise_kernel", "pointwise_kernel")}, **found}
+        return {
+            **{
+                key: Recipe(parts=(key,), axes=axes)
+                for key in ("depthwise_kernel", "pointwise_kernel")
+            },
+            **found,
+        }
     return {}
 
 
-def _recurrent(class_name: str, shapes: Mapping[str, tuple[int, ...]], *, channels_first: bool, reverses: bool) -> dict[str, Recipe]:
-    """Return the recipes of gates that are stored one by one, or all in one (``consume_less="gpu"``)."""
+def _recurrent(
+    class_name: str, shapes: Mapping[str, tuple[int, ...]], *, channels_first: bool, reverses: bool
+) -> dict[str, Recipe]:
+    """
+    Return the recipes of gates that are stored one by one, or all in one (``consume_less="gpu"``).
+    """
     gates = _GATES[class_name]
     convolves = class_name == "ConvLSTM2D"
     axes = _FIRST[2] if convolves and channels_first else ()
@@ -76,14 +112,25 @@ def _recurrent(class_name: str, shapes: Mapping[str, tuple[int, ...]], *, channe
         parts = (old,) if joined else tuple(f"{old}_{gate}" for gate in gates)
         return Recipe(parts=parts, axes=axes, flip=flip) if lies_otherwise else Recipe(parts=parts)
 
-    return {"kernel": recipe("W"), "recurrent_kernel": recipe("U"), "bias": recipe("b", lies_otherwise=False)}
+    return {
+        "kernel": recipe("W"),
+        "recurrent_kernel": recipe("U"),
+        "bias": recipe("b", lies_otherwise=False),
+    }
 
 
-def _one_dimensional(config: Mapping[str, Value], shapes: Mapping[str, tuple[int, ...]], *, reverses: bool) -> Recipe:
-    """Return the recipe of a Convolution1D's kernel: (length, 1, channels, filters) in Keras 1.2, (filters, channels, length, 1) up to 1.1."""
-    shape = next((shape for name, shape in shapes.items() if name == "W" or name.endswith("_W")), None)
+def _one_dimensional(
+    config: Mapping[str, Value], shapes: Mapping[str, tuple[int, ...]], *, reverses: bool
+) -> Recipe:
+    """
+    Return the recipe of a Convolution1D's kernel: (length, 1, channels, filters) in Keras 1.2,
+    (filters, channels, length, 1) up to 1.1.
+    """
+    shape = next(
+        (shape for name, shape in shapes.items() if name == "W" or name.endswith("_W")), None
+    )
     flip = (0,) if reverses else ()
-    if shape is None or len(shape) != 4:  # noqa: PLR2004  # a kernel of two dimensions, one of them 1
+    if shape is None or len(shape) != 4:  # a kernel of two dimensions, one of them 1  # noqa: PLR2004  # a kernel of two dimensions, one of them 1
         return Recipe(parts=("W",), flip=flip)
     if shape[:2] == (config.get("filter_length"), 1) and shape[3] == config.get("nb_filter"):
         return Recipe(parts=("W",), reshape=(shape[0], *shape[2:]), flip=flip)

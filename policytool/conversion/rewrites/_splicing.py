@@ -1,4 +1,6 @@
-"""Layers put before and after others, where a target writes as several what the source has as one."""
+"""
+Layers put before and after others, where a target writes as several what the source has as one.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ class Split:
     before: tuple[Unit, ...] = ()
     after: tuple[Unit, ...] = ()
     product: bool = False
-    """Whether the last layer takes the output of :attr:`unit` too, beside that of the one before it."""
+    """
+    Whether the last layer takes the output of :attr:`unit` too, beside that of the one before it.
+    """
 
 
 def added(unit: Unit, class_name: str, suffix: str, **config: Value) -> Unit:
@@ -41,9 +45,11 @@ def added(unit: Unit, class_name: str, suffix: str, **config: Value) -> Unit:
 
 def spliced(root: Unit, split: Callable[[Unit], Split | None]) -> Unit:
     """
-    Return the model with layers split, those of a TimeDistributed around it: what is put beside them works on each element by itself.
+    Return the model with layers split, those of a TimeDistributed around it: what is put beside
+    them works on each element by itself.
 
-    Layers that stand in the config of others (cells, directions of a Bidirectional) are left alone, and so are products in a chain.
+    Layers that stand in the config of others (cells, directions of a Bidirectional) are left alone,
+    and so are products in a chain.
     """
 
     def change(unit: Unit) -> Unit:
@@ -58,7 +64,10 @@ def spliced(root: Unit, split: Callable[[Unit], Split | None]) -> Unit:
                 splits[member.name] = _named(found, names)
         if not splits:
             return unit
-        return replace(unit, network=_chain(network, splits) if network.is_chain else _functional(network, splits))
+        return replace(
+            unit,
+            network=_chain(network, splits) if network.is_chain else _functional(network, splits),
+        )
 
     return mapped(root, change)
 
@@ -72,7 +81,11 @@ def _through(unit: Unit, split: Callable[[Unit], Split | None]) -> Split | None:
     if found is None:
         return None
     around = replace(found, unit=unit.with_config(layer=found.unit))
-    return replace(around, before=_renamed(around.before, inner, unit), after=_renamed(around.after, inner, unit))
+    return replace(
+        around,
+        before=_renamed(around.before, inner, unit),
+        after=_renamed(around.after, inner, unit),
+    )
 
 
 def _renamed(units: tuple[Unit, ...], inner: Unit, outer: Unit) -> tuple[Unit, ...]:
@@ -89,7 +102,11 @@ def _named(split: Split, names: set[str]) -> Split:
         names.add(name)
         return replace(unit, name=name)
 
-    return replace(split, before=tuple(fresh(unit) for unit in split.before), after=tuple(fresh(unit) for unit in split.after))
+    return replace(
+        split,
+        before=tuple(fresh(unit) for unit in split.before),
+        after=tuple(fresh(unit) for unit in split.after),
+    )
 
 
 def _chain(network: Network, splits: Mapping[str, Split]) -> Network:
@@ -103,7 +120,11 @@ def _chain(network: Network, splits: Mapping[str, Split]) -> Network:
 def _functional(network: Network, splits: Mapping[str, Split]) -> Network:
     def moved(reference: Reference) -> Reference:
         found = splits.get(reference.layer)
-        return replace(reference, layer=found.after[-1].name) if found is not None and found.after and reference.output == 0 else reference
+        return (
+            replace(reference, layer=found.after[-1].name)
+            if found is not None and found.after and reference.output == 0
+            else reference
+        )
 
     units: list[Unit] = []
     network = rewired(network, moved)
@@ -119,18 +140,33 @@ def _called(unit: Unit, split: Split) -> tuple[Unit, ...]:
     before: list[Unit] = []
     last: str | None = None
     for one in split.before:
-        taken = tuple(Call(args=(unit.calls[index].args[0] if last is None else Reference(layer=last, call=index),)) for index in range(calls))
+        taken = tuple(
+            Call(
+                args=(
+                    unit.calls[index].args[0]
+                    if last is None
+                    else Reference(layer=last, call=index),
+                )
+            )
+            for index in range(calls)
+        )
         before.append(replace(one, calls=taken))
         last = one.name
     own = unit.calls
     if last is not None:
-        own = tuple(replace(call, args=(Reference(layer=last, call=index), *call.args[1:])) for index, call in enumerate(unit.calls))
+        own = tuple(
+            replace(call, args=(Reference(layer=last, call=index), *call.args[1:]))
+            for index, call in enumerate(unit.calls)
+        )
     after: list[Unit] = []
     previous = unit.name
     for number, one in enumerate(split.after):
         both = split.product and number == len(split.after) - 1
         found = [Reference(layer=previous, call=index) for index in range(calls)]
-        taken = tuple(Call(args=([Reference(layer=unit.name, call=index), reference] if both else reference,)) for index, reference in enumerate(found))
+        taken = tuple(
+            Call(args=([Reference(layer=unit.name, call=index), reference] if both else reference,))
+            for index, reference in enumerate(found)
+        )
         after.append(replace(one, calls=taken))
         previous = one.name
     return (*before, replace(split.unit, calls=own), *after)

@@ -1,8 +1,10 @@
 """
-Where the vocabulary of a lookup layer stands: in its config where it was given, in a file beside the model or in a table where ``adapt`` made it.
+Where the vocabulary of a lookup layer stands: in its config where it was given, in a file beside
+the model or in a table where ``adapt`` made it.
 
-A vocabulary in the config is what every release from TF 2.4 on reads. Keras 3 writes one that was adapted to ``assets/.../vocabulary.txt`` in the archive,
-below the path of the layer (keras/src/saving/saving_lib.py); Keras 2 writes it to a SavedModel's tables, and to no HDF5.
+A vocabulary in the config is what every release from TF 2.4 on reads. Keras 3 writes one that was
+adapted to ``assets/.../vocabulary.txt`` in the archive, below the path of the layer
+(keras/src/saving/saving_lib.py); Keras 2 writes it to a SavedModel's tables, and to no HDF5.
 """
 
 from __future__ import annotations
@@ -31,7 +33,10 @@ def assets(root: Unit, situation: Situation) -> dict[str, list[Value]]:
     for where, unit in _stored(root, ()) if texts else ():
         text = texts.get((*where, "_lookup_layer"), texts.get(where))
         if text is not None:
-            numbers = unit.class_name == "IntegerLookup" and unit.config.get("vocabulary_dtype", "int64") != "string"
+            numbers = (
+                unit.class_name == "IntegerLookup"
+                and unit.config.get("vocabulary_dtype", "int64") != "string"
+            )
             found[unit.path] = [int(line) if numbers else line for line in text.split("\n")]
     return found
 
@@ -49,30 +54,60 @@ def _stored(unit: Unit, where: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...
 
 
 def told(unit: Unit, situation: Situation, stored: list[Value] | None) -> Unit:
-    """Return a lookup layer with its vocabulary in its config; refused where the file holds none."""
+    """
+    Return a lookup layer with its vocabulary in its config; refused where the file holds none.
+    """
     vocabulary, target, log = unit.config.get("vocabulary"), situation.target, situation.log
     left = unit.without("vocabulary_size")
     if isinstance(vocabulary, str):
-        log.refuse("vocabulary", unit, f"{unit.path} ({unit.class_name}) names a file of words, {shown(vocabulary)}, which is not part of the model")
+        log.refuse(
+            "vocabulary",
+            unit,
+            f"{unit.path} ({unit.class_name}) names a file of words, {shown(vocabulary)}, which is "
+            "not part of the model",
+        )
         return left
     if vocabulary is None and stored is not None:
-        log.change("vocabulary", unit, f"the vocabulary of {unit.path}, of {len(stored)} words, is put into its config")
+        log.change(
+            "vocabulary",
+            unit,
+            f"the vocabulary of {unit.path}, of {len(stored)} words, is put into its config",
+        )
         left, vocabulary = left.with_config(vocabulary=stored), stored
     if unit.config.get("output_mode") == _WEIGHTED and unit.config.get("idf_weights") is None:
-        log.refuse("vocabulary", unit, f"{unit.path} ({unit.class_name}) gives tf_idf, and its config has no idf_weights")
+        log.refuse(
+            "vocabulary",
+            unit,
+            f"{unit.path} ({unit.class_name}) gives tf_idf, and its config has no idf_weights",
+        )
     if vocabulary is None:
         return _without(left, situation)
     if not target.since("tf2.4" if unit.class_name == "TextVectorization" else "tf2.3"):
-        log.refuse("vocabulary", unit, f"{unit.path} ({unit.class_name}) has its vocabulary in its config, which {target.loader} does not take")
+        log.refuse(
+            "vocabulary",
+            unit,
+            f"{unit.path} ({unit.class_name}) has its vocabulary in its config, which "
+            f"{target.loader} does not take",
+        )
     return left
 
 
 def _without(unit: Unit, situation: Situation) -> Unit:
-    """Return a layer that the file has no vocabulary of: an architecture may be adapted anew, a model is lost."""
+    """
+    Return a layer that the file has no vocabulary of: an architecture may be adapted anew, a model
+    is lost.
+    """
     told_of = situation.log
-    what = f"{unit.path} ({unit.class_name}) was adapted, and the file's config does not hold its vocabulary"
+    what = (
+        f"{unit.path} ({unit.class_name}) was adapted, and the file's config does not hold its "
+        "vocabulary"
+    )
     if situation.subject.document.tensors is None:
         told_of.caution("vocabulary", unit, f"{what}: adapt it anew before use")
         return unit
-    told_of.refuse("vocabulary", unit, f"{what}; give the layer its words as vocabulary, and save the model again")
+    told_of.refuse(
+        "vocabulary",
+        unit,
+        f"{what}; give the layer its words as vocabulary, and save the model again",
+    )
     return unit

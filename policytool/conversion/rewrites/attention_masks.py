@@ -1,8 +1,10 @@
 """
-Masks that travel to a MultiHeadAttention: TF 2.10 and later and Keras 3 heed them, TF 2.4 to 2.9 do not.
+Masks that travel to a MultiHeadAttention: TF 2.10 and later and Keras 3 heed them, TF 2.4 to 2.9 do
+not.
 
-Read from ``_compute_attention_mask`` in keras/layers/attention/multi_head_attention.py, which came with Keras 2.10; measured with TF 2.4 and Keras 3.15,
-whose outputs differ by a tenth of their size for a padded batch.
+Read from ``_compute_attention_mask`` in keras/layers/attention/multi_head_attention.py, which came
+with Keras 2.10; measured with TF 2.4 and Keras 3.15, whose outputs differ by a tenth of their size
+for a padded batch.
 """
 
 from __future__ import annotations
@@ -30,7 +32,11 @@ def _heeds(release: str) -> bool:
     if release.startswith(_KERAS):
         return False
     _, is_tensorflow, version = release.rpartition(_TENSORFLOW)
-    return not is_tensorflow or "_" in version or tuple(int(part) for part in version.split(".")) >= _SINCE
+    return (
+        not is_tensorflow
+        or "_" in version
+        or tuple(int(part) for part in version.split(".")) >= _SINCE
+    )
 
 
 def _apply(root: Unit, situation: Situation) -> Unit:
@@ -39,14 +45,33 @@ def _apply(root: Unit, situation: Situation) -> Unit:
 
     def judged(network: Network, graph: MaskGraph) -> Network:
         for unit in network.units:
-            if unit.class_name == _CLASS and not _heeds(situation.target.loader) and any(call.kwargs.get(_CAUSAL) for call in unit.calls):
-                message = f"{unit.path} ({_CLASS}) is called with {_CAUSAL}, which {situation.target.loader} does not take: give it an attention_mask"
+            if (
+                unit.class_name == _CLASS
+                and not _heeds(situation.target.loader)
+                and any(call.kwargs.get(_CAUSAL) for call in unit.calls)
+            ):
+                message = (
+                    f"{unit.path} ({_CLASS}) is called with {_CAUSAL}, which "
+                    f"{situation.target.loader} does not take: give it an attention_mask"
+                )
                 situation.log.refuse("call", unit, f"{message} in the source")
-            if unit.class_name == _CLASS and not unit.custom and any(graph.may_be_masked(one) for one in references(_given(unit))):
+            if (
+                unit.class_name == _CLASS
+                and not unit.custom
+                and any(graph.may_be_masked(one) for one in references(_given(unit)))
+            ):
                 source, target = situation.source_release, situation.target.loader
                 heeding, other = (source, target) if _heeds(source) else (target, source)
-                what = f"{unit.path} ({_CLASS}) is called with what may have a mask, which {heeding} heeds and {other} does not"
-                situation.log.refuse("mask", unit, f"{what}: make no mask (mask_zero=False), and give the layer an attention_mask in the source")
+                what = (
+                    f"{unit.path} ({_CLASS}) is called with what may have a mask, which {heeding} "
+                    f"heeds and {other} does not"
+                )
+                situation.log.refuse(
+                    "mask",
+                    unit,
+                    f"{what}: make no mask (mask_zero=False), and give the layer an attention_mask "
+                    "in the source",
+                )
         return network
 
     return each_network(root, judged)
@@ -57,4 +82,8 @@ def _given(unit: Unit) -> Argument:
     return [item for call in unit.calls for item in (*call.args, *call.kwargs.values())]
 
 
-REWRITE: Final = Rewrite(name="attention-masks", applies=lambda situation: True, apply=_apply)  # noqa: ARG005  # releases of Keras 2 differ
+REWRITE: Final = Rewrite(
+    name="attention-masks",
+    applies=lambda situation: True,  # noqa: ARG005  # releases of Keras 2 differ
+    apply=_apply,
+)

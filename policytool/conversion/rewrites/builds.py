@@ -1,4 +1,7 @@
-"""Shapes that a writer keeps of a built layer: the other library's words for them are others, and calls build layers anyway."""
+"""
+Shapes that a writer keeps of a built layer: the other library's words for them are others, and
+calls build layers anyway.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ if TYPE_CHECKING:
 _SHAPE: Final = "input_shape"
 
 
-def _apply(root: Unit, situation: Situation) -> Unit:  # noqa: ARG001  # the signature of every rewrite
+def _apply(root: Unit, situation: Situation) -> Unit:  # the signature of every rewrite  # noqa: ARG001  # the signature of every rewrite
     return mapped(root, _changed)
 
 

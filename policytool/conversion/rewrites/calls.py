@@ -1,9 +1,11 @@
 """
-What layers are called with: Keras 3 keeps arguments by place and by name, Keras 2 the first by place and all others by name.
+What layers are called with: Keras 3 keeps arguments by place and by name, Keras 2 the first by
+place and all others by name.
 
-Keras 2 does not tell how a call was written, so the ``value`` of a MultiHeadAttention, which has no default, goes by place in Keras 3.
-A recurrent layer of Keras 2 that is given states or constants gets them in one list with its input (``RNN.__call__`` in keras/layers/rnn/base_rnn.py);
-in Keras 3 they are ``initial_state``.
+Keras 2 does not tell how a call was written, so the ``value`` of a MultiHeadAttention, which has no
+default, goes by place in Keras 3. A recurrent layer of Keras 2 that is given states or constants
+gets them in one list with its input (``RNN.__call__`` in keras/layers/rnn/base_rnn.py); in Keras 3
+they are ``initial_state``.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ if TYPE_CHECKING:
 
     from policytool.conversion.architecture import Argument
 
-RECURRENT: Final = frozenset({"RNN", "SimpleRNN", "GRU", "LSTM", "Bidirectional", "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D"})
+RECURRENT: Final = frozenset(
+    {"RNN", "SimpleRNN", "GRU", "LSTM", "Bidirectional", "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D"}
+)
 _ATTENTION: Final = "MultiHeadAttention"
 _VALUE: Final = "value"
 _ONE_STATE: Final = frozenset({"SimpleRNN", "GRU"})
@@ -28,16 +32,33 @@ _STATE: Final = "initial_state"
 _CONSTANTS: Final = "constants"
 _TRAINING: Final = "training"
 """
-Keras 3 writes it of layers that were given none, and ``predict`` and ``fit`` give their own to all layers whatever stands there (measured with Keras 3.15:
-a Dropout called with ``training=True`` drops nothing in ``predict``). In Keras 2 what stands there holds.
+Keras 3 writes it of layers that were given none, and ``predict`` and ``fit`` give their own to all
+layers whatever stands there (measured with Keras 3.15: a Dropout called with ``training=True``
+drops nothing in ``predict``). In Keras 2 what stands there holds.
 """
 
 _RECURRENT_NAMES: Final = ("sequences", _STATE, "mask", "training")
 _PLACES: Final = {
     **dict.fromkeys(RECURRENT, _RECURRENT_NAMES),
-    _ATTENTION: ("query", _VALUE, "key", "query_mask", "value_mask", "key_mask", "attention_mask", "return_attention_scores", "training"),
+    _ATTENTION: (
+        "query",
+        _VALUE,
+        "key",
+        "query_mask",
+        "value_mask",
+        "key_mask",
+        "attention_mask",
+        "return_attention_scores",
+        "training",
+    ),
     "Attention": ("inputs", "mask", "training", "return_attention_scores", "use_causal_mask"),
-    "AdditiveAttention": ("inputs", "mask", "training", "return_attention_scores", "use_causal_mask"),
+    "AdditiveAttention": (
+        "inputs",
+        "mask",
+        "training",
+        "return_attention_scores",
+        "use_causal_mask",
+    ),
     "Softmax": ("inputs", "mask"),
     "BatchNormalization": ("inputs", "training", "mask"),
     "GlobalAveragePooling1D": ("inputs", "mask"),
@@ -66,18 +87,35 @@ def _apply(root: Unit, situation: Situation) -> Unit:
 
 
 def _to_keras3(unit: Unit, call: Call, situation: Situation) -> Call:
-    kwargs = {key: value for key, value in call.kwargs.items() if not (key in _NEUTRAL and value is None)}
+    kwargs = {
+        key: value for key, value in call.kwargs.items() if not (key in _NEUTRAL and value is None)
+    }
     first = call.args[0] if call.args else None
     _tell_training(unit, kwargs, situation)
-    if unit.class_name == _ATTENTION and not unit.custom and len(call.args) == 1 and _VALUE in kwargs:
+    if (
+        unit.class_name == _ATTENTION
+        and not unit.custom
+        and len(call.args) == 1
+        and _VALUE in kwargs
+    ):
         return Call(args=(*call.args, kwargs.pop(_VALUE)), kwargs=kwargs)
     if unit.class_name not in RECURRENT or unit.custom or not isinstance(first, list | tuple):
         return Call(args=call.args, kwargs=kwargs)
     constants = unit.config.get("num_constants")
     if isinstance(constants, int) and constants:
-        situation.log.refuse("call", unit, f"{unit.path} ({unit.class_name}) is called with constants, which Keras 3 does not have")
+        situation.log.refuse(
+            "call",
+            unit,
+            f"{unit.path} ({unit.class_name}) is called with constants, which Keras 3 does not "
+            "have",
+        )
     if not first:
-        situation.log.refuse("call", unit, f"{unit.path} ({unit.class_name}) is called with an empty list, where its sequences should be")
+        situation.log.refuse(
+            "call",
+            unit,
+            f"{unit.path} ({unit.class_name}) is called with an empty list, where its sequences "
+            "should be",
+        )
         return call
     if len(first) == 1:
         return Call(args=(first[0],), kwargs=kwargs)
@@ -87,12 +125,24 @@ def _to_keras3(unit: Unit, call: Call, situation: Situation) -> Call:
 
 
 def _tell_training(unit: Unit, kwargs: Mapping[str, Argument], situation: Situation) -> None:
-    """Refuse a call that is one in training, and tell of one that never is: Keras 3 heeds neither."""
+    """
+    Refuse a call that is one in training, and tell of one that never is: Keras 3 heeds neither.
+    """
     said, what = situation.log, f"{unit.path} ({unit.class_name})"
     if kwargs.get(_TRAINING) is True:
-        said.refuse("call", unit, f"{what} is called with training=True, which Keras 3 does not heed in predict: there it would not act as in training")
+        said.refuse(
+            "call",
+            unit,
+            f"{what} is called with training=True, which Keras 3 does not heed in predict: there "
+            "it would not act as in training",
+        )
     elif kwargs.get(_TRAINING) is False:
-        said.caution("training-argument", unit, f"{what} is called with training=False: fit of Keras 3 trains it as all others; predict is the same")
+        said.caution(
+            "training-argument",
+            unit,
+            f"{what} is called with training=False: fit of Keras 3 trains it as all others; "
+            "predict is the same",
+        )
 
 
 def _to_keras2(unit: Unit, call: Call, situation: Situation) -> Call:
@@ -102,7 +152,12 @@ def _to_keras2(unit: Unit, call: Call, situation: Situation) -> Call:
     if not args and names[0] in kwargs:
         args = [kwargs.pop(names[0])]
     if len(args) > len(names):
-        situation.log.refuse("call", unit, f"{unit.path} ({unit.class_name}) is called with {len(args)} arguments, whose names are not known")
+        situation.log.refuse(
+            "call",
+            unit,
+            f"{unit.path} ({unit.class_name}) is called with {len(args)} arguments, whose names "
+            "are not known",
+        )
         return call
     for name, value in zip(names[1:], args[1:], strict=False):
         kwargs.setdefault(name, value)
@@ -115,7 +170,12 @@ def _to_keras2(unit: Unit, call: Call, situation: Situation) -> Call:
         if all(isinstance(one, Reference) for one in states):
             args = [[args[0], *states]]
         else:
-            situation.log.refuse("call", unit, f"{unit.path} ({unit.class_name}) is called with states of cells, which Keras 2 does not write into a config")
+            situation.log.refuse(
+                "call",
+                unit,
+                f"{unit.path} ({unit.class_name}) is called with states of cells, which Keras 2 "
+                "does not write into a config",
+            )
     return Call(args=tuple(args), kwargs=kwargs)
 
 

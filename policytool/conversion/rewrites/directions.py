@@ -1,10 +1,13 @@
 """
-The directions of a Bidirectional, and the states that it and other recurrent layers start from, in Keras 2.
+The directions of a Bidirectional, and the states that it and other recurrent layers start from, in
+Keras 2.
 
-Keras 3 writes both layers with the names they have when built, ``forward_lstm`` and ``backward_lstm``, and takes a backward layer that is given as it is
-called (``Bidirectional.__init__`` in keras/src/layers/rnn/bidirectional.py); Keras 2 puts the same words before whatever it reads
-(keras/layers/rnn/bidirectional.py), so what it calls ``backward_lstm`` stands as ``lstm`` in its files. Keras 2 does not cast states to the compute dtype,
-and fails on float32 ones.
+Keras 3 writes both layers with the names they have when built, ``forward_lstm`` and
+``backward_lstm``, and takes a backward layer that is given as it is called
+(``Bidirectional.__init__`` in keras/src/layers/rnn/bidirectional.py); Keras 2 puts the same words
+before whatever it reads (keras/layers/rnn/bidirectional.py), so what it calls ``backward_lstm``
+stands as ``lstm`` in its files. Keras 2 does not cast states to the compute dtype, and fails on
+float32 ones.
 """
 
 from __future__ import annotations
@@ -40,9 +43,18 @@ def _is_bidirectional(unit: Unit) -> bool:
 
 
 def _as_built(unit: Unit) -> Unit:
-    """Return a Bidirectional of Keras 2 whose backward layer is called what Keras 2 calls it once it is loaded."""
+    """
+    Return a Bidirectional of Keras 2 whose backward layer is called what Keras 2 calls it once it
+    is loaded.
+    """
     inner = unit.config.get("backward_layer")
-    return unit.with_config(backward_layer=replace(inner, name=_PREFIXES["backward_layer"] + inner.name)) if isinstance(inner, Unit) else unit
+    return (
+        unit.with_config(
+            backward_layer=replace(inner, name=_PREFIXES["backward_layer"] + inner.name)
+        )
+        if isinstance(inner, Unit)
+        else unit
+    )
 
 
 def _named(unit: Unit, situation: Situation) -> Unit:
@@ -52,21 +64,44 @@ def _named(unit: Unit, situation: Situation) -> Unit:
         if isinstance(inner, Unit) and inner.name.startswith(prefix):
             found[key] = replace(inner, name=inner.name.removeprefix(prefix))
     if found:
-        situation.log.change("renamed", unit, "its layers are named without forward_ and backward_, which Keras 2 puts before their names")
+        situation.log.change(
+            "renamed",
+            unit,
+            "its layers are named without forward_ and backward_, which Keras 2 puts before their "
+            "names",
+        )
     return unit.with_config(**found)
 
 
 def _judge(network: Network, situation: Situation) -> None:
     """Refuse calls of 16-bit recurrent layers with states that are inputs of the model."""
-    inputs = {unit.name for unit in network.units if unit.class_name == INPUT_CLASS and unit.config.get("dtype") == "float32"}
+    inputs = {
+        unit.name
+        for unit in network.units
+        if unit.class_name == INPUT_CLASS and unit.config.get("dtype") == "float32"
+    }
     for unit in network.units:
         policy = unit.config.get("dtype")
-        if unit.class_name not in RECURRENT or not isinstance(policy, Policy) or policy.compute_dtype not in _SIXTEEN:
+        if (
+            unit.class_name not in RECURRENT
+            or not isinstance(policy, Policy)
+            or policy.compute_dtype not in _SIXTEEN
+        ):
             continue
-        states = [one for call in unit.calls if call.args and isinstance(call.args[0], list) for one in call.args[0][1:]]
+        states = [
+            one
+            for call in unit.calls
+            if call.args and isinstance(call.args[0], list)
+            for one in call.args[0][1:]
+        ]
         if any(isinstance(one, Reference) and one.layer in inputs for one in states):
-            message = f"{unit.path} ({unit.class_name}) starts from float32 states, which Keras 2 does not cast to its {policy.compute_dtype}, and fails on"
+            message = (
+                f"{unit.path} ({unit.class_name}) starts from float32 states, which Keras 2 does "
+                f"not cast to its {policy.compute_dtype}, and fails on"
+            )
             situation.log.refuse("call", unit, message)
 
 
-REWRITE: Final = Rewrite(name="directions", applies=lambda situation: situation.crosses, apply=_apply)
+REWRITE: Final = Rewrite(
+    name="directions", applies=lambda situation: situation.crosses, apply=_apply
+)

@@ -1,4 +1,7 @@
-"""Initialisers that releases call otherwise: Orthogonal and Identity, which Keras 3 had as OrthogonalInitializer and IdentityInitializer up to 3.6."""
+"""
+Initialisers that releases call otherwise: Orthogonal and Identity, which Keras 3 had as
+OrthogonalInitializer and IdentityInitializer up to 3.6.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +25,21 @@ def _apply(root: Unit, situation: Situation) -> Unit:
     def change(unit: Unit) -> Unit:
         if unit.custom:
             return unit
-        return replace(unit, config={key: _value(value, situation.target) for key, value in unit.config.items()})
+        return replace(
+            unit,
+            config={key: _value(value, situation.target) for key, value in unit.config.items()},
+        )
 
     return mapped(root, change)
 
 
 def _value(value: Value, target: Target) -> Value:
     """Return an initialiser by the name that the target knows; anything else as it is."""
-    if not isinstance(value, Thing) or value.kind is not Kind.INITIALIZER or value.package is not None:
+    if (
+        not isinstance(value, Thing)
+        or value.kind is not Kind.INITIALIZER
+        or value.package is not None
+    ):
         return value
     other = _OTHERS.get(value.class_name)
     if other is None or not _is_missing(value.class_name, target) or _is_missing(other, target):
@@ -40,8 +50,14 @@ def _value(value: Value, target: Target) -> Value:
 def _is_missing(class_name: str, target: Target) -> bool:
     if not accepted.is_known(Kind.INITIALIZER, class_name):
         return True
-    found = accepted.objection(target.loader, Kind.INITIALIZER, class_name, {}, module=target.says_modules)
+    found = accepted.objection(
+        target.loader, Kind.INITIALIZER, class_name, {}, module=target.says_modules
+    )
     return found is not None and found.missing
 
 
-REWRITE: Final = Rewrite(name="initializers", applies=lambda situation: True, apply=_apply)  # noqa: ARG005  # releases of Keras 3 differ too
+REWRITE: Final = Rewrite(
+    name="initializers",
+    applies=lambda situation: True,  # noqa: ARG005  # releases of Keras 3 differ too
+    apply=_apply,
+)

@@ -1,4 +1,7 @@
-"""Where a model's input shapes stand: ``batch_shape`` in Keras 3, ``batch_input_shape`` in Keras 2, there on first layers too."""
+"""
+Where a model's input shapes stand: ``batch_shape`` in Keras 3, ``batch_input_shape`` in Keras 2,
+there on first layers too.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,9 @@ def _apply(root: Unit, situation: Situation) -> Unit:
             return unit.without(_KERAS2)
         return unit
 
-    return mapped(mapped(root, begun), change)  # a chain takes its shape from its first layer before that loses it
+    return mapped(
+        mapped(root, begun), change
+    )  # a chain takes its shape from its first layer before that loses it
 
 
 def _input(unit: Unit, situation: Situation) -> Unit:
@@ -36,13 +41,24 @@ def _input(unit: Unit, situation: Situation) -> Unit:
     if here not in unit.config:
         return unit
     situation.log.change("input-shape", unit, f"{here} becomes {there}")
-    return replace(unit, config={there if key == here else key: value for key, value in unit.config.items()})
+    return replace(
+        unit, config={there if key == here else key: value for key, value in unit.config.items()}
+    )
 
 
 def _with_input_layer(unit: Unit, situation: Situation) -> Unit:
-    """Return a Sequential whose input's shape stands in an input layer, as every release from TF 2.2 on writes it, and not in its first layer alone."""
+    """
+    Return a Sequential whose input's shape stands in an input layer, as every release from TF 2.2
+    on writes it, and not in its first layer alone.
+    """
     network = unit.network
-    if network is None or not network.is_chain or not network.units or network.units[0].class_name == INPUT_CLASS or not situation.to_keras3:
+    if (
+        network is None
+        or not network.is_chain
+        or not network.units
+        or network.units[0].class_name == INPUT_CLASS
+        or not situation.to_keras3
+    ):
         return unit
     first = network.units[0]
     shape = first.config.get(_KERAS2)
@@ -59,10 +75,19 @@ def _with_input_layer(unit: Unit, situation: Situation) -> Unit:
 
 
 def _dtype(first: Unit) -> str:
-    """Return the dtype of a chain's input: an Embedding takes numbers in Keras 2's floats, and its own policy says nothing of them."""
+    """
+    Return the dtype of a chain's input: an Embedding takes numbers in Keras 2's floats, and its own
+    policy says nothing of them.
+    """
     policy = first.config.get("dtype")
     name = getattr(policy, "compute_dtype", None)
-    return name if isinstance(name, str) and not getattr(policy, "should_cast_variables", False) else "float32"
+    return (
+        name
+        if isinstance(name, str) and not getattr(policy, "should_cast_variables", False)
+        else "float32"
+    )
 
 
-REWRITE: Final = Rewrite(name="inputs", applies=lambda situation: situation.crosses or situation.to_keras3, apply=_apply)
+REWRITE: Final = Rewrite(
+    name="inputs", applies=lambda situation: situation.crosses or situation.to_keras3, apply=_apply
+)

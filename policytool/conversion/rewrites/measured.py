@@ -1,4 +1,7 @@
-"""Layers that were measured to compute something else once converted: none is converted into one that does (:mod:`policytool.conversion.behaviour`)."""
+"""
+Layers that were measured to compute something else once converted: none is converted into one that
+does (:mod:`policytool.conversion.behaviour`).
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,15 @@ def _apply(root: Unit, situation: Situation) -> Unit:
         if unit.site is None or unit.custom or unit.network is not None or unit.path in told:
             continue
         class_name = subject.sites[unit.site].class_name or unit.class_name
-        why = behaviour.objection(class_name, subject.config(unit.site), to_keras3=situation.to_keras3)
+        why = behaviour.objection(
+            class_name, subject.config(unit.site), to_keras3=situation.to_keras3
+        )
         if why is not None:
-            situation.log.refuse("behaviour", unit, f"{unit.path} ({class_name}) is not converted to {situation.target.loader}: {why}")
+            situation.log.refuse(
+                "behaviour",
+                unit,
+                f"{unit.path} ({class_name}) is not converted to {situation.target.loader}: {why}",
+            )
     return root
 
 

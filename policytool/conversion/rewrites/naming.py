@@ -1,4 +1,7 @@
-"""Names with a slash, which Keras 3 refuses (``Layer.__init__`` by way of keras/src/utils/naming.py): underscores take their place everywhere."""
+"""
+Names with a slash, which Keras 3 refuses (``Layer.__init__`` by way of keras/src/utils/naming.py):
+underscores take their place everywhere.
+"""
 
 from __future__ import annotations
 
@@ -24,18 +27,27 @@ def _apply(root: Unit, situation: Situation) -> Unit:
         names = _names(unit.network)
         for member in unit.network.units:
             if member.name in names:
-                situation.log.change("renamed", member, f"{member.name} becomes {names[member.name]}: Keras 3 takes no slash in a name")
+                situation.log.change(
+                    "renamed",
+                    member,
+                    f"{member.name} becomes {names[member.name]}: Keras 3 takes no slash in a name",
+                )
         return replace(unit, network=_renamed(unit.network, names)) if names else unit
 
     def inner(unit: Unit) -> Unit:
-        config = {key: _plain(value) if isinstance(value, Unit) else value for key, value in unit.config.items()}
+        config = {
+            key: _plain(value) if isinstance(value, Unit) else value
+            for key, value in unit.config.items()
+        }
         return replace(unit, config=config)
 
     return _plain(mapped(root, lambda unit: inner(change(unit))))
 
 
 def _plain(unit: Unit) -> Unit:
-    return unit if unit.role is Role.OPERATION else replace(unit, name=unit.name.replace(_SLASH, "_"))
+    return (
+        unit if unit.role is Role.OPERATION else replace(unit, name=unit.name.replace(_SLASH, "_"))
+    )
 
 
 def _names(network: Network) -> dict[str, str]:

@@ -1,4 +1,7 @@
-"""Axes of a BatchNormalization: a list in Keras 2 from TF 1.15 on, which may have several, and one number in Keras 3 and in Keras 2.3."""
+"""
+Axes of a BatchNormalization: a list in Keras 2 from TF 1.15 on, which may have several, and one
+number in Keras 3 and in Keras 2.3.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,12 @@ _CLASSES: Final = frozenset({"BatchNormalization", "SyncBatchNormalization"})
 
 
 def _apply(root: Unit, situation: Situation) -> Unit:
-    return mapped(root, lambda unit: _changed(unit, situation) if unit.class_name in _CLASSES and not unit.custom else unit)
+    return mapped(
+        root,
+        lambda unit: (
+            _changed(unit, situation) if unit.class_name in _CLASSES and not unit.custom else unit
+        ),
+    )
 
 
 def _changed(unit: Unit, situation: Situation) -> Unit:
@@ -24,8 +32,15 @@ def _changed(unit: Unit, situation: Situation) -> Unit:
     if len(axis) == 1:
         situation.log.change("axis", unit, "axis, a list of one, becomes a number")
         return unit.with_config(axis=axis[0])
-    situation.log.refuse("argument", unit, f"{unit.path} ({unit.class_name}) has axis {axis}: {situation.target.loader} normalises along one axis alone")
+    situation.log.refuse(
+        "argument",
+        unit,
+        f"{unit.path} ({unit.class_name}) has axis {axis}: {situation.target.loader} normalises "
+        "along one axis alone",
+    )
     return unit
 
 
-REWRITE: Final = Rewrite(name="normalization", applies=lambda situation: situation.to_keras3, apply=_apply)
+REWRITE: Final = Rewrite(
+    name="normalization", applies=lambda situation: situation.to_keras3, apply=_apply
+)

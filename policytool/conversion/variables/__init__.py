@@ -1,8 +1,10 @@
 """
-Where each stored variable of a model goes in the file that the target reads: by class and attribute, never by guess.
+Where each stored variable of a model goes in the file that the target reads: by class and
+attribute, never by guess.
 
-``_slots`` is what variables the classes of each release have, ``_sources`` which tensor of the source is which of them, ``_building`` the layers of
-the target's model with what they take over; ``_archive`` and ``_hdf5`` are where each container has them.
+``_slots`` is what variables the classes of each release have, ``_sources`` which tensor of the
+source is which of them, ``_building`` the layers of the target's model with what they take over;
+``_archive`` and ``_hdf5`` are where each container has them.
 """
 
 from __future__ import annotations
@@ -29,18 +31,30 @@ _NAMED_SINCE: Final = "keras3.6"
 """The first release that writes a layer's name beside its ``vars``."""
 
 
-def placed(root: Unit, situation: Situation, casts: Sequence[Cast] = ()) -> tuple[tuple[Group, ...], tuple[Placement, ...]]:
+def placed(
+    root: Unit, situation: Situation, casts: Sequence[Cast] = ()
+) -> tuple[tuple[Group, ...], tuple[Placement, ...]]:
     """
-    Return the groups of the new file and its variables; refusals go to the log, where a layer's variables are not those of its class.
+    Return the groups of the new file and its variables; refusals go to the log, where a layer's
+    variables are not those of its class.
 
     :param casts: what a change of policies casts, by where the source has it
     """
     builder = Builder(situation, Sources(situation, root))
     holder = builder.holder(root)
     maker = _Maker(situation.target, {cast.tensor: cast for cast in casts})
-    found = _archived(holder, maker) if situation.target.container == "keras" else _grouped(holder, maker)
+    found = (
+        _archived(holder, maker)
+        if situation.target.container == "keras"
+        else _grouped(holder, maker)
+    )
     if maker.widened:
-        situation.log.note("bfloat16-widened", None, f"{maker.widened} variables in bfloat16 are stored as float32, which holds the same values")
+        situation.log.note(
+            "bfloat16-widened",
+            None,
+            f"{maker.widened} variables in bfloat16 are stored as float32, which holds the same "
+            "values",
+        )
     return found
 
 
@@ -83,7 +97,12 @@ def _archived(root: Holder, maker: _Maker) -> tuple[tuple[Group, ...], tuple[Pla
     for path, holder in _archive.places(root, maker.target):
         for place, name in _archive.groups(path, holder):
             groups.setdefault(place, Group(path=place, name=name if names else None))
-        placements += [maker.placement((*path, *stored.slot.within, _archive.VARS, str(stored.slot.index)), holder, stored) for stored in holder.own]
+        placements += [
+            maker.placement(
+                (*path, *stored.slot.within, _archive.VARS, str(stored.slot.index)), holder, stored
+            )
+            for stored in holder.own
+        ]
     return tuple(groups.values()), tuple(placements)
 
 

@@ -1,8 +1,9 @@
 """
 In which order HDF5 has a layer's variables, and what it calls them.
 
-A group for each layer of the root model, with all that is below it: trainable variables first, then the others (``_legacy_weights`` in
-keras/src/legacy/saving/legacy_h5_format.py of Keras 2 and 3). Loaders go by that order alone.
+A group for each layer of the root model, with all that is below it: trainable variables first, then
+the others (``_legacy_weights`` in keras/src/legacy/saving/legacy_h5_format.py of Keras 2 and 3).
+Loaders go by that order alone.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
     from policytool.conversion.variables._holders import Holder, Stored
 
 _CELL: Final = ("cell",)
-"""What an RNN makes follows its ``trainable``; a MultiHeadAttention's projections, when it is loaded, do not (Keras 3.15)."""
+"""
+What an RNN makes follows its ``trainable``; a MultiHeadAttention's projections, when it is loaded,
+do not (Keras 3.15).
+"""
 
 Named = tuple[str, "Holder", "Stored"]
 
@@ -29,7 +33,9 @@ def weights(holder: Holder, target: Target) -> list[Named]:
         every = list(_all(holder, ()))
         if not holder.trainable:
             return [named for named, _ in every]
-        return [named for named, trainable in every if trainable] + [named for named, trainable in every if not trainable]
+        return [named for named, trainable in every if trainable] + [
+            named for named, trainable in every if not trainable
+        ]
     return [*_trainable(holder, ()), *_others(holder, ())]
 
 
@@ -44,11 +50,18 @@ def _all(holder: Holder, scopes: tuple[str, ...]) -> Iterator[tuple[Named, bool]
 
 
 def _own(holder: Holder, scopes: tuple[str, ...]) -> list[Named]:
-    return [("/".join((*scopes, holder.name, *stored.slot.scopes, stored.slot.name)), holder, stored) for stored in holder.own if not stored.again]
+    return [
+        ("/".join((*scopes, holder.name, *stored.slot.scopes, stored.slot.name)), holder, stored)
+        for stored in holder.own
+        if not stored.again
+    ]
 
 
 def _trainable(holder: Holder, scopes: tuple[str, ...]) -> list[Named]:
-    """Return what ``trainable_weights`` of Keras 2 has: of a model those of its layers, of a layer its own and those of what it holds."""
+    """
+    Return what ``trainable_weights`` of Keras 2 has: of a model those of its layers, of a layer its
+    own and those of what it holds.
+    """
     if not holder.trainable:
         return []
     own = [named for named in _own(holder, scopes) if named[2].slot.trainable]
@@ -61,8 +74,16 @@ def _others(holder: Holder, scopes: tuple[str, ...]) -> list[Named]:
     inside = (*scopes, holder.name)
     own = _own(holder, scopes)
     if holder.trainable:
-        return [named for named in own if not named[2].slot.trainable] + [named for inner in holder.below for named in _others(inner, inside)]
+        return [named for named in own if not named[2].slot.trainable] + [
+            named for inner in holder.below for named in _others(inner, inside)
+        ]
     if holder.unit.role is Role.MODEL:  # first what would be trainable
         trainable = [named for inner in holder.below for named in _trainable(inner, inside)]
-        return trainable + own + [named for inner in holder.below for named in _others(inner, inside)]
-    return own + [named for inner in holder.below for named in (*_trainable(inner, inside), *_others(inner, inside))]
+        return (
+            trainable + own + [named for inner in holder.below for named in _others(inner, inside)]
+        )
+    return own + [
+        named
+        for inner in holder.below
+        for named in (*_trainable(inner, inside), *_others(inner, inside))
+    ]

@@ -1,4 +1,7 @@
-"""The layers of a model as what holds variables: each with its own, those of the layers that it makes, and the layers that it holds."""
+"""
+The layers of a model as what holds variables: each with its own, those of the layers that it makes,
+and the layers that it holds.
+"""
 
 from __future__ import annotations
 

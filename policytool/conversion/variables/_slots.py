@@ -1,8 +1,9 @@
 """
-The variables that layers of each release have, in the order and at the places in which files hold them.
+The variables that layers of each release have, in the order and at the places in which files hold
+them.
 
-``data/layer_variables.json`` is what the releases' own layers had when they were built and saved (``fixtures/layer_variables.py`` asks them, and
-explains it).
+``data/layer_variables.json`` is what the releases' own layers had when they were built and saved
+(``fixtures/layer_variables.py`` asks them, and explains it).
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ _CELL: Final = "Cell"
 _SET: Final = "*"
 """Stands for every value that is no null."""
 
-_RENAMED: Final = {name: {"depthwise_kernel": "kernel"} for name in ("DepthwiseConv1D", "DepthwiseConv2D")}
+_RENAMED: Final = {
+    name: {"depthwise_kernel": "kernel"} for name in ("DepthwiseConv1D", "DepthwiseConv2D")
+}
 """Variables that Keras 3 calls otherwise."""
 
 _ATTRIBUTE: Final = 3
@@ -59,36 +62,64 @@ class Slot:
 
 
 def plain(within: tuple[str, ...]) -> tuple[str, ...]:
-    """Return attributes as every release has them: Keras 2's MultiHeadAttention has ``_query_dense`` where Keras 3's has ``query_dense``."""
+    """
+    Return attributes as every release has them: Keras 2's MultiHeadAttention has ``_query_dense``
+    where Keras 3's has ``query_dense``.
+    """
     return tuple(part.removeprefix("_") for part in within)
 
 
 def slots(class_name: str, release: str, config: Mapping[str, object]) -> tuple[Slot, ...] | None:
-    """Return the variables that a layer has of its own and of what it makes by itself, in HDF5's order; None for a class that the data does not know."""
+    """
+    Return the variables that a layer has of its own and of what it makes by itself, in HDF5's
+    order; None for a class that the data does not know.
+    """
     record = _record(class_name, _asked(release))
     if record is None:
         return _of_cell(class_name, release, config)
     absent: set[int] = set()
     for condition, positions in record.get("absent", ()):
-        if all(_is(config.get(key, record["unsaid"].get(key)), value) for key, value in condition.items()):
+        if all(
+            _is(config.get(key, record["unsaid"].get(key)), value)
+            for key, value in condition.items()
+        ):
             absent.update(positions)
     renamed = _RENAMED.get(class_name, {})
-    found = _numbered([row for position, row in enumerate(record["slots"]) if position not in absent])
+    found = _numbered(
+        [row for position, row in enumerate(record["slots"]) if position not in absent]
+    )
     return tuple(replace(slot, known_as=renamed.get(slot.name, slot.name)) for slot in found)
 
 
-def _of_cell(class_name: str, release: str, config: Mapping[str, object]) -> tuple[Slot, ...] | None:
+def _of_cell(
+    class_name: str, release: str, config: Mapping[str, object]
+) -> tuple[Slot, ...] | None:
     """Return a cell's variables: those of the layer that makes it."""
-    made = slots(class_name.removesuffix(_CELL), release, config) if class_name.endswith(_CELL) else None
-    return None if made is None else tuple(replace(slot, scopes=(), within=()) for slot in made if slot.within == ("cell",))
+    made = (
+        slots(class_name.removesuffix(_CELL), release, config)
+        if class_name.endswith(_CELL)
+        else None
+    )
+    return (
+        None
+        if made is None
+        else tuple(replace(slot, scopes=(), within=()) for slot in made if slot.within == ("cell",))
+    )
 
 
 def _is(value: object, wanted: str) -> bool:
-    return value is not None if wanted == _SET else (value is None or isinstance(value, bool | str)) and json.dumps(value) == wanted
+    return (
+        value is not None
+        if wanted == _SET
+        else (value is None or isinstance(value, bool | str)) and json.dumps(value) == wanted
+    )
 
 
 def _numbered(rows: Sequence[Sequence[Any]]) -> tuple[Slot, ...]:
-    """Return slots, numbered within each object: its trainable variables first, as ``Layer.save_own_variables`` has them."""
+    """
+    Return slots, numbered within each object: its trainable variables first, as
+    ``Layer.save_own_variables`` has them.
+    """
     counts: dict[str, int] = {}
     numbers: dict[int, int] = {}
     for position, row in sorted(enumerate(rows), key=lambda pair: (not pair[1][2], pair[0])):
@@ -110,7 +141,9 @@ def _numbered(rows: Sequence[Sequence[Any]]) -> tuple[Slot, ...]:
 
 @cache
 def _data() -> dict[str, Any]:
-    text = (Path(__file__).parents[2] / "data" / "layer_variables.json").read_text(encoding="utf-8")  # importlib.resources takes 8 ms to import
+    text = (Path(__file__).parents[2] / "data" / "layer_variables.json").read_text(
+        encoding="utf-8"
+    )  # importlib.resources takes 8 ms to import
     data: dict[str, Any] = json.loads(text)
     return data
 
@@ -120,8 +153,14 @@ def _record(class_name: str, release: str) -> dict[str, Any] | None:
     found = next((record for record in records if release in record["releases"]), None)
     if found is not None or release not in LOADERS:
         return found
-    later = [name for name in LOADERS[LOADERS.index(release) :] if _of_keras3(name) == _of_keras3(release)]  # TF 2.1 has layers that 2.4 was asked about
-    return next((record for name in later for record in records if name in record["releases"]), None)
+    later = [
+        name
+        for name in LOADERS[LOADERS.index(release) :]
+        if _of_keras3(name) == _of_keras3(release)
+    ]  # TF 2.1 has layers that 2.4 was asked about
+    return next(
+        (record for name in later for record in records if name in record["releases"]), None
+    )
 
 
 def _of_keras3(release: str) -> bool:
@@ -130,8 +169,14 @@ def _of_keras3(release: str) -> bool:
 
 @cache
 def _asked(release: str) -> str:
-    """Return the newest release that was asked and is no newer than this one; of Keras 2.2 and 2.3, and older, the oldest."""
+    """
+    Return the newest release that was asked and is no newer than this one; of Keras 2.2 and 2.3,
+    and older, the oldest.
+    """
     asked: list[str] = _data()["releases"]
     if release not in LOADERS:
         return asked[0]
-    return next((name for name in reversed(asked) if LOADERS.index(name) <= LOADERS.index(release)), asked[0])
+    return next(
+        (name for name in reversed(asked) if LOADERS.index(name) <= LOADERS.index(release)),
+        asked[0],
+    )

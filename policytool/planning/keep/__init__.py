@@ -30,7 +30,10 @@ KEEP_RULES: Final[tuple[KeepRule, ...]] = (
 
 
 def held(subject: Subject, policy: Policy, choice: Outputs) -> Mapping[int, str]:
-    """Return the sites that stay in float32 under this policy, with the reason; none for a policy that computes in 32 bits or more."""
+    """
+    Return the sites that stay in float32 under this policy, with the reason; none for a policy that
+    computes in 32 bits or more.
+    """
     found: dict[int, str] = {}
     if policy.compute_dtype in HALVES:
         for rule in KEEP_RULES:

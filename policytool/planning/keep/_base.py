@@ -18,7 +18,11 @@ class KeepRule:
 
     name: str
     find: Callable[[Subject, Policy], Iterator[tuple[int, str]]]
-    """Yield sites with the reason, for a model and the policy it is to have. It depends on the model's structure, never on its present policies."""
+    """
+    Yield sites with the reason, for a model and the policy it is to have.
+
+    It depends on the model's structure, never on its present policies.
+    """
 
 
 def float_inputs(subject: Subject, index: int) -> bool:

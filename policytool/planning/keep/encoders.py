@@ -1,8 +1,9 @@
 """
 Layers that turn ids and categories into floats.
 
-Their ops count in 32 or 64 bits alone (``DenseBincount``, ``Bucketize``), and what they take as ids a 16-bit float cannot tell apart: all six 16-bit
-cases of tf_keras 2.21 fail when they are built, Keras 3.15's when they are called.
+Their ops count in 32 or 64 bits alone (``DenseBincount``, ``Bucketize``), and what they take as ids
+a 16-bit float cannot tell apart: all six 16-bit cases of tf_keras 2.21 fail when they are built,
+Keras 3.15's when they are called.
 """
 
 from __future__ import annotations
@@ -18,7 +19,17 @@ if TYPE_CHECKING:
     from policytool.planning.subject import Subject
     from policytool.policy import Policy
 
-_ENCODERS: Final = frozenset({"CategoryEncoding", "Discretization", "Hashing", "HashedCrossing", "IntegerLookup", "StringLookup", "TextVectorization"})
+_ENCODERS: Final = frozenset(
+    {
+        "CategoryEncoding",
+        "Discretization",
+        "Hashing",
+        "HashedCrossing",
+        "IntegerLookup",
+        "StringLookup",
+        "TextVectorization",
+    }
+)
 
 
 def find(subject: Subject, _policy: Policy) -> Iterator[tuple[int, str]]:

@@ -1,7 +1,8 @@
 """
 Ids that pass through floats on their way to a lookup.
 
-float16 tells integers apart up to 2048, bfloat16 up to 256: a layer that casts its inputs would make different ids the same.
+float16 tells integers apart up to 2048, bfloat16 up to 256: a layer that casts its inputs would
+make different ids the same.
 """
 
 from __future__ import annotations
@@ -19,18 +20,42 @@ if TYPE_CHECKING:
     from policytool.planning.subject import Subject
     from policytool.policy import Policy
 
-_LOOKUPS: Final = frozenset({"Embedding", "CategoryEncoding", "IntegerLookup", "Hashing", "HashedCrossing", "Discretization"})
-"""An Embedding is built with ``autocast=False`` in both libraries, and the others stay in float32 (``encoders``): what leads there counts."""
+_LOOKUPS: Final = frozenset(
+    {
+        "Embedding",
+        "CategoryEncoding",
+        "IntegerLookup",
+        "Hashing",
+        "HashedCrossing",
+        "Discretization",
+    }
+)
+"""
+An Embedding is built with ``autocast=False`` in both libraries, and the others stay in float32
+(``encoders``): what leads there counts.
+"""
 
 
 def find(subject: Subject, _policy: Policy) -> Iterator[tuple[int, str]]:
-    """Yield the weightless layers between a float input and a lookup, through nested models and the wrappers around them."""
+    """
+    Yield the weightless layers between a float input and a lookup, through nested models and the
+    wrappers around them.
+    """
     for index, lookup in carried(subject):
-        yield index, f"it carries ids to {subject.layers[lookup].path}, and a 16-bit float cannot tell large ones apart"
+        yield (
+            index,
+            (
+                f"it carries ids to {subject.layers[lookup].path}, and a 16-bit float cannot tell "
+                "large ones apart"
+            ),
+        )
 
 
 def carried(subject: Subject, *, inputs: bool = False) -> Iterator[tuple[int, int]]:
-    """Yield each such layer with the lookup that its floats lead to; with ``inputs`` the float inputs too, behind them."""
+    """
+    Yield each such layer with the lookup that its floats lead to; with ``inputs`` the float inputs
+    too, behind them.
+    """
     search = _Search(subject)
     for graph in subject.graphs.values():
         for node in graph.nodes.values():
@@ -38,7 +63,9 @@ def carried(subject: Subject, *, inputs: bool = False) -> Iterator[tuple[int, in
             if lookup is not None:
                 between, from_floats, sources = _carriers(subject, graph, node.name)
                 wrappers = search.wrappers(node)
-                for index in (*between, *wrappers, *(sources if inputs else ())) if from_floats else ():
+                for index in (
+                    (*between, *wrappers, *(sources if inputs else ())) if from_floats else ()
+                ):
                     yield index, lookup
 
 
@@ -51,7 +78,10 @@ class _Search:
     """By the model's site, the lookup that its inputs lead to."""
 
     def lookup_in(self, node: Node) -> int | None:
-        """Return the lookup that a node is, or that its inputs lead to inside it; None where there is none."""
+        """
+        Return the lookup that a node is, or that its inputs lead to inside it; None where there is
+        none.
+        """
         if node.site is None:
             return None
         if node.class_name in _LOOKUPS:
@@ -68,16 +98,34 @@ class _Search:
         """Return the layers around a nested model, which cast what they hand on."""
         here = node.site
         found = []
-        while here is not None and self.subject.sites[here].class_name not in MODEL_CLASSES and node.class_name not in _LOOKUPS:
+        while (
+            here is not None
+            and self.subject.sites[here].class_name not in MODEL_CLASSES
+            and node.class_name not in _LOOKUPS
+        ):
             found.append(here)
-            here = next((child for child in self.subject.children[here] if self.subject.sites[child].attribute == "layer"), None)
+            here = next(
+                (
+                    child
+                    for child in self.subject.children[here]
+                    if self.subject.sites[child].attribute == "layer"
+                ),
+                None,
+            )
         return found
 
     def _model_in(self, site: int) -> int | None:
         """Return the model that a layer is or wraps."""
         here: int | None = site
         while here is not None and here not in self.subject.graphs:
-            here = next((child for child in self.subject.children[here] if self.subject.sites[child].attribute not in {LAYERS, "cell", "cells"}), None)
+            here = next(
+                (
+                    child
+                    for child in self.subject.children[here]
+                    if self.subject.sites[child].attribute not in {LAYERS, "cell", "cells"}
+                ),
+                None,
+            )
         return here
 
     def _behind_inputs(self, graph: Graph) -> int | None:
@@ -89,7 +137,10 @@ class _Search:
 
 
 def _carriers(subject: Subject, graph: Graph, name: str) -> tuple[list[int], bool, list[int]]:
-    """Return the weightless layers that lead from inputs to a node, whether one of those inputs may have floats, and those that do."""
+    """
+    Return the weightless layers that lead from inputs to a node, whether one of those inputs may
+    have floats, and those that do.
+    """
     pending, seen = list(graph.nodes[name].parents), set[str]()
     between: list[int] = []
     sources: list[int] = []

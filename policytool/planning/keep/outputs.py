@@ -1,7 +1,8 @@
 """
 Outputs in float32: the layers that make a model's outputs, and a softmax on the way there.
 
-TensorFlow's guide "Mixed precision" asks for float32 outputs and a float32 softmax at the end; a softmax in the middle may be 16-bit.
+TensorFlow's guide "Mixed precision" asks for float32 outputs and a float32 softmax at the end; a
+softmax in the middle may be 16-bit.
 """
 
 from __future__ import annotations
@@ -23,7 +24,14 @@ if TYPE_CHECKING:
 OUTPUT: Final = "it makes the model's output, which stays in float32"
 SOFTMAX: Final = "a softmax before the output, whose small probabilities a 16-bit float loses"
 BETWEEN: Final = "it stands between a softmax and the output"
-_OPERATIONS: Final = OPAQUE_CLASSES - {"Lambda", "KerasLayer", "TFSMLayer", "TorchModuleWrapper", "JaxLayer", "FlaxLayer"}
+_OPERATIONS: Final = OPAQUE_CLASSES - {
+    "Lambda",
+    "KerasLayer",
+    "TFSMLayer",
+    "TorchModuleWrapper",
+    "JaxLayer",
+    "FlaxLayer",
+}
 """Ops of a graph wrapped as layers: their inputs decide what they compute in."""
 
 
@@ -33,13 +41,19 @@ def find(subject: Subject, _policy: Policy) -> Iterator[tuple[int, str]]:
 
 
 def on_the_way_out(subject: Subject) -> Iterator[tuple[int, str]]:
-    """Yield the layers that make the outermost model's outputs, and a softmax before them with what follows it; each with what it is."""
+    """
+    Yield the layers that make the outermost model's outputs, and a softmax before them with what
+    follows it; each with what it is.
+    """
     if 0 in subject.graphs:
         yield from _of_model(subject, subject.graphs[0])
 
 
 def makers(subject: Subject, graph: Graph, names: tuple[str, ...]) -> Iterator[str]:
-    """Yield the layers that make the tensors of these nodes: the nodes themselves, or what feeds them where they are operations that cast nothing."""
+    """
+    Yield the layers that make the tensors of these nodes: the nodes themselves, or what feeds them
+    where they are operations that cast nothing.
+    """
     pending, seen = list(reversed(names)), set[str]()
     while pending:
         name = pending.pop()
@@ -70,14 +84,18 @@ def _unit(subject: Subject, graph: Graph, name: str, reason: str) -> Iterator[tu
             yield from _of_model(subject, subject.graphs[index])
         return
     for found in subject.below(index):
-        if subject.sites[found].class_name in MODEL_CLASSES and found in subject.graphs:  # a model in a TimeDistributed
+        if (
+            subject.sites[found].class_name in MODEL_CLASSES and found in subject.graphs
+        ):  # a model in a TimeDistributed
             yield from _of_model(subject, subject.graphs[found])
             return
         yield found, reason
 
 
 def _softmaxes(subject: Subject, graph: Graph) -> Iterator[tuple[str, str]]:
-    """Yield each softmax between the last weighted layers and the outputs, and what stands behind it."""
+    """
+    Yield each softmax between the last weighted layers and the outputs, and what stands behind it.
+    """
     pending: list[tuple[str, str | None]] = [(name, None) for name in graph.outputs]
     behind: dict[str, str | None] = {}
     told = set[str]()
@@ -90,7 +108,9 @@ def _softmaxes(subject: Subject, graph: Graph) -> Iterator[tuple[str, str]]:
         index = node.site
         if index is not None and is_softmax(subject, index):
             yield name, SOFTMAX
-            while next_one is not None and next_one not in told:  # each once: there may be as many softmaxes as layers
+            while (
+                next_one is not None and next_one not in told
+            ):  # each once: there may be as many softmaxes as layers
                 told.add(next_one)
                 yield next_one, BETWEEN
                 next_one = behind[next_one]

@@ -1,8 +1,8 @@
 """
 Average pooling over windows that float16 cannot sum.
 
-float16 holds every integer up to 2048 alone, so a sum of more than 2048 like values stops growing: over 112x112 values of 10 both libraries return
-4 (measured, CPU).
+float16 holds every integer up to 2048 alone, so a sum of more than 2048 like values stops growing:
+over 112x112 values of 10 both libraries return 4 (measured, CPU).
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ def reason(site: Site) -> str | None:
     numbers = [side for side in sides if isinstance(side, int)]
     if not numbers or math.prod(numbers) <= _LARGEST_SUM:
         return None
-    return f"it averages {math.prod(numbers)} values in float16, whose sums stop growing at 2048 like values"
+    return (
+        f"it averages {math.prod(numbers)} values in float16, whose sums stop growing at 2048 like "
+        "values"
+    )
 
 
 RULE: Final = KeepRule(name="windows", find=find)

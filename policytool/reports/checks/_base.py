@@ -31,4 +31,7 @@ class CheckReporter:
 
     name: str
     render: Callable[[Checks, View], str]
-    """Pure: the same values and the same view give the same text, which ends in a newline unless it is empty."""
+    """
+    Pure: the same values and the same view give the same text, which ends in a newline unless it is
+    empty.
+    """

@@ -29,7 +29,10 @@ def sections(run: Run, view: View, *, everything: bool) -> Iterator[Section]:
 
 def remarks(check: Check) -> Iterator[str]:
     """Yield what to do next, and what else is to be known, each once however many runs say it."""
-    notes = [*(clean(note.message) for note in check.notes), *(clean(note) for run in check.runs for note in run.inputs.notes)]
+    notes = [
+        *(clean(note.message) for note in check.notes),
+        *(clean(note) for run in check.runs for note in run.inputs.notes),
+    ]
     yield from dict.fromkeys([*_advice(check), *notes])
 
 
@@ -40,6 +43,16 @@ def _advice(check: Check) -> Iterator[str]:
     for run in check.runs:
         missed = [one.path for one in run.verdict.missed if one.about is About.LAYER]
         worst = run.verdict.first_not_finite or next(iter(missed), None)
-        call = next((call for call in run.calls if call.place == worst and call.compute_candidate in HALVES), None)
+        call = next(
+            (
+                call
+                for call in run.calls
+                if call.place == worst and call.compute_candidate in HALVES
+            ),
+            None,
+        )
         if call is not None and run.rewrite is None:
-            yield f"--set '{clean(call.path)}=float32' keeps {clean(call.path)} in float32, here and in migrate"
+            yield (
+                f"--set '{clean(call.path)}=float32' keeps {clean(call.path)} in float32, here and "
+                "in migrate"
+            )

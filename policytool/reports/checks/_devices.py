@@ -1,4 +1,7 @@
-"""What the device had to say: kernels that it lacks, ops that ran elsewhere, and what the calls took in time and memory."""
+"""
+What the device had to say: kernels that it lacks, ops that ran elsewhere, and what the calls took
+in time and memory.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,9 @@ _MS: Final = 1000
 
 
 def kernels(run: Run, *, everything: bool) -> Iterator[Section]:
-    """Yield the ops that no kernel was found for, and those that ran on the CPU instead, by layer."""
+    """
+    Yield the ops that no kernel was found for, and those that ran on the CPU instead, by layer.
+    """
     if run.missing:
         yield _ops("missing kernels", run.missing, everything=everything)
     if run.fallbacks:
@@ -34,7 +39,12 @@ def _ops(title: str, found: Sequence[Missing], *, everything: bool) -> Section:
     """Return ops by layer, those alike counted."""
     counts: dict[tuple[str, str, str, bool], int] = {}
     for one in found:
-        key = (clean(one.layer) if one.layer is not None else "", clean(one.type), one.dtype or "", one.in_float32)
+        key = (
+            clean(one.layer) if one.layer is not None else "",
+            clean(one.type),
+            one.dtype or "",
+            one.in_float32,
+        )
         counts[key] = counts.get(key, 0) + 1
     shown = list(counts.items()) if everything else list(counts.items())[:_OPS]
     rows = [
@@ -56,12 +66,18 @@ def _ops(title: str, found: Sequence[Missing], *, everything: bool) -> Section:
             Column(title="in float32", minimum=3),
         ),
         rows=tuple(rows),
-        sentences=(*([f"and {more:,} more; --all-layers lists them"] if more else []), *([_STAYS] if any(one.in_float32 for one in found) else [])),
+        sentences=(
+            *([f"and {more:,} more; --all-layers lists them"] if more else []),
+            *([_STAYS] if any(one.in_float32 for one in found) else []),
+        ),
     )
 
 
 def timing(run: Run) -> Iterator[Section]:
-    """Yield what the two models took for a batch, and the candidate's share of what the reference took."""
+    """
+    Yield what the two models took for a batch, and the candidate's share of what the reference
+    took.
+    """
     if not run.timings:
         return
     reference, candidate = run.timings["reference"], run.timings["candidate"]
@@ -69,24 +85,50 @@ def timing(run: Run) -> Iterator[Section]:
     batch = f"latency is the median of one batch of {many(run.inputs.batch_size, 'example')}"
     yield Section(
         title="timing",
-        columns=tuple(Column(title=title, minimum=len(title)) for title in ("", "latency", "shortest", "longest", "examples/s", "peak memory")),
-        rows=(_timed("reference", reference), _timed("candidate", candidate), _ratio(reference, candidate)),
-        sentences=(f"{batch}; memory is what tensors take at most during one call, without weights{counted}",),
+        columns=tuple(
+            Column(title=title, minimum=len(title))
+            for title in ("", "latency", "shortest", "longest", "examples/s", "peak memory")
+        ),
+        rows=(
+            _timed("reference", reference),
+            _timed("candidate", candidate),
+            _ratio(reference, candidate),
+        ),
+        sentences=(
+            (
+                f"{batch}; memory is what tensors take at most during one call, without "
+                f"weights{counted}"
+            ),
+        ),
     )
 
 
 def _timed(name: str, found: Timing) -> tuple[Cell, ...]:
     times = (found.latency, *found.spread)
     memory = "" if found.peak_memory is None else bytes_words(found.peak_memory)
-    return (Cell(text=name), *(Cell(text=_seconds(one)) for one in times), Cell(text=figure(found.throughput)), Cell(text=memory))
+    return (
+        Cell(text=name),
+        *(Cell(text=_seconds(one)) for one in times),
+        Cell(text=figure(found.throughput)),
+        Cell(text=memory),
+    )
 
 
 def _ratio(reference: Timing, candidate: Timing) -> tuple[Cell, ...]:
     """Return the candidate's numbers over the reference's."""
     style = "good" if candidate.latency < reference.latency else "bad"
-    times = Cell(text=_times(candidate.latency, reference.latency), style=style), Cell(text=""), Cell(text="")
+    times = (
+        Cell(text=_times(candidate.latency, reference.latency), style=style),
+        Cell(text=""),
+        Cell(text=""),
+    )
     rate = Cell(text=_times(candidate.throughput, reference.throughput), style=style)
-    return Cell(text="ratio"), *times, rate, Cell(text=_times(candidate.peak_memory, reference.peak_memory))
+    return (
+        Cell(text="ratio"),
+        *times,
+        rate,
+        Cell(text=_times(candidate.peak_memory, reference.peak_memory)),
+    )
 
 
 def _times(value: float | None, of: float | None) -> str:

@@ -33,11 +33,22 @@ def sides(check: Check, view: View) -> Iterator[tuple[str, str]]:
     both = check.reference, check.candidate
     libraries = list(dict.fromkeys(side.library for side in both if side.library))
     for label, side in zip(("reference", "candidate"), both, strict=True):
-        yield label, separator.join([*_side(side), *([clean(side.library)] if len(libraries) > 1 else [])])
+        yield (
+            label,
+            separator.join([*_side(side), *([clean(side.library)] if len(libraries) > 1 else [])]),
+        )
         if side.kept:
             yield "kept", _kept(side)
-    release = [f"TensorFlow {clean(check.versions['tensorflow'])}"] if "tensorflow" in check.versions else []
-    alike = [clean(library) for library in libraries if len(libraries) == 1 and clean(library).lower() not in [one.lower() for one in release]]
+    release = (
+        [f"TensorFlow {clean(check.versions['tensorflow'])}"]
+        if "tensorflow" in check.versions
+        else []
+    )
+    alike = [
+        clean(library)
+        for library in libraries
+        if len(libraries) == 1 and clean(library).lower() not in [one.lower() for one in release]
+    ]
     yield "versions", separator.join([*release, *alike])
 
 
@@ -49,7 +60,13 @@ def around(run: Run, view: View) -> Iterator[tuple[str, str]]:
     if run.rewrite is not None:
         yield "rewrite", rewrite(run.rewrite)
     if run.unmatched:
-        yield "unmatched", f"{many(len(run.unmatched), 'layer')} that one model calls and the other does not: {some([clean(path) for path in run.unmatched])}"
+        yield (
+            "unmatched",
+            (
+                f"{many(len(run.unmatched), 'layer')} that one model calls and the other does not: "
+                f"{some([clean(path) for path in run.unmatched])}"
+            ),
+        )
 
 
 def _side(side: Side) -> Iterator[str]:
@@ -57,7 +74,12 @@ def _side(side: Side) -> Iterator[str]:
     counts = sorted(side.policies.items(), key=lambda item: (-item[1], item[0]))
     if counts:
         (first, count), *others = counts
-        yield ", ".join([f"{many(count, 'layer')} in {clean(first)}", *(f"{number:,} in {clean(policy)}" for policy, number in others)])
+        yield ", ".join(
+            [
+                f"{many(count, 'layer')} in {clean(first)}",
+                *(f"{number:,} in {clean(policy)}" for policy, number in others),
+            ]
+        )
     if side.weights == "random":
         yield "random weights"
 
@@ -66,7 +88,10 @@ def _kept(side: Side) -> str:
     reasons = Counter(side.kept.values())
     told = [f"{_because(side, reason)}" for reason, _ in reasons.most_common(_REASONS)]
     more = sum(count for _, count in reasons.most_common()[_REASONS:])
-    return f"{many(len(side.kept), 'layer')}: {'; '.join(told)}{f'; {more} more for other reasons' if more else ''}"
+    return (
+        f"{many(len(side.kept), 'layer')}: "
+        f"{'; '.join(told)}{f'; {more} more for other reasons' if more else ''}"
+    )
 
 
 def _because(side: Side, reason: str) -> str:
@@ -85,7 +110,11 @@ def device(found: Device) -> Iterator[str]:
         yield bytes_words(found.memory)
     if found.driver:
         yield f"driver {clean(found.driver)}"
-    yield from (f"{name} {clean(number)}" for name, number in (("CUDA", found.cuda), ("cuDNN", found.cudnn)) if number)
+    yield from (
+        f"{name} {clean(number)}"
+        for name, number in (("CUDA", found.cuda), ("cuDNN", found.cudnn))
+        if number
+    )
 
 
 def rewrite(found: Rewrite) -> str:
@@ -94,14 +123,28 @@ def rewrite(found: Rewrite) -> str:
         return f"{clean(found.said)}; {clean(found.unchanged)}"
     types = sorted(found.by_type.items(), key=lambda item: (-item[1], item[0]))
     named = some([f"{count:,} {clean(kind)}" for kind, count in types], _TYPES)
-    before = f"; {many(found.narrow_before, 'op')} had 16 bits before, so the plain graph is no float32 reference" if found.narrow_before else ""
-    return f"{clean(found.said)}: {found.ops:,} of {many(found.total, 'op')} now in 16 bits ({named}), {many(found.casts, 'cast')} added{before}"
+    before = (
+        (
+            f"; {many(found.narrow_before, 'op')} had 16 bits before, so the plain graph is no "
+            "float32 "
+            "reference"
+        )
+        if found.narrow_before
+        else ""
+    )
+    return (
+        f"{clean(found.said)}: {found.ops:,} of {many(found.total, 'op')} now in 16 bits "
+        f"({named}), {many(found.casts, 'cast')} added{before}"
+    )
 
 
 def inputs(found: Inputs) -> str:
     """Return what both models were fed with."""
     kind = f"synthetic (seed {found.seed})" if found.kind is Kind.SYNTHETIC else "given"
-    size = f"{many(found.batches, 'batch') if found.batches == 1 else f'{found.batches:,} batches'} of {found.batch_size:,}"
+    size = (
+        f"{many(found.batches, 'batch') if found.batches == 1 else f'{found.batches:,} batches'} "
+        f"of {found.batch_size:,}"
+    )
     shown = [_input(one) for one in found.inputs[:_INPUTS]]
     left = len(found.inputs) - len(shown)
     return f"{kind}, {size}: {'; '.join([*shown, *([f'{left} more'] if left else [])])}"

@@ -11,7 +11,9 @@ _LEAST_SHARE: Final = 1e-4
 """Shares below it, or as near to all, are said to be so instead of being rounded to none or all."""
 
 _GROUPED: Final = (1e3, 1e6)
-"""From the first to below the second, numbers are written out with commas instead of an exponent."""
+"""
+From the first to below the second, numbers are written out with commas instead of an exponent.
+"""
 
 _UPWARD: Final = Context(prec=_DIGITS, rounding=ROUND_CEILING)
 
@@ -56,7 +58,10 @@ def many(count: int, word: str) -> str:
 
 
 def _short(text: str) -> str:
-    """Return a number without its exponent where it is short without, and without the exponent's zero where not: ``65,500``, ``4.2e-5``."""
+    """
+    Return a number without its exponent where it is short without, and without the exponent's zero
+    where not: ``65,500``, ``4.2e-5``.
+    """
     mantissa, e, exponent = text.partition("e")
     value = float(text)
     if _GROUPED[0] <= abs(value) < _GROUPED[1]:

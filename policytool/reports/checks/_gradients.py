@@ -20,12 +20,18 @@ _VARIABLES: Final = 5
 
 
 def sections(found: Gradients) -> Iterator[Section]:
-    """Yield what all gradients lost under each scale with what follows from it, and the variables that lose most."""
+    """
+    Yield what all gradients lost under each scale with what follows from it, and the variables that
+    lose most.
+    """
     scales = _scales(found)
     titles = ("scale", "underflow", "overflow", "subnormal", "error", "loss")
     yield Section(
         title="gradients",
-        columns=(Column(title="loss scaling", minimum=17), *(Column(title=title, minimum=_NUMBER) for title in titles)),
+        columns=(
+            Column(title="loss scaling", minimum=17),
+            *(Column(title=title, minimum=_NUMBER) for title in titles),
+        ),
         rows=tuple(_row(label, trial) for label, trial in scales),
         sentences=tuple(clean(text) for text in loss_scales.decision(found).sentences),
     )
@@ -34,9 +40,16 @@ def sections(found: Gradients) -> Iterator[Section]:
 
 
 def _scales(found: Gradients) -> list[tuple[str, Trial]]:
-    """Return what was tried under no scale, under the recorded one and under a dynamic one, in that order, each scale once."""
+    """
+    Return what was tried under no scale, under the recorded one and under a dynamic one, in that
+    order, each scale once.
+    """
     labels: dict[float, list[str]] = {}
-    for label, scale in (("none", 1.0), ("recorded", found.recorded_scale), ("dynamic", found.dynamic.scale)):
+    for label, scale in (
+        ("none", 1.0),
+        ("recorded", found.recorded_scale),
+        ("dynamic", found.dynamic.scale),
+    ):
         if scale is not None:
             labels.setdefault(scale, []).append(label)
     tried = [(", ".join(names), found.at(scale)) for scale, names in labels.items()]
@@ -63,10 +76,23 @@ def _row(label: str, trial: Trial) -> tuple[Cell, ...]:
 
 
 def _variables(found: Gradients, scales: list[tuple[str, Trial]]) -> Iterator[Section]:
-    """Yield the variables of which elements are lost, each with the share of its gradient that is under each scale."""
+    """
+    Yield the variables of which elements are lost, each with the share of its gradient that is
+    under each scale.
+    """
     first = scales[0][1].variables
-    order = sorted(range(len(first)), key=lambda place: (-(first[place].overflow_share + first[place].underflow_share), place))
-    lossy = [place for place in order if any(trial.variables[place].underflow or trial.variables[place].overflow for _, trial in scales)]
+    order = sorted(
+        range(len(first)),
+        key=lambda place: (-(first[place].overflow_share + first[place].underflow_share), place),
+    )
+    lossy = [
+        place
+        for place in order
+        if any(
+            trial.variables[place].underflow or trial.variables[place].overflow
+            for _, trial in scales
+        )
+    ]
     if not lossy:
         return
     rows = [
@@ -80,9 +106,21 @@ def _variables(found: Gradients, scales: list[tuple[str, Trial]]) -> Iterator[Se
     more = len(lossy) - len(rows)
     yield Section(
         title="lost elements by variable",
-        columns=(Column(title="variable", minimum=18, middle=True), Column(title="dtype", minimum=8), *(Column(title=label, minimum=9) for label, _ in scales)),
+        columns=(
+            Column(title="variable", minimum=18, middle=True),
+            Column(title="dtype", minimum=8),
+            *(Column(title=label, minimum=9) for label, _ in scales),
+        ),
         rows=tuple(rows),
-        sentences=(f"and {more:,} more {'variables' if more > 1 else 'variable'} of which elements are lost",) if more else (),
+        sentences=(
+            (
+                f"and {more:,} more {'variables' if more > 1 else 'variable'} of which elements "
+                "are "
+                "lost"
+            ),
+        )
+        if more
+        else (),
     )
 
 

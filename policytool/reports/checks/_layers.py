@@ -9,7 +9,16 @@ from policytool.measurement.verdicts import About, excess
 from policytool.reports._layout import Cell, Column, clean
 from policytool.reports.checks._figures import figure, many
 from policytool.reports.checks._section import Section
-from policytool.reports.checks._shown import NUMBER, WIDE, allowed, dtype, error, marked, ratio, remarks
+from policytool.reports.checks._shown import (
+    NUMBER,
+    WIDE,
+    allowed,
+    dtype,
+    error,
+    marked,
+    ratio,
+    remarks,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +44,11 @@ class Measured:
     @property
     def worst(self) -> Output | None:
         """The output that is farthest off."""
-        return max(self.call.outputs, key=lambda output: (_rank(output.isolated), _rank(output.accumulated)), default=None)
+        return max(
+            self.call.outputs,
+            key=lambda output: (_rank(output.isolated), _rank(output.accumulated)),
+            default=None,
+        )
 
     @property
     def isolated(self) -> Metrics | None:
@@ -71,13 +84,27 @@ def _rank(metrics: Metrics | None) -> float:
         return 0.0
     if metrics.overflow:
         return float("inf")
-    return metrics.relative if metrics.relative is not None else (metrics.differing or 0) / max(1, metrics.elements)
+    return (
+        metrics.relative
+        if metrics.relative is not None
+        else (metrics.differing or 0) / max(1, metrics.elements)
+    )
 
 
 def ordered(run: Run) -> list[Measured]:
-    """Return every call with how it was judged, the worst first; those alike in the order of the model."""
+    """
+    Return every call with how it was judged, the worst first; those alike in the order of the
+    model.
+    """
     judged = {one.path: one for one in run.verdict.judgements if one.about is About.LAYER}
-    calls = [Measured(call=call, judgement=judged.get(call.place), is_first=call.place == run.verdict.first_not_finite) for call in run.calls]
+    calls = [
+        Measured(
+            call=call,
+            judgement=judged.get(call.place),
+            is_first=call.place == run.verdict.first_not_finite,
+        )
+        for call in run.calls
+    ]
     return sorted(calls, key=lambda one: one.order, reverse=True)
 
 
@@ -87,9 +114,14 @@ def layers(run: Run, view: View, *, everything: bool) -> Iterator[Section]:
     shown = found if everything else [one for one in found if not one.is_exact][:_LAYERS]
     if not shown:
         return
-    more, missed = len(found) - len(shown), sum(one.is_missed for one in found) - sum(one.is_missed for one in shown)
+    more, missed = (
+        len(found) - len(shown),
+        sum(one.is_missed for one in found) - sum(one.is_missed for one in shown),
+    )
     fields = list(_fields(shown, view))
-    beneath = {place: _beneath(one, view) for place, one in enumerate(shown)} if view.width < WIDE else {}
+    beneath = (
+        {place: _beneath(one, view) for place, one in enumerate(shown)} if view.width < WIDE else {}
+    )
     yield Section(
         title="layers, the worst first",
         columns=tuple(column for column, _ in fields),
@@ -105,28 +137,53 @@ def _left(more: int, missed: int) -> str:
     return f"and {many(more, 'further call')}{too_far}; --all-layers shows every one"
 
 
-def _fields(shown: Sequence[Measured], view: View) -> Iterator[tuple[Column, Callable[[Measured], Cell]]]:
-    """Yield the columns, each with what makes its cells; those in which nothing would stand are left out."""
+def _fields(
+    shown: Sequence[Measured], view: View
+) -> Iterator[tuple[Column, Callable[[Measured], Cell]]]:
+    """
+    Yield the columns, each with what makes its cells; those in which nothing would stand are left
+    out.
+    """
     wide = view.width >= WIDE
     outputs = [one.worst for one in shown if one.worst is not None]
-    yield Column(title="  layer", minimum=20, middle=True), lambda one: marked(one.call.place, missed=one.is_missed)
+    yield (
+        Column(title="  layer", minimum=20, middle=True),
+        lambda one: marked(one.call.place, missed=one.is_missed),
+    )
     if wide:
-        yield Column(title="class", minimum=10), lambda one: Cell(text=clean(one.call.class_name), style="dim")
+        yield (
+            Column(title="class", minimum=10),
+            lambda one: Cell(text=clean(one.call.class_name), style="dim"),
+        )
     yield Column(title="dtype", minimum=16 if wide else 8), lambda one: _dtype(one, view)
     if any(one.isolated is not None for one in shown):
-        yield Column(title="isolated", minimum=NUMBER), lambda one: error(one.isolated, missed=one.is_missed)
+        yield (
+            Column(title="isolated", minimum=NUMBER),
+            lambda one: error(one.isolated, missed=one.is_missed),
+        )
     yield Column(title="accumulated", minimum=NUMBER), lambda one: error(one.accumulated)
     yield Column(title="SNR", minimum=NUMBER), lambda one: ratio(one.isolated or one.accumulated)
     if any(one.judgement is not None for one in shown):
         yield Column(title="allowed", minimum=NUMBER), lambda one: allowed(one.judgement)
     if any(output.tf32 is not None for output in outputs):
-        yield Column(title="TF32", minimum=NUMBER), lambda one: Cell(text=figure(one.worst.tf32.relative) if one.worst and one.worst.tf32 else "", style="dim")
+        yield (
+            Column(title="TF32", minimum=NUMBER),
+            lambda one: Cell(
+                text=figure(one.worst.tf32.relative) if one.worst and one.worst.tf32 else "",
+                style="dim",
+            ),
+        )
     if wide and any(any(_remarks(one, view)) for one in shown):
-        yield Column(title="shows", minimum=16), lambda one: Cell(text="; ".join(_remarks(one, view)))
+        yield (
+            Column(title="shows", minimum=16),
+            lambda one: Cell(text="; ".join(_remarks(one, view))),
+        )
 
 
 def _dtype(one: Measured, view: View) -> Cell:
-    candidate = one.call.compute_candidate or (one.worst.dtype_candidate if one.worst is not None else None)
+    candidate = one.call.compute_candidate or (
+        one.worst.dtype_candidate if one.worst is not None else None
+    )
     return dtype(one.call.compute_reference, candidate, view)
 
 

@@ -26,7 +26,9 @@ def _both(found: tuple[float, float] | None) -> dict[str, float] | None:
 
 
 def gradients(found: Gradients) -> dict[str, Any]:
-    """Return what a backward step gave under every scale that was tried, and what follows from it."""
+    """
+    Return what a backward step gave under every scale that was tried, and what follows from it.
+    """
     decided = loss_scales.decision(found)
     return {
         "recorded": loss_scale_values(found.recorded),
@@ -34,11 +36,18 @@ def gradients(found: Gradients) -> dict[str, Any]:
         "reference_loss": found.reference_loss,
         "variables": [{**asdict(one), "shape": list(one.shape)} for one in found.variables],
         "trials": [
-            {"scale": trial.scale, "loss": trial.loss, "total": _reductions(trial.total), "variables": [_reductions(one) for one in trial.variables]}
+            {
+                "scale": trial.scale,
+                "loss": trial.loss,
+                "total": _reductions(trial.total),
+                "variables": [_reductions(one) for one in trial.variables],
+            }
             for trial in found.trials
         ],
         "dynamic": asdict(found.dynamic),
-        "workable": {"lowest": found.workable[0], "highest": found.workable[1]} if found.workable is not None else None,
+        "workable": {"lowest": found.workable[0], "highest": found.workable[1]}
+        if found.workable is not None
+        else None,
         "quiet": list(found.quiet),
         "own": list(found.own),
         "random": list(found.random),

@@ -8,7 +8,16 @@ from policytool.measurement.verdicts import About
 from policytool.reports._layout import Cell, Column
 from policytool.reports.checks._figures import figure, share
 from policytool.reports.checks._section import Section
-from policytool.reports.checks._shown import NUMBER, WIDE, allowed, dtype, error, marked, ratio, remarks
+from policytool.reports.checks._shown import (
+    NUMBER,
+    WIDE,
+    allowed,
+    dtype,
+    error,
+    marked,
+    ratio,
+    remarks,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,23 +42,47 @@ def outputs(run: Run, view: View) -> Iterator[Section]:
         title="outputs",
         columns=tuple(column for column, _ in fields),
         rows=tuple(tuple(cell(one) for _, cell in fields) for one in judged),
-        beneath={place: text for place, one in enumerate(judged) if (text := _remarks(one, view))} if view.width < WIDE else {},
+        beneath={place: text for place, one in enumerate(judged) if (text := _remarks(one, view))}
+        if view.width < WIDE
+        else {},
     )
 
 
 def _fields(judged: list[Judged], view: View) -> Iterator[tuple[Column, Callable[[Judged], Cell]]]:
-    """Yield the columns, each with what makes its cells; those in which nothing would stand are left out."""
+    """
+    Yield the columns, each with what makes its cells; those in which nothing would stand are left
+    out.
+    """
     wide = view.width >= WIDE
-    yield Column(title="  output", minimum=14, middle=True), lambda one: marked(one[0].name or "output", missed=_is_missed(one))
-    yield Column(title="dtype", minimum=16 if wide else 8), lambda one: dtype(one[0].dtype_reference, one[0].dtype_candidate, view)
-    yield Column(title="error", minimum=NUMBER), lambda one: error(one[0].accumulated, missed=_is_missed(one))
+    yield (
+        Column(title="  output", minimum=14, middle=True),
+        lambda one: marked(one[0].name or "output", missed=_is_missed(one)),
+    )
+    yield (
+        Column(title="dtype", minimum=16 if wide else 8),
+        lambda one: dtype(one[0].dtype_reference, one[0].dtype_candidate, view),
+    )
+    yield (
+        Column(title="error", minimum=NUMBER),
+        lambda one: error(one[0].accumulated, missed=_is_missed(one)),
+    )
     yield Column(title="SNR", minimum=NUMBER), lambda one: ratio(one[0].accumulated)
-    yield Column(title="max abs", minimum=NUMBER), lambda one: Cell(text=figure(one[0].accumulated.max_abs) if one[0].accumulated is not None else "")
+    yield (
+        Column(title="max abs", minimum=NUMBER),
+        lambda one: Cell(
+            text=figure(one[0].accumulated.max_abs) if one[0].accumulated is not None else ""
+        ),
+    )
     yield Column(title="allowed", minimum=NUMBER), lambda one: allowed(one[1])
     if any(output.top_1 is not None for output, _ in judged):
         yield Column(title="top-1", minimum=7), lambda one: Cell(text=share(one[0].top_1))
     if any(output.tf32 is not None for output, _ in judged):
-        yield Column(title="TF32", minimum=NUMBER), lambda one: Cell(text=figure(one[0].tf32.relative) if one[0].tf32 is not None else "", style="dim")
+        yield (
+            Column(title="TF32", minimum=NUMBER),
+            lambda one: Cell(
+                text=figure(one[0].tf32.relative) if one[0].tf32 is not None else "", style="dim"
+            ),
+        )
     if wide and any(_remarks(one, view) for one in judged):
         yield Column(title="shows", minimum=16), lambda one: Cell(text=_remarks(one, view))
 

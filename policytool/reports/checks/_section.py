@@ -19,7 +19,10 @@ class Section:
     columns: tuple[Column, ...] = ()
     rows: tuple[tuple[Cell, ...], ...] = ()
     beneath: Mapping[int, str] = field(default_factory=dict)
-    """What stands on a line of its own beneath the row of a number, where the columns have no room for it."""
+    """
+    What stands on a line of its own beneath the row of a number, where the columns have no room for
+    it.
+    """
 
     sentences: tuple[str, ...] = ()
     """What stands below the table; nothing in it can move the cursor."""

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from policytool.reports._layout import View
 
 WIDE: Final = 120
-"""From this width on each thing that is told of a layer has a column; below, the last ones stand beneath its row."""
+"""
+From this width on each thing that is told of a layer has a column; below, the last ones stand
+beneath its row.
+"""
 
 NUMBER: Final = 11
 """Columns that no number needs more of."""
@@ -37,7 +40,8 @@ _LEAST: Final = 0.001
 
 def remarks(output: Output, view: View, *, far: bool) -> Iterator[str]:
     """
-    Yield what else shows in one output of a call, measured by itself where that was done, and from end to end otherwise.
+    Yield what else shows in one output of a call, measured by itself where that was done, and from
+    end to end otherwise.
 
     :param far: whether the two values that are farthest apart are told.
     """
@@ -51,7 +55,10 @@ def remarks(output: Output, view: View, *, far: bool) -> Iterator[str]:
     ends = [figure(value) for value in pair] if far and pair is not None and spoiled is None else []
     if len(set(ends)) > 1:
         yield arrow(view).join(ends)
-    for word, shares in (("subnormal", [one.subnormal for one in found]), ("flushed", [one.flushed for one in found])):
+    for word, shares in (
+        ("subnormal", [one.subnormal for one in found]),
+        ("flushed", [one.flushed for one in found]),
+    ):
         lost = next((one for one in shares if one is not None), 0.0)
         if lost >= _LEAST:
             yield f"{share(lost)} {word}"
@@ -72,7 +79,10 @@ def _not_finite(found: Metrics) -> Iterator[str]:
 
 def _beyond(measured: Iterable[float | None], dtype: str) -> Iterator[str]:
     """Yield why a tensor overflowed, where the reference has numbers that its dtype has not."""
-    largest, limit = max((one for one in measured if one is not None), default=0.0), LARGEST_FINITE.get(dtype, math.inf)
+    largest, limit = (
+        max((one for one in measured if one is not None), default=0.0),
+        LARGEST_FINITE.get(dtype, math.inf),
+    )
     if largest > limit:
         yield f"up to {figure(largest)} in the reference, and {dtype} ends at {limit:,.5g}"
 
@@ -91,7 +101,11 @@ def error(found: Metrics | None, *, missed: bool = False) -> Cell:
     """Return how far apart two tensors are; nothing where that was not measured."""
     if found is None:
         return Cell(text="")
-    return Cell(text="NaN/Inf", style="bad") if found.overflow else Cell(text=figure(found.relative), style="bad" if missed else "")
+    return (
+        Cell(text="NaN/Inf", style="bad")
+        if found.overflow
+        else Cell(text=figure(found.relative), style="bad" if missed else "")
+    )
 
 
 def ratio(found: Metrics | None) -> Cell:

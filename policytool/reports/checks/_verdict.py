@@ -1,4 +1,7 @@
-"""What a check comes to, in one sentence with its numbers, and what stands between the reader and taking it for more than it is."""
+"""
+What a check comes to, in one sentence with its numbers, and what stands between the reader and
+taking it for more than it is.
+"""
 
 from __future__ import annotations
 
@@ -47,14 +50,23 @@ def overall(check: Check) -> str:
     if not check.runs:
         return f"not run: {_subject(check)}; there is nothing that could be compared"
     failed = sum(not passes(run) for run in check.runs)
-    what = f"{failed} of {many(len(check.runs), 'run')} did not pass" if failed else f"all {many(len(check.runs), 'run')} passed"
-    return "; ".join([f"{'failed' if failed else 'passed'}: {_subject(check)}", what, *shared(check)])
+    what = (
+        f"{failed} of {many(len(check.runs), 'run')} did not pass"
+        if failed
+        else f"all {many(len(check.runs), 'run')} passed"
+    )
+    return "; ".join(
+        [f"{'failed' if failed else 'passed'}: {_subject(check)}", what, *shared(check)]
+    )
 
 
 def own(check: Check, run: Run) -> str:
     """Return what one of several runs comes to, with what it alone leaves open."""
     word, *said = outcome(run)
-    return f"{word}: {'; '.join([*said, *(text for text in reservations(check, run) if text not in shared(check))])}"
+    return (
+        f"{word}: "
+        f"{'; '.join([*said, *(text for text in reservations(check, run) if text not in shared(check))])}"
+    )
 
 
 def shared(check: Check) -> list[str]:
@@ -65,33 +77,57 @@ def shared(check: Check) -> list[str]:
 
 def place(run: Run) -> str:
     """Return on which device a run was, and of which signature."""
-    return run.device.name if run.signature is None else f"{run.device.name}, signature {clean(run.signature)}"
+    return (
+        run.device.name
+        if run.signature is None
+        else f"{run.device.name}, signature {clean(run.signature)}"
+    )
 
 
 def _subject(check: Check) -> str:
     reference, candidate = check.reference, check.candidate
     policies = [clean(side.policy) if side.policy else None for side in (candidate, reference)]
     if any(run.rewrite is not None for run in check.runs):
-        return f"the graph of {clean(candidate.path)}, rewritten to {policies[0]}, against the graph as it is"
+        return (
+            f"the graph of {clean(candidate.path)}, rewritten to {policies[0]}, against the graph "
+            "as it is"
+        )
     if reference.path == candidate.path:
         return f"{clean(candidate.path)} under {policies[0] or _OWN} against {policies[1] or _OWN}"
-    sides = [f"{clean(side.path)}{f' under {policy}' if policy else ''}" for side, policy in zip((candidate, reference), policies, strict=True)]
+    sides = [
+        f"{clean(side.path)}{f' under {policy}' if policy else ''}"
+        for side, policy in zip((candidate, reference), policies, strict=True)
+    ]
     return f"{sides[0]} against {sides[1]}"
 
 
 def _missing(run: Run) -> Iterator[str]:
     """Yield what has no kernel; the rest is listed below."""
-    ops = list(dict.fromkeys(clean(one.type) + (f" in {one.dtype}" if one.dtype else "") for one in run.missing))
-    yield f"{many(len(run.missing), 'op')} {'has' if len(run.missing) == 1 else 'have'} no kernel on {run.device.name}: {some(ops)}"
+    ops = list(
+        dict.fromkeys(
+            clean(one.type) + (f" in {one.dtype}" if one.dtype else "") for one in run.missing
+        )
+    )
+    yield (
+        f"{many(len(run.missing), 'op')} {'has' if len(run.missing) == 1 else 'have'} no kernel on "
+        f"{run.device.name}: {some(ops)}"
+    )
 
 
 def _passed(found: Verdict) -> Iterator[str]:
-    outputs, layers = ([one for one in _about(found, about) if one.error is not None] for about in (About.OUTPUT, About.LAYER))
+    outputs, layers = (
+        [one for one in _about(found, about) if one.error is not None]
+        for about in (About.OUTPUT, About.LAYER)
+    )
     if outputs:
         worst = max(outputs, key=excess)
         yield f"{_name(worst) if len(outputs) == 1 else f'the worst of {len(outputs)} outputs, {clean(worst.path)},'} {_error(worst)}"
     if layers:
-        yield f"all {many(len(layers), 'call')} of layers are within their tolerances" if len(layers) > 1 else "its one layer is within its tolerance"
+        yield (
+            f"all {many(len(layers), 'call')} of layers are within their tolerances"
+            if len(layers) > 1
+            else "its one layer is within its tolerance"
+        )
     if not outputs and not layers:
         yield "there is no float that could be compared"
 
@@ -99,29 +135,47 @@ def _passed(found: Verdict) -> Iterator[str]:
 def _failed(found: Verdict) -> Iterator[str]:
     for about, several in ((About.OUTPUT, "outputs"), (About.LAYER, "calls of layers")):
         missed = [one for one in found.missed if one.about is about]
-        is_first = about is About.LAYER and bool(missed) and missed[0].path == found.first_not_finite  # which is told below
+        is_first = (
+            about is About.LAYER and bool(missed) and missed[0].path == found.first_not_finite
+        )  # which is told below
         if len(missed) > 1:
             worst = "" if is_first else f", the worst: {clean(missed[0].path)} {_error(missed[0])}"
-            yield f"{len(missed):,} of {len(_about(found, about)):,} {several} miss their tolerance{worst}"
+            yield (
+                f"{len(missed):,} of {len(_about(found, about)):,} {several} miss their "
+                f"tolerance{worst}"
+            )
         elif missed and not is_first:
             yield f"{_name(missed[0])} {_error(missed[0])}"
     if found.first_not_finite is not None:
         yield f"NaN or infinity appears first in layer {clean(found.first_not_finite)}"
     enough = found.would_pass
-    if enough is not None and math.isfinite(enough) and any(one.about is About.OUTPUT for one in found.missed):
+    if (
+        enough is not None
+        and math.isfinite(enough)
+        and any(one.about is About.OUTPUT for one in found.missed)
+    ):
         yield f"the outputs would pass with a tolerance of {upward(enough)}"
 
 
 def _unequal(run: Run) -> Iterator[str]:
-    """Yield how many values of the outputs that are no floats differ: no tolerance is held against them where none was given."""
+    """
+    Yield how many values of the outputs that are no floats differ: no tolerance is held against
+    them where none was given.
+    """
     for output in run.outputs:
         found = output.accumulated
         if found is not None and found.differing:
-            yield f"{found.differing:,} of {found.elements:,} values of output {clean(output.name or '')} differ"
+            yield (
+                f"{found.differing:,} of {found.elements:,} values of output "
+                f"{clean(output.name or '')} differ"
+            )
 
 
 def _agreement(run: Run) -> Iterator[str]:
-    """Yield how often both models give a sample the same class, by the output in which they do it least."""
+    """
+    Yield how often both models give a sample the same class, by the output in which they do it
+    least.
+    """
     found = [output for output in run.outputs if output.top_1 is not None]
     if found:
         least = min(found, key=lambda output: output.top_1 or 0.0)
@@ -131,7 +185,11 @@ def _agreement(run: Run) -> Iterator[str]:
 def _rows(output: Output) -> str:
     """Return how many rows an output was compared in: its last axis has a value for each class."""
     classes = output.shape[-1] if output.shape else None
-    return many(output.accumulated.elements // classes, "row") if output.accumulated is not None and classes else "the rows"
+    return (
+        many(output.accumulated.elements // classes, "row")
+        if output.accumulated is not None and classes
+        else "the rows"
+    )
 
 
 def _about(found: Verdict, about: About) -> list[Judgement]:
@@ -150,7 +208,10 @@ def _error(judgement: Judgement) -> str:
     if judgement.ruling is Ruling.DIFFERING:
         return "makes other values of the same integers, words or flags"
     by = " by --tolerance" if judgement.given else ""
-    return f"has a relative error of {figure(judgement.error)} where {figure(judgement.tolerance)} is allowed{by}"
+    return (
+        f"has a relative error of {figure(judgement.error)} where {figure(judgement.tolerance)} is "
+        f"allowed{by}"
+    )
 
 
 def reservations(check: Check, run: Run) -> Iterator[str]:
@@ -158,7 +219,11 @@ def reservations(check: Check, run: Run) -> Iterator[str]:
     if run.rewrite is not None and run.rewrite.unchanged is not None:
         yield "the rewrite changed nothing, so this shows nothing of the policy"
     if run.random:
-        yield f"{some([clean(path) for path in run.random])} {'draws' if len(run.random) == 1 else 'draw'} random numbers, of which each model has its own"
+        yield (
+            f"{some([clean(path) for path in run.random])} "
+            f"{'draws' if len(run.random) == 1 else 'draw'} random numbers, of which each model "
+            "has its own"
+        )
     if check.is_alike:
         yield "both have the same policies in every layer, so this shows nothing of them"
     if not run.missing and run.inputs.kind is Kind.SYNTHETIC:
@@ -176,6 +241,10 @@ def _lost(run: Run) -> Iterator[str]:
     """Yield for each output how many values are not finite in the reference."""
     for output in run.outputs:
         found = output.accumulated
-        lost = sum(counts[0] for counts in (found.nan, found.infinite) if counts is not None) if found is not None else 0
+        lost = (
+            sum(counts[0] for counts in (found.nan, found.infinite) if counts is not None)
+            if found is not None
+            else 0
+        )
         if found is not None and lost:
             yield f"{lost:,} of {found.elements:,} values of output {clean(output.name or '')}"

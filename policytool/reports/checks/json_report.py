@@ -1,4 +1,7 @@
-"""The versioned JSON of ``check``, with everything that was measured; its schema is ``policytool/data/check.schema.json``."""
+"""
+The versioned JSON of ``check``, with everything that was measured; its schema is
+``policytool/data/check.schema.json``.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,10 @@ def document(found: Checks) -> dict[str, Any]:
         "version": VERSION,
         "tool": {"name": "policytool", "version": version()},
         "check": strict(_check(found.check)) if found.check is not None else None,
-        "failures": [{"path": failure.path, "code": failure.code, "message": failure.message} for failure in found.failures],
+        "failures": [
+            {"path": failure.path, "code": failure.code, "message": failure.message}
+            for failure in found.failures
+        ],
     }
 
 
@@ -73,13 +79,23 @@ def _run(check: Check, run: Run) -> dict[str, Any]:
             "first_not_finite": run.verdict.first_not_finite,
             "would_pass": run.verdict.would_pass,
         },
-        "outputs": [{"name": one.name, **_output(one), "top_1": one.top_1, **_judged(judged.get((About.OUTPUT, one.name or "")))} for one in run.outputs],
+        "outputs": [
+            {
+                "name": one.name,
+                **_output(one),
+                "top_1": one.top_1,
+                **_judged(judged.get((About.OUTPUT, one.name or ""))),
+            }
+            for one in run.outputs
+        ],
         "calls": [_call(call, judged.get((About.LAYER, call.place))) for call in run.calls],
         "rewrite": asdict(run.rewrite) if run.rewrite is not None else None,
         "missing": [asdict(one) for one in run.missing],
         "fallbacks": [asdict(one) for one in run.fallbacks],
         "gradients": gradients(run.gradients) if run.gradients is not None else None,
-        "timings": {name: {**asdict(one), "spread": list(one.spread)} for name, one in run.timings.items()},
+        "timings": {
+            name: {**asdict(one), "spread": list(one.spread)} for name, one in run.timings.items()
+        },
         "unmatched": list(run.unmatched),
     }
 
@@ -90,7 +106,15 @@ def _inputs(found: Inputs) -> dict[str, Any]:
         "seed": found.seed,
         "batches": found.batches,
         "batch_size": found.batch_size,
-        "inputs": [{"name": one.name, "shape": list(one.shape) if one.shape is not None else None, "dtype": one.dtype, "how": one.how} for one in found.inputs],
+        "inputs": [
+            {
+                "name": one.name,
+                "shape": list(one.shape) if one.shape is not None else None,
+                "dtype": one.dtype,
+                "how": one.how,
+            }
+            for one in found.inputs
+        ],
         "notes": list(found.notes),
     }
 
@@ -107,7 +131,9 @@ def _call(call: Call, judgement: Judgement | None) -> dict[str, Any]:
         "children": call.children,
         "is_model": call.is_model,
         **_judged(judgement),
-        "outputs": [{**_output(output), "isolated": metrics(output.isolated)} for output in call.outputs],
+        "outputs": [
+            {**_output(output), "isolated": metrics(output.isolated)} for output in call.outputs
+        ],
     }
 
 
@@ -125,7 +151,14 @@ def _judged(judgement: Judgement | None) -> dict[str, Any]:
     """Return how something was judged; nothing where it was not."""
     if judgement is None:
         return {"judgement": None}
-    return {"judgement": {"ruling": judgement.ruling.value, "error": judgement.error, "tolerance": judgement.tolerance, "given": judgement.given}}
+    return {
+        "judgement": {
+            "ruling": judgement.ruling.value,
+            "error": judgement.error,
+            "tolerance": judgement.tolerance,
+            "given": judgement.given,
+        }
+    }
 
 
 REPORTER: Final = CheckReporter(name="json", render=render)

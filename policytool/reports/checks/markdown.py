@@ -1,4 +1,7 @@
-"""The report of a check for pull requests: GitHub-flavoured Markdown with the verdict, what ran, and what was measured."""
+"""
+The report of a check for pull requests: GitHub-flavoured Markdown with the verdict, what ran, and
+what was measured.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +28,23 @@ _NAMES: Final = frozenset({"layer", "output", "variable"})
 
 
 def render(found: Checks, view: View) -> str:
-    """Return the report as Markdown; nothing where nothing could be run. It is laid out by whoever shows it, so the view's width counts nothing."""
+    """
+    Return the report as Markdown; nothing where nothing could be run.
+
+    It is laid out by whoever shows it, so the view's width counts nothing.
+    """
     check = found.check
     if check is None:
         return ""
     wide = replace(view, width=WIDE)
     paths = dict.fromkeys((check.reference.path, check.candidate.path))
-    lines = [f"### {' → '.join(map(code, paths))}", "", *_verdict(check), "", *_facts(sides(check, wide))]
+    lines = [
+        f"### {' → '.join(map(code, paths))}",
+        "",
+        *_verdict(check),
+        "",
+        *_facts(sides(check, wide)),
+    ]
     for run in check.runs:
         if len(check.runs) > 1:
             lines += ["", f"#### {prose(place(run))}", ""]
@@ -68,7 +81,10 @@ def _section(section: Section) -> Iterator[str]:
         yield ""
         yield row(titles)
         yield row(["---"] * len(titles))
-        yield from (row([_cell(title, cell) for title, cell in zip(titles, cells, strict=True)]) for cells in section.rows)
+        yield from (
+            row([_cell(title, cell) for title, cell in zip(titles, cells, strict=True)])
+            for cells in section.rows
+        )
     if section.sentences:
         yield ""
         yield from (f"- {prose(sentence)}" for sentence in section.sentences)

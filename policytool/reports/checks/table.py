@@ -1,4 +1,7 @@
-"""The report of a check for people: the verdict in one sentence, then what ran, and what was measured, the worst first."""
+"""
+The report of a check for people: the verdict in one sentence, then what ran, and what was measured,
+the worst first.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ _HEAD: Final = 2
 
 
 def render(found: Checks, view: View) -> str:
-    """Return the report as text for a terminal of the view's width; nothing where nothing could be run."""
+    """
+    Return the report as text for a terminal of the view's width; nothing where nothing could be
+    run.
+    """
     check = found.check
     if check is None:
         return ""
@@ -43,12 +49,14 @@ def _verdict(check: Check, view: View) -> Iterator[str]:
     if len(check.runs) == 1:
         yield from _broken("", verdict(check, check.runs[0]), view, _style(check.passed), indent=0)
         return
-    yield from _broken("", overall(check), view, _style(check.passed and bool(check.runs)), indent=0)
+    yield from _broken(
+        "", overall(check), view, _style(check.passed and bool(check.runs)), indent=0
+    )
     for run in check.runs:
         yield from _broken("", f"{place(run)}: {own(check, run)}", view, _style(passes(run)))
 
 
-def _style(passed: bool) -> str:  # noqa: FBT001  # a property of what is shown
+def _style(passed: bool) -> str:  # a property of what is shown  # noqa: FBT001
     return "good" if passed else "bad"
 
 
@@ -71,13 +79,25 @@ def _section(section: Section, view: View) -> Iterator[str]:
 
 
 def _broken(label: str, text: str, view: View, style: str = "", indent: int = 2) -> list[str]:
-    """Return text that is wrapped, words that are longer than a line in pieces: a layer's path is told whole."""
+    """
+    Return text that is wrapped, words that are longer than a line in pieces: a layer's path is told
+    whole.
+    """
     room = max(1, view.width - indent - len(label))
-    return wrapped(label, " ".join(piece for word in text.split(" ") for piece in _pieces(word, room)), view, style, indent)
+    return wrapped(
+        label,
+        " ".join(piece for word in text.split(" ") for piece in _pieces(word, room)),
+        view,
+        style,
+        indent,
+    )
 
 
 def _pieces(word: str, room: int) -> list[str]:
-    """Return a word in pieces that fill a line each, but for the last; each then stands on a line of its own."""
+    """
+    Return a word in pieces that fill a line each, but for the last; each then stands on a line of
+    its own.
+    """
     found = [""]
     for character in word:
         if width_of(found[-1] + character) > room:

@@ -27,4 +27,7 @@ class DifferenceReporter:
 
     name: str
     render: Callable[[Differences, View], str]
-    """Pure: the same values and the same view give the same text, which ends in a newline unless it is empty."""
+    """
+    Pure: the same values and the same view give the same text, which ends in a newline unless it is
+    empty.
+    """

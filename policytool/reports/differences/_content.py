@@ -1,4 +1,6 @@
-"""What a comparison says, in words and rows: one line for how much differs, then what, layer by layer."""
+"""
+What a comparison says, in words and rows: one line for how much differs, then what, layer by layer.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,15 @@ from policytool.reports._words import FORMATS, generation_words, loss_scale_word
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from policytool.comparison import Change, Comparison, LayerPair, Section, Side, Values, VariablePair
+    from policytool.comparison import (
+        Change,
+        Comparison,
+        LayerPair,
+        Section,
+        Side,
+        Values,
+        VariablePair,
+    )
     from policytool.jsontext import Json
     from policytool.model import Variable
     from policytool.plan import Absent
@@ -65,11 +75,18 @@ def summary(comparison: Comparison) -> str:
     total = len(comparison.layers)
     parts = []
     if not comparison.differs:
-        parts.append(f"{clean(comparison.a.path)} and {clean(comparison.b.path)} hold the same: {_many(total, 'layer')}")
+        parts.append(
+            f"{clean(comparison.a.path)} and {clean(comparison.b.path)} hold the same: "
+            f"{_many(total, 'layer')}"
+        )
     else:
         counts = Counter(group for layer in comparison.layers for group in _counted(layer))
         verb = "differs" if differing == 1 else "differ"
-        what = ", ".join(f"{counts[group]} {_COUNTED[group][counts[group] != 1]}" for group in range(len(_COUNTED)) if counts[group])
+        what = ", ".join(
+            f"{counts[group]} {_COUNTED[group][counts[group] != 1]}"
+            for group in range(len(_COUNTED))
+            if counts[group]
+        )
         parts.append(f"{differing} of {_many(total, 'layer')} {verb}{': ' if what else ''}{what}")
     parts += _about_variables(comparison.variables)
     if comparison.optimizer is not None and comparison.optimizer.differs:
@@ -78,29 +95,47 @@ def summary(comparison: Comparison) -> str:
     if signatures:
         parts.append(f"{_many(signatures, 'signature')} differ{'s' if signatures == 1 else ''}")
     if comparison.spellings:
-        parts.append(f"{_many(comparison.spellings, 'value')} spelled differently and the same in meaning")
+        parts.append(
+            f"{_many(comparison.spellings, 'value')} spelled differently and the same in meaning"
+        )
     return "; ".join(parts)
 
 
 def _about_variables(variables: Sequence[VariablePair]) -> Iterator[str]:
-    """Yield what is to be said of stored values; nothing of variables that one file could not hold."""
-    compared = [variable for variable in variables if variable.presence is Presence.BOTH or variable.differs]
+    """
+    Yield what is to be said of stored values; nothing of variables that one file could not hold.
+    """
+    compared = [
+        variable for variable in variables if variable.presence is Presence.BOTH or variable.differs
+    ]
     if not compared:
         return
     differing = [variable for variable in compared if variable.differs]
     unread = sum(variable.values.verdict is Verdict.NOT_COMPARED for variable in compared)
     if differing:
-        yield f"{len(differing)} of {_many(len(compared), 'variable')} differ{'s' if len(differing) == 1 else ''}"
+        yield (
+            f"{len(differing)} of {_many(len(compared), 'variable')} "
+            f"differ{'s' if len(differing) == 1 else ''}"
+        )
     elif not unread:
-        yield f"all {len(compared)} variables have equal bytes" if len(compared) != 1 else "its one variable has equal bytes"
+        yield (
+            f"all {len(compared)} variables have equal bytes"
+            if len(compared) != 1
+            else "its one variable has equal bytes"
+        )
     if unread == len(compared):
-        yield f"the values of {'all ' if unread > 1 else ''}{_many(unread, 'variable')} were not compared"
+        yield (
+            f"the values of {'all ' if unread > 1 else ''}{_many(unread, 'variable')} were not "
+            "compared"
+        )
     elif unread:
         yield f"the values of {_many(unread, 'variable')} were not compared"
 
 
 def _counted(layer: LayerPair) -> list[int]:
-    """Return which of the counted things differ in a layer: each once, keys of its config one by one."""
+    """
+    Return which of the counted things differ in a layer: each once, keys of its config one by one.
+    """
     if layer.presence is not Presence.BOTH:
         return [0 if layer.presence is Presence.A else 1] if layer.differs else []
     groups = [_GROUPS[change.aspect] for change in layer.differences if change.aspect in _GROUPS]
@@ -114,8 +149,19 @@ def _many(count: int, word: str) -> str:
 def about(side: Side, view: View) -> str:
     """Return what a file is, in one line."""
     separator = " · " if view.unicode else " - "
-    written = f"Keras {clean(side.writer.keras)}" if side.writer.keras else f"TensorFlow {clean(side.writer.tensorflow)}" if side.writer.tensorflow else ""
-    facts = [clean(side.path), FORMATS.get(side.format, side.format), generation_words(side.generation), *([f"written by {written}"] if written else [])]
+    written = (
+        f"Keras {clean(side.writer.keras)}"
+        if side.writer.keras
+        else f"TensorFlow {clean(side.writer.tensorflow)}"
+        if side.writer.tensorflow
+        else ""
+    )
+    facts = [
+        clean(side.path),
+        FORMATS.get(side.format, side.format),
+        generation_words(side.generation),
+        *([f"written by {written}"] if written else []),
+    ]
     return separator.join(facts)
 
 
@@ -131,8 +177,13 @@ def entries(comparison: Comparison, *, everything: bool) -> Iterator[tuple[str, 
             yield f"signature {section.name}", tuple(_section(section, everything=everything))
 
 
-def alike(found: Sequence[tuple[str, tuple[Row, ...]]], *, everything: bool) -> Iterator[list[list[Cell]]]:
-    """Yield the rows of each entry; of many that differ in the same way only the first, with how many there are."""
+def alike(
+    found: Sequence[tuple[str, tuple[Row, ...]]], *, everything: bool
+) -> Iterator[list[list[Cell]]]:
+    """
+    Yield the rows of each entry; of many that differ in the same way only the first, with how many
+    there are.
+    """
     counts = Counter(rows for _, rows in found)
     shown: set[tuple[Row, ...]] = set()
     for name, rows in found:
@@ -140,9 +191,18 @@ def alike(found: Sequence[tuple[str, tuple[Row, ...]]], *, everything: bool) -> 
         if many and rows in shown:
             continue
         shown.add(rows)
-        yield [[Cell(text=clean(name) if number == 0 else ""), *row] for number, row in enumerate(rows)]
+        yield [
+            [Cell(text=clean(name) if number == 0 else ""), *row] for number, row in enumerate(rows)
+        ]
         if many:
-            yield [[Cell(text=f"  and {counts[rows] - 1} more alike", style="dim"), Cell(text=""), Cell(text=""), Cell(text="")]]
+            yield [
+                [
+                    Cell(text=f"  and {counts[rows] - 1} more alike", style="dim"),
+                    Cell(text=""),
+                    Cell(text=""),
+                    Cell(text=""),
+                ]
+            ]
 
 
 def _layer(layer: LayerPair, *, everything: bool) -> Iterator[Row]:
@@ -152,12 +212,22 @@ def _layer(layer: LayerPair, *, everything: bool) -> Iterator[Row]:
         in_a = layer.presence is Presence.A
         side = layer.presence.value.upper()
         what = f"only in {side}" if layer.listed else f"only {side} lists it"
-        yield Cell(text=what), Cell(text=only if in_a else "", style="bad"), Cell(text="" if in_a else only, style="good")
+        yield (
+            Cell(text=what),
+            Cell(text=only if in_a else "", style="bad"),
+            Cell(text="" if in_a else only, style="good"),
+        )
         return
     changes: Sequence[Change] = layer.changes
     if layer.paired in {Pairing.POSITION, Pairing.MOVED}:
-        yield Cell(text=f"path, by {_PAIRED[layer.paired]}"), Cell(text=clean(layer.a or ""), style="dim"), Cell(text=clean(layer.b or ""), style="half")
-        changes = [change for change in changes if change.aspect not in {Aspect.NAME, Aspect.PLACE}]  # the paths say it
+        yield (
+            Cell(text=f"path, by {_PAIRED[layer.paired]}"),
+            Cell(text=clean(layer.a or ""), style="dim"),
+            Cell(text=clean(layer.b or ""), style="half"),
+        )
+        changes = [
+            change for change in changes if change.aspect not in {Aspect.NAME, Aspect.PLACE}
+        ]  # the paths say it
     yield from _changed(changes, everything=everything)
     yield from _variables(layer.variables, everything=everything)
     if everything and not layer.differs and not layer.variables and not layer.changes:
@@ -180,21 +250,41 @@ def _section(section: Section, *, everything: bool) -> Iterator[Row]:
 
 
 def _changed(changes: Sequence[Change], *, everything: bool) -> Iterator[Row]:
-    """Yield a row for each change; dtypes that follow from another policy only where everything is shown."""
+    """
+    Yield a row for each change; dtypes that follow from another policy only where everything is
+    shown.
+    """
     has_policy = any(change.aspect is Aspect.POLICY and not change.spelling for change in changes)
     for change in changes:
         follows = change.aspect in {Aspect.COMPUTE, Aspect.VARIABLE} and has_policy
         if everything or not (change.spelling or follows):
             what = _WHAT.get(change.aspect, change.aspect.value.replace("-", " "))
-            named = f"{what} {clean(change.key)}".strip() if change.key and change.aspect is not Aspect.POLICY else what
+            named = (
+                f"{what} {clean(change.key)}".strip()
+                if change.key and change.aspect is not Aspect.POLICY
+                else what
+            )
             style = "dim" if change.spelling else "mixed" if change.aspect in POLICIES else "half"
             a, b = (_words(value, change.aspect) for value in (change.a, change.b))
             if a == b:  # the same number, rounded to float32 or not
-                a, b = (json.dumps(value, ensure_ascii=False) if value is not ABSENT else "unsaid" for value in (change.a, change.b))
-            yield Cell(text=f"{SPELLED if change.spelling else ''}{named}"), Cell(text=clean(a), style="dim"), Cell(text=clean(b), style=style)
+                a, b = (
+                    json.dumps(value, ensure_ascii=False) if value is not ABSENT else "unsaid"
+                    for value in (change.a, change.b)
+                )
+            yield (
+                Cell(text=f"{SPELLED if change.spelling else ''}{named}"),
+                Cell(text=clean(a), style="dim"),
+                Cell(text=clean(b), style=style),
+            )
 
 
-_WHAT: Final = {Aspect.CONFIG: "", Aspect.WIRING: "fed by", Aspect.ORDER: "place in order", Aspect.SHARED: "shared at", Aspect.SIGNATURE: ""}
+_WHAT: Final = {
+    Aspect.CONFIG: "",
+    Aspect.WIRING: "fed by",
+    Aspect.ORDER: "place in order",
+    Aspect.SHARED: "shared at",
+    Aspect.SIGNATURE: "",
+}
 
 
 def _variables(variables: Iterable[VariablePair], *, everything: bool) -> Iterator[Row]:
@@ -207,11 +297,20 @@ def _variables(variables: Iterable[VariablePair], *, everything: bool) -> Iterat
 
 def _compared(variable: VariablePair) -> Cell:
     if variable.b is None:
-        return Cell(text=variable.values.reason or "" if not variable.differs else "not in B", style="bad" if variable.differs else "dim")
+        return Cell(
+            text=variable.values.reason or "" if not variable.differs else "not in B",
+            style="bad" if variable.differs else "dim",
+        )
     text, style = _verdict(variable.values)
-    same = variable.a is not None and (variable.a.dtype, variable.a.shape) == (variable.b.dtype, variable.b.shape)
+    same = variable.a is not None and (variable.a.dtype, variable.a.shape) == (
+        variable.b.dtype,
+        variable.b.shape,
+    )
     stored = "" if same else _stored(variable.b)
-    return Cell(text=": ".join(part for part in (stored, text if variable.a is not None else "") if part), style=style if variable.a is not None else "good")
+    return Cell(
+        text=": ".join(part for part in (stored, text if variable.a is not None else "") if part),
+        style=style if variable.a is not None else "good",
+    )
 
 
 def _verdict(values: Values) -> tuple[str, str]:
@@ -220,7 +319,11 @@ def _verdict(values: Values) -> tuple[str, str]:
         case Verdict.EQUAL:
             return "equal bytes", "dim"
         case Verdict.ROUNDED:
-            which = {Presence.A: "A is this rounded", Presence.B: "A rounded", Presence.BOTH: "the same values"}
+            which = {
+                Presence.A: "A is this rounded",
+                Presence.B: "A rounded",
+                Presence.BOTH: "the same values",
+            }
             return which[values.rounded or Presence.BOTH], "mixed"
         case Verdict.NOT_COMPARED:
             return f"not compared: {clean(values.reason or '')}", "dim"
@@ -234,29 +337,48 @@ def _verdict(values: Values) -> tuple[str, str]:
 def _stored(variable: Variable | None) -> str:
     if variable is None:
         return ""
-    shape = "?" if variable.shape is None else f"({', '.join(str(size) for size in variable.shape)})"
+    shape = (
+        "?" if variable.shape is None else f"({', '.join(str(size) for size in variable.shape)})"
+    )
     return f"{variable.dtype} {shape}"
 
 
 def _words(value: Json | Absent, aspect: Aspect) -> str:
-    """Return a value in a few words: text as it is, a loss scale in words, anything else as JSON."""
+    """
+    Return a value in a few words: text as it is, a loss scale in words, anything else as JSON.
+    """
     if value is ABSENT:
         return "unsaid"
     if value is None:
         return "none" if aspect in POLICIES else "null"
     if aspect is Aspect.LOSS_SCALE and isinstance(value, dict):
-        return loss_scale_words(Fixed(value=_number(value["value"])) if value["kind"] == "fixed" else _dynamic(value))
+        return loss_scale_words(
+            Fixed(value=_number(value["value"])) if value["kind"] == "fixed" else _dynamic(value)
+        )
     if isinstance(value, list) and aspect in {Aspect.WIRING, Aspect.TRACED, Aspect.SHARED}:
         return ", ".join(map(str, value)) or "nothing"
-    if isinstance(value, dict) and isinstance(value.get("class_name"), str) and not (value.get("config") or "items" in value):
+    if (
+        isinstance(value, dict)
+        and isinstance(value.get("class_name"), str)
+        and not (value.get("config") or "items" in value)
+    ):
         return str(value["class_name"])
     if isinstance(value, float):
-        return f"{value:.7g}"  # the digits that float32 has: releases store 0.001 as 0.0010000000474974513
-    return value if isinstance(value, str) and aspect is not Aspect.CONFIG else json.dumps(value, ensure_ascii=False)
+        # the digits that float32 has: releases store 0.001 as 0.0010000000474974513
+        return f"{value:.7g}"
+    return (
+        value
+        if isinstance(value, str) and aspect is not Aspect.CONFIG
+        else json.dumps(value, ensure_ascii=False)
+    )
 
 
 def _dynamic(value: dict[str, Json]) -> Dynamic:
-    return Dynamic(initial=_number(value["initial"]), growth_steps=int(_number(value["growth_steps"])), multiplier=_number(value["multiplier"]))
+    return Dynamic(
+        initial=_number(value["initial"]),
+        growth_steps=int(_number(value["growth_steps"])),
+        multiplier=_number(value["multiplier"]),
+    )
 
 
 def _number(value: Json) -> float:

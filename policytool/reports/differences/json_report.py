@@ -14,7 +14,15 @@ from policytool.version import version
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from policytool.comparison import Change, Comparison, LayerPair, Section, Side, Values, VariablePair
+    from policytool.comparison import (
+        Change,
+        Comparison,
+        LayerPair,
+        Section,
+        Side,
+        Values,
+        VariablePair,
+    )
     from policytool.model import Variable
     from policytool.reports._layout import View
     from policytool.reports.differences._base import Differences
@@ -34,8 +42,13 @@ def document(found: Differences) -> dict[str, Any]:
     return {
         "version": VERSION,
         "tool": {"name": "policytool", "version": version()},
-        "comparison": _comparison(comparison, everything=found.everything) if comparison is not None else None,
-        "failures": [{"path": failure.path, "code": failure.code, "message": failure.message} for failure in found.outcome.failures],
+        "comparison": _comparison(comparison, everything=found.everything)
+        if comparison is not None
+        else None,
+        "failures": [
+            {"path": failure.path, "code": failure.code, "message": failure.message}
+            for failure in found.outcome.failures
+        ],
     }
 
 
@@ -45,23 +58,47 @@ def _comparison(comparison: Comparison, *, everything: bool) -> dict[str, Any]:
         "b": _side(comparison.b),
         "differs": comparison.differs,
         "summary": _summary(comparison),
-        "layers": [_layer(layer, everything=everything) for layer in comparison.layers if layer.differs or everything],
-        "optimizer": _section(comparison.optimizer, everything=everything) if comparison.optimizer and (comparison.optimizer.differs or everything) else None,
-        "signatures": [_section(section, everything=everything) for section in comparison.signatures if section.differs or everything],
+        "layers": [
+            _layer(layer, everything=everything)
+            for layer in comparison.layers
+            if layer.differs or everything
+        ],
+        "optimizer": _section(comparison.optimizer, everything=everything)
+        if comparison.optimizer and (comparison.optimizer.differs or everything)
+        else None,
+        "signatures": [
+            _section(section, everything=everything)
+            for section in comparison.signatures
+            if section.differs or everything
+        ],
         "notes": [{"code": note.code, "message": note.message} for note in comparison.notes],
     }
 
 
 def _side(side: Side) -> dict[str, Any]:
-    writer = {"keras": side.writer.keras, "tensorflow": side.writer.tensorflow, "backend": side.writer.backend}
-    return {"path": side.path, "format": side.format, "generation": side.generation, "writer": writer}
+    writer = {
+        "keras": side.writer.keras,
+        "tensorflow": side.writer.tensorflow,
+        "backend": side.writer.backend,
+    }
+    return {
+        "path": side.path,
+        "format": side.format,
+        "generation": side.generation,
+        "writer": writer,
+    }
 
 
 def _summary(comparison: Comparison) -> dict[str, Any]:
     variables = comparison.variables
     both = [variable for variable in variables if variable.presence is Presence.BOTH]
     one = [variable for variable in variables if variable.presence is not Presence.BOTH]
-    counts = {verdict.value.replace("-", "_"): sum(variable.values.verdict is verdict for variable in both) for verdict in Verdict}
+    counts = {
+        verdict.value.replace("-", "_"): sum(
+            variable.values.verdict is verdict for variable in both
+        )
+        for verdict in Verdict
+    }
     return {
         "layers": len(comparison.layers),
         "differing": sum(layer.differs for layer in comparison.layers),
@@ -69,7 +106,12 @@ def _summary(comparison: Comparison) -> dict[str, Any]:
         "variables": {
             "total": len(variables),
             **counts,
-            **{f"only_{side.value}": sum(variable.presence is side and variable.differs for variable in one) for side in (Presence.A, Presence.B)},
+            **{
+                f"only_{side.value}": sum(
+                    variable.presence is side and variable.differs for variable in one
+                )
+                for side in (Presence.A, Presence.B)
+            },
             "not_held": sum(not variable.differs for variable in one),
         },
     }
@@ -131,7 +173,11 @@ def _variables(variables: Iterable[VariablePair], *, everything: bool) -> list[d
 def _variable(variable: Variable | None) -> dict[str, Any] | None:
     if variable is None:
         return None
-    return {"name": variable.name, "shape": None if variable.shape is None else list(variable.shape), "dtype": variable.dtype}
+    return {
+        "name": variable.name,
+        "shape": None if variable.shape is None else list(variable.shape),
+        "dtype": variable.dtype,
+    }
 
 
 def _values(values: Values) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""The report of a comparison for people: one line that says how much differs, then what, layer by layer."""
+"""
+The report of a comparison for people: one line that says how much differs, then what, layer by
+layer.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,21 @@ _LABEL: Final = 3
 
 
 def render(found: Differences, view: View) -> str:
-    """Return the report as text for a terminal of the view's width; nothing where a file could not be read."""
+    """
+    Return the report as text for a terminal of the view's width; nothing where a file could not be
+    read.
+    """
     comparison = found.outcome.comparison
     if comparison is None:
         return ""
     lines = wrapped("", summary(comparison), view, "title", indent=0)
     shown = list(entries(comparison, everything=found.everything))
     if comparison.differs or found.everything:
-        lines += [line for name, side in (("A", comparison.a), ("B", comparison.b)) for line in wrapped(f"{name:{_LABEL}}", about(side, view), view)]
+        lines += [
+            line
+            for name, side in (("A", comparison.a), ("B", comparison.b))
+            for line in wrapped(f"{name:{_LABEL}}", about(side, view), view)
+        ]
     rows = [row for entry in alike(shown, everything=found.everything) for row in entry]
     if rows:
         lines += ["", *table(_columns(rows), rows, view), ""]

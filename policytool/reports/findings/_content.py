@@ -57,17 +57,26 @@ def rules_of(audit: Audit) -> Mapping[str, Rule]:
 
 
 def groups(audit: Audit, audited: Audited) -> list[Group]:
-    """Return the findings of a model by rule, the worst first; rules and findings stay in their order otherwise."""
+    """
+    Return the findings of a model by rule, the worst first; rules and findings stay in their order
+    otherwise.
+    """
     by: dict[tuple[str, Severity], list[Finding]] = {}
     for finding in audited.findings:
         by.setdefault((finding.rule, finding.severity), []).append(finding)
     rules = rules_of(audit)
-    found = [Group(rule=rules[rule], severity=severity, findings=tuple(findings)) for (rule, severity), findings in by.items()]
+    found = [
+        Group(rule=rules[rule], severity=severity, findings=tuple(findings))
+        for (rule, severity), findings in by.items()
+    ]
     return sorted(found, key=lambda group: group.severity.rank)
 
 
 def said(finding: Finding) -> str:
-    """Return what is said of a layer, where its path stands beside it: the message, without the path where it begins with it."""
+    """
+    Return what is said of a layer, where its path stands beside it: the message, without the path
+    where it begins with it.
+    """
     return finding.message.removeprefix(f"{finding.path} ") if finding.path else finding.message
 
 
@@ -82,11 +91,18 @@ def alike(findings: Iterable[Finding]) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def remedies(findings: Iterable[Finding]) -> list[Remedy]:
-    """Return what mends the findings: each remedy once, and as one those that set policies of different layers, traced anew where one has to be."""
+    """
+    Return what mends the findings: each remedy once, and as one those that set policies of
+    different layers, traced anew where one has to be.
+    """
     by: dict[Remedy, list[Remedy]] = {}
     for finding in findings:
         if finding.remedy is not None:
-            shared = replace(finding.remedy, assignments=(), retrace=finding.remedy.retrace and not finding.remedy.assignments)
+            shared = replace(
+                finding.remedy,
+                assignments=(),
+                retrace=finding.remedy.retrace and not finding.remedy.assignments,
+            )
             by.setdefault(shared, []).append(finding.remedy)
     return [_together(remedies) for remedies in by.values()]
 
@@ -94,7 +110,11 @@ def remedies(findings: Iterable[Finding]) -> list[Remedy]:
 def _together(remedies: Iterable[Remedy]) -> Remedy:
     first, *others = remedies
     assignments = dict.fromkeys(one for remedy in (first, *others) for one in remedy.assignments)
-    return replace(first, assignments=tuple(assignments), retrace=any(remedy.retrace for remedy in (first, *others)))
+    return replace(
+        first,
+        assignments=tuple(assignments),
+        retrace=any(remedy.retrace for remedy in (first, *others)),
+    )
 
 
 def advice(findings: Iterable[Finding]) -> list[str]:
@@ -111,7 +131,10 @@ def mending(path: str, finding: Finding) -> str:
     """Return how a finding is mended, in sentences; nothing where nobody knows."""
     sentences = []
     if finding.remedy is not None:
-        sentences.append(f"`{_shell.command(words(path, finding.remedy))}` mends it and {EFFECTS[finding.remedy.fix]}.")
+        sentences.append(
+            f"`{_shell.command(words(path, finding.remedy))}` mends it and "
+            f"{EFFECTS[finding.remedy.fix]}."
+        )
     if finding.advice is not None:
         sentences.append(f"What to do: {finding.advice}.")
     return " ".join(sentences)
@@ -119,7 +142,9 @@ def mending(path: str, finding: Finding) -> str:
 
 def marked(audited: Audited) -> list[tuple[Finding, str]]:
     """Return the findings with their fingerprints."""
-    return list(zip(audited.findings, audited.fingerprints or fingerprints(audited.findings), strict=True))
+    return list(
+        zip(audited.findings, audited.fingerprints or fingerprints(audited.findings), strict=True)
+    )
 
 
 def by_rule(findings: Iterable[Finding]) -> list[tuple[str, list[Finding]]]:
@@ -140,12 +165,18 @@ def left(done: Mended) -> list[tuple[str, str, list[Finding]]]:
 
 def places(findings: Iterable[Finding]) -> str:
     """Return the layers that findings are about, each once."""
-    return ", ".join(dict.fromkeys(clean(finding.path) if finding.path is not None else "the model" for finding in findings))
+    return ", ".join(
+        dict.fromkeys(
+            clean(finding.path) if finding.path is not None else "the model" for finding in findings
+        )
+    )
 
 
 def totals(audit: Audit) -> Totals:
     """Return how many there are of what."""
-    severities = Counter(finding.severity for audited in audit.audited for finding in audited.findings)
+    severities = Counter(
+        finding.severity for audited in audit.audited for finding in audited.findings
+    )
     fixes = Counter(remedy.fix for remedy in _remedies_of(audit))
     return Totals(
         models=len(audit.audited),
@@ -159,7 +190,12 @@ def totals(audit: Audit) -> Totals:
 
 def _remedies_of(audit: Audit) -> list[Remedy]:
     """Return the remedy of each finding that has one."""
-    return [finding.remedy for audited in audit.audited for finding in audited.findings if finding.remedy is not None]
+    return [
+        finding.remedy
+        for audited in audit.audited
+        for finding in audited.findings
+        if finding.remedy is not None
+    ]
 
 
 def summary(audit: Audit) -> str:
@@ -167,13 +203,21 @@ def summary(audit: Audit) -> str:
     count = totals(audit)
     sentences = []
     if count.models:
-        found = ", ".join(_counted(number, severity.value) for severity, number in count.severities.items() if number)
+        found = ", ".join(
+            _counted(number, severity.value)
+            for severity, number in count.severities.items()
+            if number
+        )
         clean = f", {count.clean:,} of them without a finding" if found and count.clean else ""
         sentences.append(f"{_counted(count.models, 'model')}{clean}: {found or 'nothing found'}")
-    within_reach = Counter(remedy.fix for remedy in _remedies_of(audit) if not remedy.retrace)  # audit starts no TensorFlow
+    within_reach = Counter(
+        remedy.fix for remedy in _remedies_of(audit) if not remedy.retrace
+    )  # audit starts no TensorFlow
     safe, unsafe = within_reach[Fix.SAFE], within_reach[Fix.UNSAFE]
     if safe or unsafe:
-        parts = [f"`--fix` mends {safe}"] * bool(safe) + [f"`--unsafe-fixes` {f'{unsafe} more' if safe else f'mends {unsafe}'}"] * bool(unsafe)
+        parts = [f"`--fix` mends {safe}"] * bool(safe) + [
+            f"`--unsafe-fixes` {f'{unsafe} more' if safe else f'mends {unsafe}'}"
+        ] * bool(unsafe)
         sentences.append(", ".join(parts))
     if count.suppressed:
         sentences.append(f"{count.suppressed} suppressed")

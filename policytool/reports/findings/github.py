@@ -1,8 +1,11 @@
 """
-Workflow commands, from which GitHub Actions makes annotations of the run and of a pull request's files.
+Workflow commands, from which GitHub Actions makes annotations of the run and of a pull request's
+files.
 
-Escaped as the runner expects it (https://docs.github.com/actions/reference/workflow-commands-for-github-actions, ``packages/core/src/command.ts`` of
-actions/toolkit). GitHub shows ten annotations of each kind for a step, so the worst come first.
+Escaped as the runner expects it
+(https://docs.github.com/actions/reference/workflow-commands-for-github-actions,
+``packages/core/src/command.ts`` of actions/toolkit). GitHub shows ten annotations of each kind for
+a step, so the worst come first.
 """
 
 from __future__ import annotations
@@ -23,12 +26,21 @@ _COMMANDS: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severi
 
 def render(audit: Audit, _view: View) -> str:
     """Return a command a line: files that could not be read, then findings, the worst first."""
-    lines = [_command("error", failure.path, failure.code, failure.message) for failure in audit.failures]
+    lines = [
+        _command("error", failure.path, failure.code, failure.message) for failure in audit.failures
+    ]
     rules = rules_of(audit)
     found = [(audited.path, finding) for audited in audit.audited for finding in audited.findings]
     for path, finding in sorted(found, key=lambda pair: pair[1].severity.rank):
         text = " ".join(filter(None, (f"{finding.message}.", mending(path, finding))))
-        lines.append(_command(_COMMANDS[finding.severity], path, f"{finding.rule} {rules[finding.rule].name}", text))
+        lines.append(
+            _command(
+                _COMMANDS[finding.severity],
+                path,
+                f"{finding.rule} {rules[finding.rule].name}",
+                text,
+            )
+        )
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -35,7 +35,10 @@ def document(audit: Audit) -> dict[str, Any]:
         "tool": {"name": "policytool", "version": version()},
         "models": [_model(audited, rules) for audited in audit.audited],
         "mended": [_mended(done) for done in audit.mended],
-        "failures": [{"path": failure.path, "code": failure.code, "message": failure.message} for failure in audit.failures],
+        "failures": [
+            {"path": failure.path, "code": failure.code, "message": failure.message}
+            for failure in audit.failures
+        ],
         "summary": _summary(audit),
     }
 
@@ -46,8 +49,13 @@ def _model(audited: Audited, rules: Mapping[str, Rule]) -> dict[str, Any]:
         "format": audited.format,
         "generation": audited.generation,
         "layers": audited.layers,
-        "findings": [_finding(finding, fingerprint, rules) for finding, fingerprint in marked(audited)],
-        "suppressed": [{**_finding(one.finding, one.fingerprint, rules), "by": one.by, "reason": one.reason} for one in audited.suppressed],
+        "findings": [
+            _finding(finding, fingerprint, rules) for finding, fingerprint in marked(audited)
+        ],
+        "suppressed": [
+            {**_finding(one.finding, one.fingerprint, rules), "by": one.by, "reason": one.reason}
+            for one in audited.suppressed
+        ],
     }
 
 
@@ -59,7 +67,9 @@ def _finding(finding: Finding, fingerprint: str, rules: Mapping[str, Rule]) -> d
         "message": finding.message,
         "path": finding.path,
         "detail": finding.detail,
-        "address": {"part": finding.address.part, "pointer": finding.address.pointer} if finding.address else None,
+        "address": {"part": finding.address.part, "pointer": finding.address.pointer}
+        if finding.address
+        else None,
         "remedy": _remedy(finding.remedy) if finding.remedy else None,
         "advice": finding.advice,
         "fingerprint": fingerprint,

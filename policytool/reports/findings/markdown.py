@@ -1,4 +1,7 @@
-"""The report of an audit for pull requests and job summaries: GitHub-flavoured Markdown, a section per model that has findings."""
+"""
+The report of an audit for pull requests and job summaries: GitHub-flavoured Markdown, a section per
+model that has findings.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,19 @@ from policytool.reports import _shell
 from policytool.reports._markdown import code, prose, row
 from policytool.reports._reference import plain
 from policytool.reports.findings._base import FindingReporter
-from policytool.reports.findings._content import EFFECTS, OUTCOMES, advice, by_rule, groups, left, places, remedies, said, summary, words
+from policytool.reports.findings._content import (
+    EFFECTS,
+    OUTCOMES,
+    advice,
+    by_rule,
+    groups,
+    left,
+    places,
+    remedies,
+    said,
+    summary,
+    words,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,24 +39,44 @@ _LET_PASS: Final = ("rule", "layer", "by", "reason")
 
 
 def render(audit: Audit, view: View) -> str:
-    """Return the report as Markdown: totals, a section per model with findings, and what could not be read."""
-    blocks = [f"**policytool audit** {prose(summary(audit))}"] if audit.audited or audit.failures else []
+    """
+    Return the report as Markdown: totals, a section per model with findings, and what could not be
+    read.
+    """
+    blocks = (
+        [f"**policytool audit** {prose(summary(audit))}"] if audit.audited or audit.failures else []
+    )
     for audited in audit.audited:
         if audited.findings or (audited.suppressed and view.suppressed):
             blocks += _model(audit, audited, view)
     if mended := [line for done in audit.mended for line in _mended(done)]:
         blocks += ["### Mended", "\n".join(mended)]
     if audit.failures:
-        blocks += ["### Not read", "\n".join(f"- {code(failure.path)} {prose(failure.message)}" for failure in audit.failures)]
+        blocks += [
+            "### Not read",
+            "\n".join(
+                f"- {code(failure.path)} {prose(failure.message)}" for failure in audit.failures
+            ),
+        ]
     return "\n\n".join(blocks) + "\n" if blocks else ""
 
 
 def _model(audit: Audit, audited: Audited, view: View) -> Iterator[str]:
-    """Yield the blocks of a model: its findings, a table each row, then what its rules are about and what mends it."""
+    """
+    Yield the blocks of a model: its findings, a table each row, then what its rules are about and
+    what mends it.
+    """
     yield f"### {code(audited.path)}"
     found = groups(audit, audited)
     rows = [
-        row((group.severity.value, group.rule.id, code(finding.path) if finding.path else "", prose(said(finding))))
+        row(
+            (
+                group.severity.value,
+                group.rule.id,
+                code(finding.path) if finding.path else "",
+                prose(said(finding)),
+            )
+        )
         for group in found
         for finding in group.findings
     ]
@@ -50,7 +85,10 @@ def _model(audit: Audit, audited: Audited, view: View) -> Iterator[str]:
         yield "\n".join(line for group in found for line in _reasons(group, audited.path))
     if audited.suppressed and view.suppressed:
         yield "Suppressed:"
-        cells = [(one.finding.rule, code(one.finding.path or ""), prose(one.by), prose(one.reason)) for one in audited.suppressed]
+        cells = [
+            (one.finding.rule, code(one.finding.path or ""), prose(one.by), prose(one.reason))
+            for one in audited.suppressed
+        ]
         yield _table(_LET_PASS, [row(one) for one in cells])
 
 
@@ -71,7 +109,9 @@ def _mended(done: Mended) -> Iterator[str]:
     for rule, findings in by_rule(done.gone):
         yield f"- {code(done.path)} **{rule}** {OUTCOMES[done.outcome]}: {prose(places(findings))}"
     for rule, reason, findings in left(done):
-        yield f"- {code(done.path)} **{rule}** not mended: {prose(places(findings))}: {prose(reason)}"
+        yield (
+            f"- {code(done.path)} **{rule}** not mended: {prose(places(findings))}: {prose(reason)}"
+        )
     for warning in done.warnings:
         yield f"- {code(done.path)} warning: {prose(warning)}"
     if done.backup is not None:

@@ -1,7 +1,9 @@
 """
-SARIF 2.1.0 (https://docs.oasis-open.org/sarif/sarif/v2.1.0/), for code scanning: what was found and nothing that passed.
+SARIF 2.1.0 (https://docs.oasis-open.org/sarif/sarif/v2.1.0/), for code scanning: what was found and
+nothing that passed.
 
-Paths below the working directory are relative to ``%SRCROOT%``, layers are logical locations, and fingerprints stay as models are exported anew.
+Paths below the working directory are relative to ``%SRCROOT%``, layers are logical locations, and
+fingerprints stay as models are exported anew.
 """
 
 from __future__ import annotations
@@ -40,29 +42,49 @@ def document(audit: Audit, *, suppressed: bool) -> dict[str, Any]:
     """
     Return the report as JSON values.
 
-    What was let pass is in it only where that is asked for: GitHub makes open alerts of it, because it does not read ``suppressions``
-    (https://github.com/github/codeql-action/issues/1230).
+    What was let pass is in it only where that is asked for: GitHub makes open alerts of it, because
+    it does not read ``suppressions`` (https://github.com/github/codeql-action/issues/1230).
     """
     positions = {rule.id: position for position, rule in enumerate(audit.rules)}
-    driver = {"name": "policytool", "version": version(), "rules": [_rule(rule) for rule in audit.rules]}
-    invocation = {"executionSuccessful": not audit.failures, "toolExecutionNotifications": [_notification(failure) for failure in audit.failures]}
+    driver = {
+        "name": "policytool",
+        "version": version(),
+        "rules": [_rule(rule) for rule in audit.rules],
+    }
+    invocation = {
+        "executionSuccessful": not audit.failures,
+        "toolExecutionNotifications": [_notification(failure) for failure in audit.failures],
+    }
     run = {
         "tool": {"driver": driver},
-        "originalUriBaseIds": {_ROOT: {"description": {"text": "The directory in which policytool was called."}}},
+        "originalUriBaseIds": {
+            _ROOT: {"description": {"text": "The directory in which policytool was called."}}
+        },
         "invocations": [invocation],
-        "results": [result for audited in audit.audited for result in _results(audited, positions, suppressed=suppressed)],
+        "results": [
+            result
+            for audited in audit.audited
+            for result in _results(audited, positions, suppressed=suppressed)
+        ],
     }
     return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
 def _rule(rule: Rule) -> dict[str, Any]:
-    tags = [_reference.family(rule)[0], *([f"fix:{rule.fix.value}"] if rule.fix else []), *rule.references]
+    tags = [
+        _reference.family(rule)[0],
+        *([f"fix:{rule.fix.value}"] if rule.fix else []),
+        *rule.references,
+    ]
     found: dict[str, Any] = {
         "id": rule.id,
         "name": rule.name,
         "shortDescription": _message(_reference.plain(rule.summary)),
         "fullDescription": _message(_reference.as_text(rule.doc)),
-        "help": {**_message(_reference.as_text(rule.doc)), "markdown": _reference.as_markdown(rule)},
+        "help": {
+            **_message(_reference.as_text(rule.doc)),
+            "markdown": _reference.as_markdown(rule),
+        },
         "defaultConfiguration": {"level": rule.severity.value},
         "properties": {"tags": tags},
     }
@@ -71,48 +93,89 @@ def _rule(rule: Rule) -> dict[str, Any]:
     return found
 
 
-def _results(audited: Audited, positions: dict[str, int], *, suppressed: bool) -> list[dict[str, Any]]:
-    results = [_result(finding, fingerprint, audited.path, positions) for finding, fingerprint in marked(audited)]
+def _results(
+    audited: Audited, positions: dict[str, int], *, suppressed: bool
+) -> list[dict[str, Any]]:
+    results = [
+        _result(finding, fingerprint, audited.path, positions)
+        for finding, fingerprint in marked(audited)
+    ]
     for one in audited.suppressed if suppressed else ():
-        suppression = {"kind": "external", "status": "accepted", "justification": clean(one.reason), "properties": {"by": one.by}}
-        results.append({**_result(one.finding, one.fingerprint, audited.path, positions), "suppressions": [suppression]})
+        suppression = {
+            "kind": "external",
+            "status": "accepted",
+            "justification": clean(one.reason),
+            "properties": {"by": one.by},
+        }
+        results.append(
+            {
+                **_result(one.finding, one.fingerprint, audited.path, positions),
+                "suppressions": [suppression],
+            }
+        )
     return results
 
 
-def _result(finding: Finding, fingerprint: str, path: str, positions: dict[str, int]) -> dict[str, Any]:
+def _result(
+    finding: Finding, fingerprint: str, path: str, positions: dict[str, int]
+) -> dict[str, Any]:
     properties: dict[str, Any] = {}
     if finding.address is not None:
         properties["address"] = {"part": finding.address.part, "pointer": finding.address.pointer}
     if finding.remedy is not None:
-        properties["remedy"] = {"fix": finding.remedy.fix.value, "arguments": list(finding.remedy.arguments)}
+        properties["remedy"] = {
+            "fix": finding.remedy.fix.value,
+            "arguments": list(finding.remedy.arguments),
+        }
     return {
         "ruleId": finding.rule,
         "ruleIndex": positions[finding.rule],
         "level": finding.severity.value,
-        "message": _message(clean(" ".join(filter(None, (f"{finding.message}.", mending(path, finding)))))),
+        "message": _message(
+            clean(" ".join(filter(None, (f"{finding.message}.", mending(path, finding)))))
+        ),
         "locations": [_location(path, finding.path)],
-        # GitHub compares the first; where it is missing, the upload action hashes a line of the file, the same for all that is found in it.
-        "partialFingerprints": {"primaryLocationLineHash": f"{fingerprint}:1", "policytool/v1": fingerprint},
+        # GitHub compares the first; where it is missing, the upload action hashes a line of the
+        # file, the same for all that is found in it.
+        "partialFingerprints": {
+            "primaryLocationLineHash": f"{fingerprint}:1",
+            "policytool/v1": fingerprint,
+        },
         **({"properties": properties} if properties else {}),
     }
 
 
 def _location(path: str, layer: str | None) -> dict[str, Any]:
-    found: dict[str, Any] = {"physicalLocation": {"artifactLocation": _artifact(path), "region": _REGION}}
+    found: dict[str, Any] = {
+        "physicalLocation": {"artifactLocation": _artifact(path), "region": _REGION}
+    }
     if layer is not None:
-        found["logicalLocations"] = [{"name": clean(layer.rpartition("/")[2]), "fullyQualifiedName": clean(layer), "kind": "layer"}]
+        found["logicalLocations"] = [
+            {
+                "name": clean(layer.rpartition("/")[2]),
+                "fullyQualifiedName": clean(layer),
+                "kind": "layer",
+            }
+        ]
     return found
 
 
 def _artifact(path: str) -> dict[str, str]:
-    """Return where a file is: an address as it is, another root's path as one, all else below the directory of the call."""
+    """
+    Return where a file is: an address as it is, another root's path as one, all else below the
+    directory of the call.
+    """
     try:
         data = path.encode("utf-8", "surrogateescape")  # the bytes of a name that is no UTF-8
     except UnicodeEncodeError:
         data = path.encode("utf-8", "surrogatepass")
     if _SCHEME.match(path):
         return {"uri": quote(data, safe="/:@?=&%+~")}
-    return {"uri": f"file://{quote(data)}"} if path.startswith("/") else {"uri": quote(data), "uriBaseId": _ROOT}
+    return (
+        {"uri": f"file://{quote(data)}"}
+        if path.startswith("/")
+        else {"uri": quote(data), "uriBaseId": _ROOT}
+    )
 
 
 def _notification(failure: Failure) -> dict[str, Any]:
@@ -125,7 +188,9 @@ def _notification(failure: Failure) -> dict[str, Any]:
 
 
 def _message(text: str) -> dict[str, str]:
-    """Return a plain text message: nothing in it is a placeholder (SARIF 3.11.5) or a link (3.11.6)."""
+    """
+    Return a plain text message: nothing in it is a placeholder (SARIF 3.11.5) or a link (3.11.6).
+    """
     return {"text": _braced(text.replace("](", "] ("))}
 
 

@@ -1,7 +1,9 @@
 """
-Findings for people at a terminal, grouped by file and by rule: what, where, why, and the command that mends it.
+Findings for people at a terminal, grouped by file and by rule: what, where, why, and the command
+that mends it.
 
-What a rule says of several layers in the same words is said once, with the names of the layers. A command is in one piece that a shell takes as it is.
+What a rule says of several layers in the same words is said once, with the names of the layers. A
+command is in one piece that a shell takes as it is.
 """
 
 from __future__ import annotations
@@ -13,7 +15,19 @@ from policytool.reports import _shell
 from policytool.reports._layout import clean, width_of, wrapped
 from policytool.reports._reference import plain
 from policytool.reports.findings._base import FindingReporter
-from policytool.reports.findings._content import EFFECTS, OUTCOMES, advice, alike, by_rule, groups, left, places, remedies, summary, words
+from policytool.reports.findings._content import (
+    EFFECTS,
+    OUTCOMES,
+    advice,
+    alike,
+    by_rule,
+    groups,
+    left,
+    places,
+    remedies,
+    summary,
+    words,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,14 +40,29 @@ if TYPE_CHECKING:
 
 _STYLES: Final = {Severity.ERROR: "bad", Severity.WARNING: "half", Severity.NOTE: "dim"}
 _BESIDE: Final = 3
-"""A layer's path takes at most one column in so many where a sentence stands beside it; longer ones stand above."""
+"""
+A layer's path takes at most one column in so many where a sentence stands beside it; longer ones
+stand above.
+"""
 
 
 def render(audit: Audit, view: View) -> str:
-    """Return the findings of each model that has some, with what ``--fix`` did to it, and totals."""
+    """
+    Return the findings of each model that has some, with what ``--fix`` did to it, and totals.
+    """
     done = {mended.path: mended for mended in audit.mended}
-    shown = [audited for audited in audit.audited if audited.findings or audited.path in done or (audited.suppressed and view.suppressed)]
-    blocks = [[*_model(audit, audited, view), *(_mended(done[audited.path], view) if audited.path in done else ())] for audited in shown]
+    shown = [
+        audited
+        for audited in audit.audited
+        if audited.findings or audited.path in done or (audited.suppressed and view.suppressed)
+    ]
+    blocks = [
+        [
+            *_model(audit, audited, view),
+            *(_mended(done[audited.path], view) if audited.path in done else ()),
+        ]
+        for audited in shown
+    ]
     if text := summary(audit):
         blocks.append(wrapped("", text, view, "title", indent=0))
     return "\n".join("".join(f"{line}\n" for line in block) for block in blocks)
@@ -49,18 +78,26 @@ def _model(audit: Audit, audited: Audited, view: View) -> list[str]:
 def _group(group: Group, path: str, view: View) -> list[str]:
     label = f"{group.rule.id} {group.severity.value:8}"
     lines = wrapped(label, plain(group.rule.summary), view)
-    lines[0] = lines[0].replace(label, view.paint(label.rstrip(), _STYLES[group.severity]) + label[len(label.rstrip()) :], 1)
+    lines[0] = lines[0].replace(
+        label, view.paint(label.rstrip(), _STYLES[group.severity]) + label[len(label.rstrip()) :], 1
+    )
     lines += _said(alike(group.findings), view)
     for remedy in remedies(group.findings):
         lines += [f"    {view.paint(f'mend it ({EFFECTS[remedy.fix]}):', 'dim')}"]
-        lines += [f"      {view.paint(line, 'good')}" for line in _shell.lines(words(path, remedy), view.width - 6)]
+        lines += [
+            f"      {view.paint(line, 'good')}"
+            for line in _shell.lines(words(path, remedy), view.width - 6)
+        ]
     for text in advice(group.findings):
         lines += wrapped("what to do: ", clean(text), view, indent=4)
     return lines
 
 
 def _said(sentences: list[tuple[str, tuple[str, ...]]], view: View) -> list[str]:
-    """Return the sentences, each beside its layer where the paths are short and above it where they are long or several."""
+    """
+    Return the sentences, each beside its layer where the paths are short and above it where they
+    are long or several.
+    """
     room = view.width // _BESIDE
     labels = [clean(paths[0]) if len(paths) == 1 else "" for _, paths in sentences]
     longest = max((width_of(label) for label in labels if width_of(label) <= room), default=0)
@@ -81,25 +118,40 @@ def _suppressed(found: Iterable[Suppressed], view: View) -> list[str]:
     """Return what is let pass, by rule and reason."""
     by: dict[tuple[str, str, str], list[str]] = {}
     for one in found:
-        by.setdefault((one.finding.rule, one.by, one.reason), []).append(one.finding.path or one.finding.message)
+        by.setdefault((one.finding.rule, one.by, one.reason), []).append(
+            one.finding.path or one.finding.message
+        )
     lines = []
     for (rule, by_what, reason), where in by.items():
-        why = clean(reason) if by_what in reason else f"{by_what}{': ' if reason else ''}{clean(reason)}"  # a baseline's reason names it
+        why = (
+            clean(reason)
+            if by_what in reason
+            else f"{by_what}{': ' if reason else ''}{clean(reason)}"
+        )  # a baseline's reason names it
         text = f"{', '.join(dict.fromkeys(map(clean, where)))} ({why})"
         lines += wrapped(f"{rule} suppressed: ", text, view, "dim")
     return lines
 
 
 def _mended(done: Mended, view: View) -> list[str]:
-    """Return what became of a model's remedies: what is mended, what is not and why, and what the file no longer says."""
+    """
+    Return what became of a model's remedies: what is mended, what is not and why, and what the file
+    no longer says.
+    """
     lines = []
     for rule, findings in by_rule(done.gone):
         lines += wrapped(f"{rule} {OUTCOMES[done.outcome]}: ", places(findings), view, "good")
     for rule, reason, findings in left(done):
-        lines += wrapped(f"{rule} not mended: ", f"{places(findings)}: {clean(reason)}", view, "half")
+        lines += wrapped(
+            f"{rule} not mended: ", f"{places(findings)}: {clean(reason)}", view, "half"
+        )
     for warning in done.warnings:
         lines += wrapped("warning: ", clean(warning), view, "half")
-    return lines + (wrapped("the original is ", clean(done.backup), view, "dim") if done.backup is not None else [])
+    return lines + (
+        wrapped("the original is ", clean(done.backup), view, "dim")
+        if done.backup is not None
+        else []
+    )
 
 
 REPORTER: Final = FindingReporter(name="table", render=render)

@@ -27,4 +27,7 @@ class PlanReporter:
 
     name: str
     render: Callable[[Migrations, View], str]
-    """Pure: the same values and the same view give the same text, which ends in a newline unless it is empty."""
+    """
+    Pure: the same values and the same view give the same text, which ends in a newline unless it is
+    empty.
+    """

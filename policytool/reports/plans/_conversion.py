@@ -1,4 +1,7 @@
-"""What the reports of a conversion for people say: what is written otherwise, layer by layer, and how sure it is to compute the same."""
+"""
+What the reports of a conversion for people say: what is written otherwise, layer by layer, and how
+sure it is to compute the same.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,10 @@ _SHOWN: Final = 3
 
 
 def rows(conversion: Conversion) -> list[tuple[str, str]]:
-    """Return what is written otherwise and where, each once: the layers that it is done to, the first of many, and a sentence part."""
+    """
+    Return what is written otherwise and where, each once: the layers that it is done to, the first
+    of many, and a sentence part.
+    """
     found: dict[str, list[str]] = {}
     for change in conversion.changes:
         found.setdefault(change.text, []).append(change.path or "the model")
@@ -36,7 +42,14 @@ def facts(conversion: Conversion) -> Iterator[tuple[str, str, str]]:
     content = conversion.content
     variables = f" with {len(content.placements):,} variables" if content.placements else ""
     state = f" and {len(content.state)} of the optimizer" if content.state else ""
-    yield "converted", f"for {conversion.target}, as {FORMATS.get(content.container, content.container)}{variables}{state}", "good"
+    yield (
+        "converted",
+        (
+            f"for {conversion.target}, as "
+            f"{FORMATS.get(content.container, content.container)}{variables}{state}"
+        ),
+        "good",
+    )
     for proof, words in _PROOFS.items():
         classes = sorted({name for name, found in conversion.proofs if found is proof})
         if classes:
@@ -44,7 +57,10 @@ def facts(conversion: Conversion) -> Iterator[tuple[str, str, str]]:
 
 
 def stored(conversion: Conversion) -> str:
-    """Return what becomes of the stored values: how many variables keep theirs bit for bit, and what is done to the others."""
+    """
+    Return what becomes of the stored values: how many variables keep theirs bit for bit, and what
+    is done to the others.
+    """
     every = (*conversion.content.placements, *conversion.content.state)
     ways = Counter(_way(placement) for placement in every)
     same = ways.pop("", 0)
@@ -52,7 +68,10 @@ def stored(conversion: Conversion) -> str:
         return ""
     if not ways:
         return "every stored value stays bit for bit"
-    return f"{same} of {len(every)} stay bit for bit; {', '.join(f'{count} {way}' for way, count in ways.items())}"
+    return (
+        f"{same} of {len(every)} stay bit for bit; "
+        f"{', '.join(f'{count} {way}' for way, count in ways.items())}"
+    )
 
 
 def _way(placement: Placement) -> str:
@@ -64,10 +83,24 @@ def _way(placement: Placement) -> str:
     before, after = placement.source.dtype, placement.through or placement.dtype
     if before == after == placement.dtype:
         return ""
-    return f"from {before} to {after}" + (f", stored as {placement.dtype}" if placement.dtype != after else "")
+    return f"from {before} to {after}" + (
+        f", stored as {placement.dtype}" if placement.dtype != after else ""
+    )
 
 
 _PROOFS: Final = {
-    Proof.PROVEN: ("proven", "layers like these were converted, run in both libraries, and gave the same", ""),
-    Proof.BEST_EFFORT: ("best effort", "nothing known speaks against it, and nobody ran such layers in both libraries; --verify does", "half"),
+    Proof.PROVEN: (
+        "proven",
+        "layers like these were converted, run in both libraries, and gave the same",
+        "",
+    ),
+    Proof.BEST_EFFORT: (
+        "best effort",
+        (
+            "nothing known speaks against it, and nobody ran such layers in both libraries; "
+            "--verify "
+            "does"
+        ),
+        "half",
+    ),
 }

@@ -1,7 +1,8 @@
 """
 The configs before and after as a unified diff, indented so that a line holds one value.
 
-The edits say what differs, so nothing has to be compared: a config of 60,000 lines is shown as fast as it is written out.
+The edits say what differs, so nothing has to be compared: a config of 60,000 lines is shown as fast
+as it is written out.
 """
 
 from __future__ import annotations
@@ -65,10 +66,23 @@ def _of_file(migration: Migration) -> Iterator[str]:
 
 
 def _of_conversion(migration: Migration, conversion: Conversion, target: str) -> Iterator[str]:
-    """Yield how the config of a file that is written anew differs from the source's, compared line by line."""
+    """
+    Yield how the config of a file that is written anew differs from the source's, compared line by
+    line.
+    """
     for part, value in migration.parts.items():
-        before, after = (json.dumps(one, indent=2, ensure_ascii=False).splitlines() for one in (value, conversion.content.config))
-        yield from difflib.unified_diff(before, after, f"{migration.plan.path} {part}", f"{target} {part}", n=_CONTEXT, lineterm="")
+        before, after = (
+            json.dumps(one, indent=2, ensure_ascii=False).splitlines()
+            for one in (value, conversion.content.config)
+        )
+        yield from difflib.unified_diff(
+            before,
+            after,
+            f"{migration.plan.path} {part}",
+            f"{target} {part}",
+            n=_CONTEXT,
+            lineterm="",
+        )
 
 
 def _changes(value: Json, edits: list[Edit]) -> list[_Change]:
@@ -90,7 +104,13 @@ def _changes(value: Json, edits: list[Edit]) -> list[_Change]:
         if edit.before is ABSENT and same and not comma:  # the key before it gets a comma
             last = same.pop()
             found.append(_Change(before=tuple(same), after=tuple(same), same=True))
-            found.append(_Change(before=(last.removesuffix(","),), after=(last, *_lines(head, edit.after, comma)), same=False))
+            found.append(
+                _Change(
+                    before=(last.removesuffix(","),),
+                    after=(last, *_lines(head, edit.after, comma)),
+                    same=False,
+                )
+            )
         else:
             found.append(_Change(before=tuple(same), after=tuple(same), same=True))
             found += _compared(_lines(head, edit.before, comma), _lines(head, edit.after, comma))

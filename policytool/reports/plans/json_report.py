@@ -1,4 +1,7 @@
-"""The versioned JSON of ``migrate``, which ``--plan`` reads again; its schema is ``policytool/data/migrate.schema.json``."""
+"""
+The versioned JSON of ``migrate``, which ``--plan`` reads again; its schema is
+``policytool/data/migrate.schema.json``.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,10 @@ def document(found: Migrations) -> dict[str, Any]:
         "version": VERSION,
         "tool": {"name": "policytool", "version": version()},
         "plans": [_plan(migration) for migration in found.migrations],
-        "failures": [{"path": failure.path, "code": failure.code, "message": failure.message} for failure in found.failures],
+        "failures": [
+            {"path": failure.path, "code": failure.code, "message": failure.message}
+            for failure in found.failures
+        ],
     }
 
 
@@ -55,14 +61,32 @@ def _plan(migration: Migration) -> dict[str, Any]:
         "edits": [_edit(edit) for edit in plan.edits],
         "casts": [_cast(cast, migration) for cast in plan.casts],
         "state": None if plan.state is None else [_slot(slot) for slot in plan.state],
-        "kept": [{"path": kept.path, "policy": kept.policy, "reason": kept.reason} for kept in plan.kept],
-        "notes": [{"severity": note.severity.value, "code": note.code, "message": note.message, "path": note.path} for note in plan.notes],
-        "refusals": [{"code": refusal.code, "message": refusal.message, "path": refusal.path} for refusal in plan.refusals],
-        "loaders": {"before": _verdicts(plan.loaders_before), "after": _verdicts(plan.loaders_after)},
+        "kept": [
+            {"path": kept.path, "policy": kept.policy, "reason": kept.reason} for kept in plan.kept
+        ],
+        "notes": [
+            {
+                "severity": note.severity.value,
+                "code": note.code,
+                "message": note.message,
+                "path": note.path,
+            }
+            for note in plan.notes
+        ],
+        "refusals": [
+            {"code": refusal.code, "message": refusal.message, "path": refusal.path}
+            for refusal in plan.refusals
+        ],
+        "loaders": {
+            "before": _verdicts(plan.loaders_before),
+            "after": _verdicts(plan.loaders_after),
+        },
         "conversion": None if plan.conversion is None else _conversion(plan.conversion),
         "retrace": plan.retrace,
         "retraced": None if migration.retraced is None else _retraced(migration.retraced),
-        "verification": None if migration.comparison is None else _verification(migration.comparison),
+        "verification": None
+        if migration.comparison is None
+        else _verification(migration.comparison),
     }
 
 
@@ -72,14 +96,25 @@ def _conversion(conversion: Conversion) -> dict[str, Any]:
         "container": conversion.content.container,
         "variables": len(conversion.content.placements),
         "optimizer_variables": len(conversion.content.state),
-        "changes": [{"code": change.code, "path": change.path, "text": change.text} for change in conversion.changes],
-        "proofs": [{"class_name": class_name, "proof": proof.value} for class_name, proof in conversion.proofs],
+        "changes": [
+            {"code": change.code, "path": change.path, "text": change.text}
+            for change in conversion.changes
+        ],
+        "proofs": [
+            {"class_name": class_name, "proof": proof.value}
+            for class_name, proof in conversion.proofs
+        ],
     }
 
 
 def _edit(edit: Edit) -> dict[str, Any]:
     """Return an edit; ``before`` is missing for an addition and ``after`` for a removal."""
-    found: dict[str, Any] = {"kind": edit.kind.value, "part": edit.address.part, "pointer": edit.address.pointer, "path": edit.path}
+    found: dict[str, Any] = {
+        "kind": edit.kind.value,
+        "part": edit.address.part,
+        "pointer": edit.address.pointer,
+        "path": edit.path,
+    }
     if edit.before is not ABSENT:
         found["before"] = edit.before
     if edit.after is not ABSENT:
@@ -112,7 +147,9 @@ def _retraced(retraced: Retraced) -> dict[str, Any]:
         "variables": held.variables,
         "identical": held.identical,
         "judged_layers": held.judged,
-        "optimizer_state": None if retraced.optimizer is None else {"restored": retraced.optimizer["restored"], "lost": retraced.optimizer["lost"]},
+        "optimizer_state": None
+        if retraced.optimizer is None
+        else {"restored": retraced.optimizer["restored"], "lost": retraced.optimizer["lost"]},
     }
 
 
@@ -121,9 +158,14 @@ def _verification(comparison: Comparison) -> dict[str, Any]:
         "tolerance": comparison.tolerance,
         "samples": comparison.samples,
         "versions": dict(comparison.versions),
-        "versions_after": None if comparison.versions_after is None else dict(comparison.versions_after),
+        "versions_after": None
+        if comparison.versions_after is None
+        else dict(comparison.versions_after),
         "missed": list(comparison.missed),
-        "calls": [{"signature": call.signature, "outputs": [_output(output) for output in call.outputs]} for call in comparison.calls],
+        "calls": [
+            {"signature": call.signature, "outputs": [_output(output) for output in call.outputs]}
+            for call in comparison.calls
+        ],
     }
 
 
@@ -142,11 +184,19 @@ def _output(output: Output) -> dict[str, Any]:
 
 
 def _slot(slot: Slot) -> dict[str, Any]:
-    return {"tensor": list(slot.tensor), "source": list(slot.source) if slot.source else None, "dtype": slot.dtype, "value": slot.value}
+    return {
+        "tensor": list(slot.tensor),
+        "source": list(slot.source) if slot.source else None,
+        "dtype": slot.dtype,
+        "value": slot.value,
+    }
 
 
 def _verdicts(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
-    return [{"loader": verdict.loader, "reason": verdict.reason, "not_judged": verdict.not_judged} for verdict in verdicts]
+    return [
+        {"loader": verdict.loader, "reason": verdict.reason, "not_judged": verdict.not_judged}
+        for verdict in verdicts
+    ]
 
 
 REPORTER: Final = PlanReporter(name="json", render=render)

@@ -1,4 +1,7 @@
-"""The report of a migration for pull requests: GitHub-flavoured Markdown with what changes, why, and who loads the file then."""
+"""
+The report of a migration for pull requests: GitHub-flavoured Markdown with what changes, why, and
+who loads the file then.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +27,16 @@ def render(found: Migrations, _view: View) -> str:
 
 
 def _migration(migration: Migration) -> list[str]:
-    target = f" → {code(shown(migration.target))}" if migration.target is not None and migration.target != migration.source else ""
+    target = (
+        f" → {code(shown(migration.target))}"
+        if migration.target is not None and migration.target != migration.source
+        else ""
+    )
     lines = [f"### {code(migration.plan.path)}{target}", "", prose(" · ".join(subject(migration)))]
-    rows = [row((code(change.name), prose(change.before), prose(change.after), prose(change.reason))) for change in changes(migration)]
+    rows = [
+        row((code(change.name), prose(change.before), prose(change.after), prose(change.reason)))
+        for change in changes(migration)
+    ]
     if rows:
         lines += ["", row(_COLUMNS), row(["---"] * len(_COLUMNS)), *rows]
     others = [row((code(layers), prose(text))) for layers, text in rewritten(migration)]

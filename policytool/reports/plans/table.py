@@ -1,4 +1,7 @@
-"""The report of a migration for people: what changes in each layer and why, what stays, what is lost, and who loads the file then."""
+"""
+The report of a migration for people: what changes in each layer and why, what stays, what is lost,
+and who loads the file then.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,9 @@ _WIDE: Final = 120
 
 def render(found: Migrations, view: View) -> str:
     """Return the report as text for a terminal of the view's width."""
-    return "\n".join("\n".join(_migration(migration, view)) + "\n" for migration in found.migrations)
+    return "\n".join(
+        "\n".join(_migration(migration, view)) + "\n" for migration in found.migrations
+    )
 
 
 def _migration(migration: Migration, view: View) -> list[str]:
@@ -31,8 +36,15 @@ def _migration(migration: Migration, view: View) -> list[str]:
     titles = [clean(plan.path)]
     if migration.target is not None and migration.target != migration.source:
         target = arrow + clean(shown(migration.target))
-        titles = [titles[0] + target] if width_of(titles[0] + target) <= view.width else [titles[0], target]
-    lines = [*(view.paint(title, "title") for title in titles), *wrapped("", separator.join(subject(migration)), view)]
+        titles = (
+            [titles[0] + target]
+            if width_of(titles[0] + target) <= view.width
+            else [titles[0], target]
+        )
+    lines = [
+        *(view.paint(title, "title") for title in titles),
+        *wrapped("", separator.join(subject(migration)), view),
+    ]
     rows = _rows(migration)
     if rows:
         legend: list[str] = []
@@ -47,7 +59,10 @@ def _migration(migration: Migration, view: View) -> list[str]:
 
 
 def _rewritten(migration: Migration, view: View) -> list[str]:
-    """Return what a conversion writes otherwise as sentences with their layers below them, for they are long and columns would cut them."""
+    """
+    Return what a conversion writes otherwise as sentences with their layers below them, for they
+    are long and columns would cut them.
+    """
     lines = []
     for layers, text in rewritten(migration):
         lines += [*wrapped("", clean(text), view), *wrapped("  ", clean(layers), view, "dim")]
@@ -55,7 +70,10 @@ def _rewritten(migration: Migration, view: View) -> list[str]:
 
 
 def _with_legend(rows: list[list[Cell]]) -> tuple[list[list[Cell]], list[str]]:
-    """Return the rows with numbers for their reasons, and the reasons: a narrow table has no room for sentences."""
+    """
+    Return the rows with numbers for their reasons, and the reasons: a narrow table has no room for
+    sentences.
+    """
     reasons = list(dict.fromkeys(row[3].text for row in rows))
     numbered = [[*row[:3], Cell(text=str(reasons.index(row[3].text) + 1))] for row in rows]
     return numbered, [f"{number}  {reason}" for number, reason in enumerate(reasons, 1)]

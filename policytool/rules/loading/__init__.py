@@ -9,4 +9,9 @@ from policytool.rules.loading import computes_otherwise, no_loader, not_judged, 
 if TYPE_CHECKING:
     from policytool.rules._base import Rule
 
-RULES: Final[tuple[Rule, ...]] = (target_refuses.RULE, not_judged.RULE, no_loader.RULE, computes_otherwise.RULE)
+RULES: Final[tuple[Rule, ...]] = (
+    target_refuses.RULE,
+    not_judged.RULE,
+    no_loader.RULE,
+    computes_otherwise.RULE,
+)

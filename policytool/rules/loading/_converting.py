@@ -1,4 +1,7 @@
-"""What ``migrate --target`` does about a model that a loader refuses, or computes otherwise: the same plan that migrate would make."""
+"""
+What ``migrate --target`` does about a model that a loader refuses, or computes otherwise: the same
+plan that migrate would make.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +26,18 @@ def advice(case: Case, target: str, otherwise: str) -> str:
         return otherwise
     if plan.refusals:
         return f"migrate cannot convert it: {plan.refusals[0].message}; {otherwise}"
-    left = next((verdict.not_judged for verdict in plan.loaders_after if verdict.loader == target), None)
+    left = next(
+        (verdict.not_judged for verdict in plan.loaders_after if verdict.loader == target), None
+    )
     still = f"; whether {target} takes the result is not judged: {left}" if left is not None else ""
     return f"policytool migrate FILE --target {target}{option} converts it{still}"
 
 
 def _plan(case: Case, target: str) -> tuple[Plan | None, str]:
-    """Return migrate's plan, and the option beside ``--target`` that it needs; no plan for what has no config."""
+    """
+    Return migrate's plan, and the option beside ``--target`` that it needs; no plan for what has no
+    config.
+    """
     if case.subject is None:
         return None, ""
     from policytool.conversion import planned  # some forty modules, which most audits do without

@@ -28,14 +28,22 @@ def verdicts(case: Case, question: Question) -> Iterator[Verdict]:
 
 
 def remedy(case: Case, verdict: Verdict) -> Remedy | None:
-    """Return what of ``migrate`` makes a loader take the file; None where nothing does. No plan is made where more than policies and storage refuse."""
+    """
+    Return what of ``migrate`` makes a loader take the file; None where nothing does.
+
+    No plan is made where more than policies and storage refuse.
+    """
     if case.subject is None or not all(cause.kind in _MENDED for cause in verdict.causes):
         return None
     target = verdict.loader if generation_of(verdict.loader) is not None else None
     plan = planning.planned(case.subject, planning.Options(target=target))
     after = next((found for found in plan.loaders_after if found.loader == verdict.loader), None)
     taken = plan.edits or plan.casts
-    return Remedy(fix=Fix.SAFE, target=target) if taken and not plan.refusals and after is not None and after.reason is None else None
+    return (
+        Remedy(fix=Fix.SAFE, target=target)
+        if taken and not plan.refusals and after is not None and after.reason is None
+        else None
+    )
 
 
 def detail(verdict: Verdict, cause: Cause) -> str:
@@ -59,7 +67,11 @@ def _listed(layers: tuple[str, ...]) -> str:
 
 
 def address(case: Case, cause: Cause) -> Address | None:
-    """Return where the first layer of a cause has its policy, which is beside what the cause is about."""
+    """
+    Return where the first layer of a cause has its policy, which is beside what the cause is about.
+    """
     if not cause.layers:
         return None
-    return next((layer.address for layer in case.model.layers if layer.path == cause.layers[0]), None)
+    return next(
+        (layer.address for layer in case.model.layers if layer.path == cause.layers[0]), None
+    )

@@ -1,12 +1,16 @@
 """
-A loader that is to take the model computes an activation otherwise than the release that wrote it, and says nothing.
+A loader that is to take the model computes an activation otherwise than the release that wrote it,
+and says nothing.
 
-``hard_sigmoid`` is 0.2 x + 0.5 in Keras 2 and x / 6 + 0.5 in Keras 3, cut off at 0 and 1: the gates of an LSTM and of a ConvLSTM2D that has it open
-otherwise, and outputs differ by a tenth. A file that is loaded as it is keeps the name, and so gets the other function. ``migrate --target`` writes a model
-that computes the same: what goes into the activation is multiplied by a layer before it, or, in recurrent layers and with ``--allow-weight-rewrite``,
-by the weights. It tells nothing of a function of the same name that is the user's own.
+``hard_sigmoid`` is 0.2 x + 0.5 in Keras 2 and x / 6 + 0.5 in Keras 3, cut off at 0 and 1: the gates
+of an LSTM and of a ConvLSTM2D that has it open otherwise, and outputs differ by a tenth. A file
+that is loaded as it is keeps the name, and so gets the other function. ``migrate --target`` writes
+a model that computes the same: what goes into the activation is multiplied by a layer before it,
+or, in recurrent layers and with ``--allow-weight-rewrite``, by the weights. It tells nothing of a
+function of the same name that is the user's own.
 
-Sources: every activation of every release was called on the same numbers (fixtures/layer_arguments.py).
+Sources: every activation of every release was called on the same numbers
+(fixtures/layer_arguments.py).
 """
 
 from __future__ import annotations
@@ -38,20 +42,30 @@ def check(case: Case, question: Question) -> Iterator[Finding]:
             if written is not None and computed is not None and written != computed:
                 place = Cause(kind=Obstacle.CLASS, reason="", layers=layers)
                 yield RULE.finding(
-                    f"{target} computes another {name} than the file's writer, {computed[_AT]:g} at -1 instead of {written[_AT]:g}{_targets.also(place)}",
+                    f"{target} computes another {name} than the file's writer, {computed[_AT]:g} "
+                    f"at -1 instead of {written[_AT]:g}{_targets.also(place)}",
                     path=layers[0],
                     address=_targets.address(case, place),
                     detail=f"{target} {name}",
-                    advice=_converting.advice(case, target, "give the target a function of your own that computes as the writer's does"),
+                    advice=_converting.advice(
+                        case,
+                        target,
+                        "give the target a function of your own that computes as the writer's does",
+                    ),
                 )
 
 
 def _used(case: Case) -> dict[str, tuple[str, ...]]:
-    """Return the activations of a model whose function is not the same everywhere, and the layers that have them."""
+    """
+    Return the activations of a model whose function is not the same everywhere, and the layers that
+    have them.
+    """
     found: dict[str, tuple[str, ...]] = {}
     for alike in serialised.objects(case.subject.sites if case.subject else ()):
         if alike.kind == serialised.ACTIVATIONS and accepted.is_known(alike.kind, alike.class_name):
-            found[alike.class_name] = tuple(dict.fromkeys((*found.get(alike.class_name, ()), *alike.layers)))
+            found[alike.class_name] = tuple(
+                dict.fromkeys((*found.get(alike.class_name, ()), *alike.layers))
+            )
     return found
 
 
@@ -65,6 +79,7 @@ RULE: Final = Rule(
     fix=None,
     check=check,
     doc=__doc__,
-    example='audit --target keras3 of {"class_name": "LSTM", "config": {"recurrent_activation": "hard_sigmoid", ...}} of Keras 2',
+    example='audit --target keras3 of {"class_name": "LSTM", "config": {"recurrent_activation": '
+    '"hard_sigmoid", ...}} of Keras 2',
     needs=Needs.TARGET,
 )

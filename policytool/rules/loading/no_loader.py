@@ -1,11 +1,14 @@
 """
 Every loader that was asked refuses the file.
 
-The release that wrote it is among those that were asked, or lies between two of them: the file could not be read back when it was written, was damaged
-or edited since, or was written by a release that others do not follow. Often ``migrate --target`` writes it anew so that the loader of its own family takes it.
+The release that wrote it is among those that were asked, or lies between two of them: the file
+could not be read back when it was written, was damaged or edited since, or was written by a release
+that others do not follow. Often ``migrate --target`` writes it anew so that the loader of its own
+family takes it.
 
-Sources: docs/loaders.md; found so among the fixtures are bfloat16 variables in HDF5, subclassed models in HDF5, models with operations of Keras 3 in
-HDF5, and archives under another suffix (fixtures/loads.json).
+Sources: docs/loaders.md; found so among the fixtures are bfloat16 variables in HDF5, subclassed
+models in HDF5, models with operations of Keras 3 in HDF5, and archives under another suffix
+(fixtures/loads.json).
 """
 
 from __future__ import annotations
@@ -30,12 +33,19 @@ def check(case: Case, _question: Question) -> Iterator[Finding]:
     if not found or case.subject is None or any(verdict.reason is None for verdict in found):
         return
     own = next(verdict for verdict in found if verdict.loader == case.subject.loader)
-    cause = next((cause for cause in own.causes if cause.kind is not Obstacle.POLICY), own.causes[0])
+    cause = next(
+        (cause for cause in own.causes if cause.kind is not Obstacle.POLICY), own.causes[0]
+    )
     remedy = _targets.remedy(case, own)
     yield RULE.finding(
-        f"none of the {len(found)} loaders that were asked takes the file; {own.loader}: {cause.reason}{_targets.at(cause)}",
+        f"none of the {len(found)} loaders that were asked takes the file; {own.loader}: "
+        f"{cause.reason}{_targets.at(cause)}",
         remedy=remedy,
-        advice=None if remedy else _converting.advice(case, own.loader, "build the model with its own code and load the weights into it"),
+        advice=None
+        if remedy
+        else _converting.advice(
+            case, own.loader, "build the model with its own code and load the weights into it"
+        ),
     )
 
 

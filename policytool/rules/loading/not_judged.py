@@ -1,11 +1,13 @@
 """
 Something in the model that leaves open whether a target takes it.
 
-A custom class, a Lambda, an op called by name, a key that no release was seen to write: the loader may take them or not, and the file does not tell.
-What is not judged is no promise in either direction; the loader itself tells. Where ``migrate --target`` writes the model anew for the loader, the finding
-says so, and what stays open; where it cannot, the finding says why.
+A custom class, a Lambda, an op called by name, a key that no release was seen to write: the loader
+may take them or not, and the file does not tell. What is not judged is no promise in either
+direction; the loader itself tells. Where ``migrate --target`` writes the model anew for the loader,
+the finding says so, and what stays open; where it cannot, the finding says why.
 
-Sources: docs/loaders.md says what is judged, and what the real loaders made of the fixtures that are not.
+Sources: docs/loaders.md says what is judged, and what the real loaders made of the fixtures that
+are not.
 """
 
 from __future__ import annotations
@@ -24,16 +26,24 @@ if TYPE_CHECKING:
 
 
 def check(case: Case, question: Question) -> Iterator[Finding]:
-    """Yield a finding for each target and open question; none for a target that refuses the file anyway."""
+    """
+    Yield a finding for each target and open question; none for a target that refuses the file
+    anyway.
+    """
     for verdict in _targets.verdicts(case, question):
         if verdict.reason is None:
             for doubt in verdict.doubts:
                 yield RULE.finding(
-                    f"whether {verdict.loader} takes the file is not judged: {doubt.reason}{_targets.also(doubt)}",
+                    f"whether {verdict.loader} takes the file is not judged: "
+                    f"{doubt.reason}{_targets.also(doubt)}",
                     path=doubt.layers[0] if doubt.layers else None,
                     address=_targets.address(case, doubt),
                     detail=_targets.detail(verdict, doubt),
-                    advice=_converting.advice(case, verdict.loader, f"load it once with {verdict.loader} and the code of its classes"),
+                    advice=_converting.advice(
+                        case,
+                        verdict.loader,
+                        f"load it once with {verdict.loader} and the code of its classes",
+                    ),
                 )
 
 
@@ -44,6 +54,8 @@ RULE: Final = Rule(
     fix=None,
     check=check,
     doc=__doc__,
-    example='audit --target keras3 of {"class_name": "Lambda", "config": {"function": ["4wEAAAAA...", null, null], ...}}',
+    example='audit --target keras3 of {"class_name": "Lambda", "config": {"function": '
+    '["4wEAAAAA...", '
+    "null, null], ...}}",
     needs=Needs.TARGET,
 )

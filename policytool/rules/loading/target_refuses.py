@@ -1,13 +1,15 @@
 """
 A loader that is to take the model refuses it, and which layer and key do it.
 
-A loader refuses a class that it lacks, a key that a class of its release does not know or needs, an op, a container, or a dtype without a kernel. One
-finding stands for each cause. How policies are spelled is told by the rules of PT1. Where ``migrate`` alone makes the loader take the file, the finding
-has the command; where ``migrate --target`` converts it into a new file, the finding says that, and otherwise why it cannot: ``audit`` makes the plan that
-``migrate`` would. ``--fix`` converts nothing. The release that wrote the file still loads it.
+A loader refuses a class that it lacks, a key that a class of its release does not know or needs, an
+op, a container, or a dtype without a kernel. One finding stands for each cause. How policies are
+spelled is told by the rules of PT1. Where ``migrate`` alone makes the loader take the file, the
+finding has the command; where ``migrate --target`` converts it into a new file, the finding says
+that, and otherwise why it cannot: ``audit`` makes the plan that ``migrate`` would. ``--fix``
+converts nothing. The release that wrote the file still loads it.
 
-Sources: every loader was asked about every class and key (fixtures/layer_arguments.py), about every dtype (fixtures/layer_dtypes.py), and was given the
-fixtures (fixtures/loads.py; docs/loaders.md).
+Sources: every loader was asked about every class and key (fixtures/layer_arguments.py), about every
+dtype (fixtures/layer_dtypes.py), and was given the fixtures (fixtures/loads.py; docs/loaders.md).
 """
 
 from __future__ import annotations
@@ -38,13 +40,21 @@ def check(case: Case, question: Question) -> Iterator[Finding]:
                 address=_targets.address(case, cause),
                 detail=_targets.detail(verdict, cause),
                 remedy=remedy,
-                advice=None if remedy else _converting.advice(case, verdict.loader, _ADVICE.get(cause.kind, _OTHERWISE)),
+                advice=None
+                if remedy
+                else _converting.advice(case, verdict.loader, _ADVICE.get(cause.kind, _OTHERWISE)),
             )
 
 
-_OTHERWISE: Final = "load the file with the release that wrote it, and save it from a model that the target's own code builds"
+_OTHERWISE: Final = (
+    "load the file with the release that wrote it, and save it from a model that the target's own "
+    "code builds"
+)
 _ADVICE: Final = {
-    Obstacle.DTYPE: "give the layer a policy that has kernels: mixed_float16 or mixed_bfloat16 in place of a pure 16-bit policy, or float32",
+    Obstacle.DTYPE: (
+        "give the layer a policy that has kernels: mixed_float16 or mixed_bfloat16 in place of a "
+        "pure 16-bit policy, or float32"
+    ),
 }
 
 RULE: Final = Rule(
@@ -54,6 +64,7 @@ RULE: Final = Rule(
     fix=Fix.SAFE,
     check=check,
     doc=__doc__,
-    example='audit --target keras3.6 of {"class_name": "Dense", "config": {"units": 4, "quantization_config": null, ...}}',
+    example='audit --target keras3.6 of {"class_name": "Dense", "config": {"units": 4, '
+    '"quantization_config": null, ...}}',
     needs=Needs.TARGET,
 )

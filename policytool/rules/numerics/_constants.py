@@ -24,8 +24,9 @@ CAST: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
 """
 Class to its config keys to what of float16 changes what the layer gives.
 
-Measured on CPU with tf_keras 2.21 and Keras 3.15, which agree: each key with 1e6 and 1e-8, under float32 and mixed_float16. An offset or a slope that
-becomes 0 was next to nothing before, and a bound of ReLU that becomes infinite bounds nothing either way.
+Measured on CPU with tf_keras 2.21 and Keras 3.15, which agree: each key with 1e6 and 1e-8, under
+float32 and mixed_float16. An offset or a slope that becomes 0 was next to nothing before, and a
+bound of ReLU that becomes infinite bounds nothing either way.
 """
 
 

@@ -1,4 +1,7 @@
-"""What the rules of numerics have in common: which models they judge, by which libraries, and how a layer is set to float32."""
+"""
+What the rules of numerics have in common: which models they judge, by which libraries, and how a
+layer is set to float32.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +29,18 @@ ROUNDS_TO_ZERO: Final = 2.0**-25
 """Half of float16's smallest number: what is not greater becomes 0."""
 
 ROUNDS_TO_INFINITY: Final = 65520.0
-"""Half way from float16's largest finite number to what would be the next: what is not smaller becomes infinite."""
+"""
+Half way from float16's largest finite number to what would be the next: what is not smaller becomes
+infinite.
+"""
 
 KERAS2: Final = "tf_keras2.21"
 
 
 def subject_of(case: Case, question: Question) -> Subject | None:
     """
-    Return the model whose layers are judged; None where there is no config, and for TensorFlow.js, which computes in float32 whatever a policy says.
+    Return the model whose layers are judged; None where there is no config, and for TensorFlow.js,
+    which computes in float32 whatever a policy says.
 
     A TensorFlow.js model counts where ``--target`` asks what a Keras makes of it.
     """
@@ -41,7 +48,10 @@ def subject_of(case: Case, question: Question) -> Subject | None:
 
 
 def libraries(subject: Subject, question: Question) -> tuple[str, ...]:
-    """Return the libraries that count, as the newest release of each: the file's own, then those of the targets."""
+    """
+    Return the libraries that count, as the newest release of each: the file's own, then those of
+    the targets.
+    """
     return targets.libraries(subject.loader, question.targets)
 
 
@@ -69,37 +79,61 @@ class Rounded:
 
 
 def rounded(case: Case, question: Question) -> Iterator[Rounded]:
-    """Yield the stored variables that layers round, in model order; nothing where values were not read."""
+    """
+    Yield the stored variables that layers round, in model order; nothing where values were not
+    read.
+    """
     subject = subject_of(case, question)
     if subject is None or case.counts is None:
         return
     for index in range(len(subject.layers)):
         for name, tensor in variables(subject, index):
             if tensor.path in case.counts:
-                yield Rounded(subject=subject, index=index, name=name, counts=case.counts[tensor.path])
+                yield Rounded(
+                    subject=subject, index=index, name=name, counts=case.counts[tensor.path]
+                )
 
 
 def to_policy(subject: Subject, indices: Iterable[int], policy: str) -> Remedy | None:
-    """Return what sets layers to a policy, each where its own stands; None where that is nowhere."""
-    paths = [subject.layers[found].path for index in indices if (found := _holder(subject, index)) is not None]
+    """
+    Return what sets layers to a policy, each where its own stands; None where that is nowhere.
+    """
+    paths = [
+        subject.layers[found].path
+        for index in indices
+        if (found := _holder(subject, index)) is not None
+    ]
     if not paths:
         return None
     assignments = tuple((path, policy) for path in dict.fromkeys(paths))
-    return Remedy(fix=Fix.UNSAFE, assignments=assignments, retrace=has_graph(subject) or _takes_retracing(subject, assignments))
+    return Remedy(
+        fix=Fix.UNSAFE,
+        assignments=assignments,
+        retrace=has_graph(subject) or _takes_retracing(subject, assignments),
+    )
 
 
 def to_float32(subject: Subject, indices: Iterable[int]) -> Remedy | None:
-    """Return what has layers compute in float32, each by the policy that decides; None where nothing does."""
+    """
+    Return what has layers compute in float32, each by the policy that decides; None where nothing
+    does.
+    """
     return to_policy(subject, [deciding(subject, index) for index in indices], "float32")
 
 
 def has_graph(subject: Subject) -> bool:
-    """Return whether the file has signatures, which compute as they were traced until they are traced anew."""
+    """
+    Return whether the file has signatures, which compute as they were traced until they are traced
+    anew.
+    """
     return bool(subject.analysis.model.signatures)
 
 
 def _takes_retracing(subject: Subject, assignments: tuple[tuple[str, str], ...]) -> bool:
-    """Return whether a SavedModel without signatures cannot be changed as it stands: its checkpoint holds 16 bits, or a layer computes as traced."""
+    """
+    Return whether a SavedModel without signatures cannot be changed as it stands: its checkpoint
+    holds 16 bits, or a layer computes as traced.
+    """
     if not subject.is_saved_object:
         return False
     asked = tuple(options.Assignment(pattern=path, policy=name) for path, name in assignments)

@@ -1,12 +1,15 @@
 """
 A number in a layer's config that float16 does not hold, in a layer that computes in it.
 
-Layers cast such numbers to their compute dtype: beyond 65504 they become infinite, below 0.00000003 they become 0. A Rescaling by 1e6 gives infinities
-and NaN, one by 1e-8 zeros; a Masking that looks for -1e9 does not mask in Keras 3 and gives NaN in tf_keras; a Normalization divides by infinity. Only keys
-of which float16 changes what comes out are looked at. bfloat16 holds numbers of every size that float32 does.
+Layers cast such numbers to their compute dtype: beyond 65504 they become infinite, below 0.00000003
+they become 0. A Rescaling by 1e6 gives infinities and NaN, one by 1e-8 zeros; a Masking that looks
+for -1e9 does not mask in Keras 3 and gives NaN in tf_keras; a Normalization divides by infinity.
+Only keys of which float16 changes what comes out are looked at. bfloat16 holds numbers of every
+size that float32 does.
 
-Sources: measured on CPU with tf_keras 2.21 and Keras 3.15, each key with 1e6 and 1e-8 under float32 and mixed_float16. Apple's coremltools leaves an op in
-float32 where a constant of it is beyond 65504 (mil/passes/defs/quantization.py), and OpenVINO where an epsilon is below 6.1e-05.
+Sources: measured on CPU with tf_keras 2.21 and Keras 3.15, each key with 1e6 and 1e-8 under float32
+and mixed_float16. Apple's coremltools leaves an op in float32 where a constant of it is beyond
+65504 (mil/passes/defs/quantization.py), and OpenVINO where an epsilon is below 6.1e-05.
 """
 
 from __future__ import annotations
@@ -36,8 +39,17 @@ def check(case: Case, question: Question) -> Iterator[Finding]:
         if compute_dtype(subject, index) == "float16" and not opaque.is_opaque(site):
             layer = subject.layers[index]
             for key, value, becomes in out_of_range(site.class_name, subject.config(index)):
-                message = f"{layer.path} ({site.class_name}) computes in float16, in which its {key} of {value:g} is {becomes}"
-                yield RULE.finding(message, path=layer.path, address=layer.address, detail=key, remedy=to_float32(subject, (index,)))
+                message = (
+                    f"{layer.path} ({site.class_name}) computes in float16, in which its {key} of "
+                    f"{value:g} is {becomes}"
+                )
+                yield RULE.finding(
+                    message,
+                    path=layer.path,
+                    address=layer.address,
+                    detail=key,
+                    remedy=to_float32(subject, (index,)),
+                )
 
 
 RULE: Final = Rule(
@@ -47,5 +59,6 @@ RULE: Final = Rule(
     fix=Fix.UNSAFE,
     check=check,
     doc=__doc__,
-    example='{"class_name": "Masking", "config": {"mask_value": -1000000000.0, "dtype": "mixed_float16", ...}}',
+    example='{"class_name": "Masking", "config": {"mask_value": -1000000000.0, "dtype": '
+    '"mixed_float16", ...}}',
 )

@@ -1,16 +1,21 @@
 """
 An epsilon that float16 cannot hold, where it is used in float16.
 
-An epsilon keeps a division from being one by zero. float16 rounds what is not above 0.00000003 to 0, and holds numbers below 0.00006 with fewer digits
-the smaller they are. Told are layers that use theirs in float16: GroupNormalization of tf_keras, and its LayerNormalization under the pure float16 policy,
-which give NaN for a constant input with an epsilon of 1e-8. BatchNormalization, Keras 3's normalisations and tf_keras' LayerNormalization under
-mixed_float16 go to float32 and back. A class of someone else's is a note: its config declares an epsilon, and what it does with it is not in the file.
+An epsilon keeps a division from being one by zero. float16 rounds what is not above 0.00000003 to
+0, and holds numbers below 0.00006 with fewer digits the smaller they are. Told are layers that use
+theirs in float16: GroupNormalization of tf_keras, and its LayerNormalization under the pure float16
+policy, which give NaN for a constant input with an epsilon of 1e-8. BatchNormalization, Keras 3's
+normalisations and tf_keras' LayerNormalization under mixed_float16 go to float32 and back. A class
+of someone else's is a note: its config declares an epsilon, and what it does with it is not in the
+file.
 
-An optimizer has its epsilon in its variables' dtype, which is the model's variable dtype. With float16 variables an epsilon of 1e-8 gives NaN wherever a
-gradient is zero, and so does Adamax with 1e-7; with the default of 1e-7, three steps of Adam at a learning rate of 0.01 moved a weight whose gradient was
-1e-4 from 1 to -0.5 instead of 0.97.
+An optimizer has its epsilon in its variables' dtype, which is the model's variable dtype. With
+float16 variables an epsilon of 1e-8 gives NaN wherever a gradient is zero, and so does Adamax with
+1e-7; with the default of 1e-7, three steps of Adam at a learning rate of 0.01 moved a weight whose
+gradient was 1e-4 from 1 to -0.5 instead of 0.97.
 
-Sources: measured on CPU with tf_keras 2.21 and Keras 3.15, which agree on the optimizers; https://github.com/keras-team/keras/issues/22586.
+Sources: measured on CPU with tf_keras 2.21 and Keras 3.15, which agree on the optimizers;
+https://github.com/keras-team/keras/issues/22586.
 """
 
 from __future__ import annotations
@@ -23,7 +28,14 @@ from policytool.finding import Fix, Severity
 from policytool.jsontext import number
 from policytool.planning.narrowing import compute_dtype
 from policytool.rules._base import Rule
-from policytool.rules.numerics._judging import KERAS2, ROUNDS_TO_ZERO, SMALLEST_NORMAL, libraries, subject_of, to_float32
+from policytool.rules.numerics._judging import (
+    KERAS2,
+    ROUNDS_TO_ZERO,
+    SMALLEST_NORMAL,
+    libraries,
+    subject_of,
+    to_float32,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -33,11 +45,19 @@ if TYPE_CHECKING:
     from policytool.rules._base import Case, Question
 
 _USED: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
-    KERAS2: {"GroupNormalization": frozenset({"float16", "mixed_float16"}), "LayerNormalization": frozenset({"float16"})}
+    KERAS2: {
+        "GroupNormalization": frozenset({"float16", "mixed_float16"}),
+        "LayerNormalization": frozenset({"float16"}),
+    }
 }
-"""Library to the classes that use their epsilon in float16, and under which policies; all classes with an epsilon were tried."""
+"""
+Library to the classes that use their epsilon in float16, and under which policies; all classes with
+an epsilon were tried.
+"""
 
-_DIVIDES: Final = frozenset({"Adadelta", "Adam", "AdamW", "Adamax", "Lamb", "Muon", "Nadam", "RMSprop", "ScheduleFreeAdamW"})
+_DIVIDES: Final = frozenset(
+    {"Adadelta", "Adam", "AdamW", "Adamax", "Lamb", "Muon", "Nadam", "RMSprop", "ScheduleFreeAdamW"}
+)
 """Optimizers that divide by a sum of squares that begins at 0; Adagrad's begins at 0.1."""
 
 
@@ -49,9 +69,17 @@ def check(case: Case, question: Question) -> Iterator[Finding]:
     asked = libraries(subject, question)
     for index, site in enumerate(subject.sites):
         epsilon = number(subject.config(index).get("epsilon"))
-        if epsilon is not None and 0 < epsilon < SMALLEST_NORMAL and compute_dtype(subject, index) == "float16":
+        if (
+            epsilon is not None
+            and 0 < epsilon < SMALLEST_NORMAL
+            and compute_dtype(subject, index) == "float16"
+        ):
             if not opaque.is_opaque(site):
-                if any((subject.policy_name(index) or "") in _USED.get(library, {}).get(site.class_name, ()) for library in asked):
+                if any(
+                    (subject.policy_name(index) or "")
+                    in _USED.get(library, {}).get(site.class_name, ())
+                    for library in asked
+                ):
                     yield _used(subject, index, epsilon)
             elif epsilon <= ROUNDS_TO_ZERO:
                 yield _declared(subject, index, epsilon)
@@ -63,7 +91,8 @@ def _used(subject: Subject, index: int, epsilon: float) -> Finding:
     lost = epsilon <= ROUNDS_TO_ZERO
     comes = "is 0 there: a constant input gives NaN" if lost else "has few digits there"
     return RULE.finding(
-        f"{layer.path} ({layer.class_name}) uses its epsilon of {epsilon:g} in float16, and it {comes}",
+        f"{layer.path} ({layer.class_name}) uses its epsilon of {epsilon:g} in float16, and it "
+        f"{comes}",
         path=layer.path,
         address=layer.address,
         severity=Severity.WARNING if lost else Severity.NOTE,
@@ -73,8 +102,17 @@ def _used(subject: Subject, index: int, epsilon: float) -> Finding:
 
 def _declared(subject: Subject, index: int, epsilon: float) -> Finding:
     layer = subject.layers[index]
-    message = f"{layer.path} ({layer.class_name}) computes in float16 and declares an epsilon of {epsilon:g}, which is 0 there if it is used in it"
-    return RULE.finding(message, path=layer.path, address=layer.address, severity=Severity.NOTE, remedy=to_float32(subject, (index,)))
+    message = (
+        f"{layer.path} ({layer.class_name}) computes in float16 and declares an epsilon of "
+        f"{epsilon:g}, which is 0 there if it is used in it"
+    )
+    return RULE.finding(
+        message,
+        path=layer.path,
+        address=layer.address,
+        severity=Severity.NOTE,
+        remedy=to_float32(subject, (index,)),
+    )
 
 
 def _of_optimizer(subject: Subject) -> Iterator[Finding]:
@@ -84,13 +122,26 @@ def _of_optimizer(subject: Subject) -> Iterator[Finding]:
         return  # an optimizer of a kind that no release writes is told elsewhere
     name, config = found or ("", {})
     epsilon = number(config.get("epsilon"))
-    halves = [layer.path for layer in subject.layers if layer.variable_dtype == "float16" and layer.variables and layer.quantization is None]
+    halves = [
+        layer.path
+        for layer in subject.layers
+        if layer.variable_dtype == "float16" and layer.variables and layer.quantization is None
+    ]
     if name not in _DIVIDES or not halves or epsilon is None or not 0 < epsilon < SMALLEST_NORMAL:
         return
     zero = epsilon <= ROUNDS_TO_ZERO or (name == "Adamax" and epsilon <= _FAILS_ADAMAX)
-    comes = "a gradient of zero gives NaN" if zero else "small gradients move weights by many times what they should"
-    message = f"the optimizer {name} adds an epsilon of {epsilon:g} in float16, the dtype of {len(halves)} layers' variables: {comes}"
-    advice = "keep variables in float32 (mixed_float16), or compile with a larger epsilon, such as 1e-4"
+    comes = (
+        "a gradient of zero gives NaN"
+        if zero
+        else "small gradients move weights by many times what they should"
+    )
+    message = (
+        f"the optimizer {name} adds an epsilon of {epsilon:g} in float16, the dtype of "
+        f"{len(halves)} layers' variables: {comes}"
+    )
+    advice = (
+        "keep variables in float32 (mixed_float16), or compile with a larger epsilon, such as 1e-4"
+    )
     yield RULE.finding(message, detail="optimizer", advice=advice)
 
 
@@ -104,5 +155,6 @@ RULE: Final = Rule(
     fix=Fix.UNSAFE,
     check=check,
     doc=__doc__,
-    example='{"class_name": "GroupNormalization", "config": {"epsilon": 1e-12, "dtype": "mixed_float16", ...}} in a file of Keras 2',
+    example='{"class_name": "GroupNormalization", "config": {"epsilon": 1e-12, "dtype": '
+    '"mixed_float16", ...}} in a file of Keras 2',
 )

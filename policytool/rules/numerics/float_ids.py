@@ -1,12 +1,15 @@
 """
 Ids that pass through a 16-bit float on their way to a lookup or an embedding.
 
-A layer casts the floats it takes to its compute dtype, a Reshape or a Concatenate as well. float16 tells integers apart up to 2048 and bfloat16 up to
-256: the id 2909 becomes 2908 in float16 and 2912 in bfloat16, 65535 becomes infinite, and the wrong row is looked up without a word. Integer inputs are not
-cast; an input layer of 16-bit floats rounds what it is fed. An Embedding with no more rows than the dtype tells apart is not told, nor are ids that go to an
-Embedding straight from a float32 input, because Embedding itself casts nothing.
+A layer casts the floats it takes to its compute dtype, a Reshape or a Concatenate as well. float16
+tells integers apart up to 2048 and bfloat16 up to 256: the id 2909 becomes 2908 in float16 and 2912
+in bfloat16, 65535 becomes infinite, and the wrong row is looked up without a word. Integer inputs
+are not cast; an input layer of 16-bit floats rounds what it is fed. An Embedding with no more rows
+than the dtype tells apart is not told, nor are ids that go to an Embedding straight from a float32
+input, because Embedding itself casts nothing.
 
-Sources: https://github.com/keras-team/keras/issues/19332; measured with Keras 3.15.1 and tf_keras 2.21.0, both of which build Embedding with autocast=False.
+Sources: https://github.com/keras-team/keras/issues/19332; measured with Keras 3.15.1 and tf_keras
+2.21.0, both of which build Embedding with autocast=False.
 """
 
 from __future__ import annotations
@@ -44,18 +47,32 @@ def check(case: Case, question: Question) -> Iterator[Finding]:
     told = set[int]()
     for index, lookup in identifiers.carried(subject, inputs=True):
         dtype = compute_dtype(subject, index) or ""
-        casts = dtype in HALVES and subject.sites[index].class_name not in GRAPH_OPS and subject.layers[index].autocast is not False
+        casts = (
+            dtype in HALVES
+            and subject.sites[index].class_name not in GRAPH_OPS
+            and subject.layers[index].autocast is not False
+        )
         if casts and index not in told and _ids(subject, lookup) > _EXACT[dtype]:
             told.add(index)
             layer = subject.layers[index]
-            message = f"{layer.path} carries ids to {subject.layers[lookup].path} in {dtype}, in which those above {_EXACT[dtype]} become others"
-            yield RULE.finding(message, path=layer.path, address=layer.address, remedy=to_float32(subject, (index,)))
+            message = (
+                f"{layer.path} carries ids to {subject.layers[lookup].path} in {dtype}, in which "
+                f"those above {_EXACT[dtype]} become others"
+            )
+            yield RULE.finding(
+                message,
+                path=layer.path,
+                address=layer.address,
+                remedy=to_float32(subject, (index,)),
+            )
 
 
 def _ids(subject: Subject, lookup: int) -> float:
     """Return how many ids a lookup knows; infinitely many where its config does not say."""
     config = subject.config(lookup)
-    return next((rows for key in _ROWS if (rows := number(config.get(key))) is not None), float("inf"))
+    return next(
+        (rows for key in _ROWS if (rows := number(config.get(key))) is not None), float("inf")
+    )
 
 
 RULE: Final = Rule(

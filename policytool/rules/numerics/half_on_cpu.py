@@ -1,12 +1,14 @@
 """
 float16 on a CPU, which is slower there than float32.
 
-Few processors compute in float16: TensorFlow converts to float32 and back for each op. Told with ``--device cpu`` alone, as one note for a model. bfloat16 is
-left out, because newer processors have instructions for it.
+Few processors compute in float16: TensorFlow converts to float32 and back for each op. Told with
+``--device cpu`` alone, as one note for a model. bfloat16 is left out, because newer processors have
+instructions for it.
 
-Sources: TensorFlow's guide, which says that mixed_float16 runs significantly slower on CPUs, https://www.tensorflow.org/guide/mixed_precision. With
-TensorFlow 2.21 and Keras 3.15 on an AMD EPYC with AVX512-BF16 and no AVX512-FP16, three Dense layers took 1.3 times as long under mixed_float16 as in float32
-and two Conv2D 1.7 times; under mixed_bfloat16 both took 0.7 times as long.
+Sources: TensorFlow's guide, which says that mixed_float16 runs significantly slower on CPUs,
+https://www.tensorflow.org/guide/mixed_precision. With TensorFlow 2.21 and Keras 3.15 on an AMD EPYC
+with AVX512-BF16 and no AVX512-FP16, three Dense layers took 1.3 times as long under mixed_float16
+as in float32 and two Conv2D 1.7 times; under mixed_bfloat16 both took 0.7 times as long.
 """
 
 from __future__ import annotations
@@ -36,19 +38,41 @@ def check(case: Case, question: Question) -> Iterator[Finding]:
     subject = subject_of(case, question)
     layers = _layers(subject) if subject is not None else []
     if layers and subject is not None:
-        what = "1 layer with weights computes" if len(layers) == 1 else f"{len(layers)} layers with weights compute"
-        yield RULE.finding(f"{what} in float16, which CPUs do slower than float32", remedy=_remedy(subject, layers))
-    elif subject is None and (names := [signature.name for signature in case.model.signatures if _HALF in signature.compute_dtypes]):
-        message = f"{', '.join(names)} {'computes' if len(names) == 1 else 'compute'} in float16, which CPUs do slower than float32"
+        what = (
+            "1 layer with weights computes"
+            if len(layers) == 1
+            else f"{len(layers)} layers with weights compute"
+        )
+        yield RULE.finding(
+            f"{what} in float16, which CPUs do slower than float32", remedy=_remedy(subject, layers)
+        )
+    elif subject is None and (
+        names := [
+            signature.name
+            for signature in case.model.signatures
+            if _HALF in signature.compute_dtypes
+        ]
+    ):
+        message = (
+            f"{', '.join(names)} {'computes' if len(names) == 1 else 'compute'} in float16, which "
+            "CPUs do slower than float32"
+        )
         yield RULE.finding(message, advice="export it anew from a model in float32")
 
 
 def _layers(subject: Subject) -> list[int]:
-    return [index for index in range(len(subject.sites)) if compute_dtype(subject, index) == _HALF and subject.has_weights(index)]
+    return [
+        index
+        for index in range(len(subject.sites))
+        if compute_dtype(subject, index) == _HALF and subject.has_weights(index)
+    ]
 
 
 def _remedy(subject: Subject, layers: list[int]) -> Remedy | None:
-    """Return ``--to float32`` where the layers follow the model's policy; it passes over those that do not."""
+    """
+    Return ``--to float32`` where the layers follow the model's policy; it passes over those that do
+    not.
+    """
     base = base_policy(subject)
     if all(subject.policy_name(deciding(subject, index)) == base for index in layers):
         return Remedy(fix=Fix.UNSAFE, to="float32", retrace=has_graph(subject))

@@ -1,11 +1,14 @@
 """
 Variables in 16 bits, in a model that was saved with an optimizer.
 
-A step of training is often much smaller than the weight it is added to. float16 has no number between 1 and 1.00098, bfloat16 none between 1 and 1.0078: an
-update below half of that is lost, every time. The mixed policies compute in 16 bits as well and keep variables in float32. Only models with an optimizer
-are told: without one, 16-bit variables are a way to make a file half as large. Layers that are not trainable do not count.
+A step of training is often much smaller than the weight it is added to. float16 has no number
+between 1 and 1.00098, bfloat16 none between 1 and 1.0078: an update below half of that is lost,
+every time. The mixed policies compute in 16 bits as well and keep variables in float32. Only models
+with an optimizer are told: without one, 16-bit variables are a way to make a file half as large.
+Layers that are not trainable do not count.
 
-Sources: https://www.tensorflow.org/guide/mixed_precision; "Mixed Precision Training", section 3.1, https://arxiv.org/abs/1710.03740.
+Sources: https://www.tensorflow.org/guide/mixed_precision; "Mixed Precision Training", section 3.1,
+https://arxiv.org/abs/1710.03740.
 """
 
 from __future__ import annotations
@@ -36,7 +39,12 @@ def check(case: Case, question: Question) -> Iterator[Finding]:
     by_dtype: dict[str, list[int]] = defaultdict(list)
     for index, layer in enumerate(subject.layers):
         trains = subject.config(index).get("trainable") is not False and subject.has_weights(index)
-        if layer.variable_dtype in HALVES and layer.quantization is None and trains and not subject.is_input(index):
+        if (
+            layer.variable_dtype in HALVES
+            and layer.quantization is None
+            and trains
+            and not subject.is_input(index)
+        ):
             by_dtype[layer.variable_dtype or ""].append(index)
     for dtype, indices in by_dtype.items():
         yield _finding(subject, dtype, indices)
@@ -44,13 +52,21 @@ def check(case: Case, question: Question) -> Iterator[Finding]:
 
 def _finding(subject: Subject, dtype: str, indices: list[int]) -> Finding:
     paths = [subject.layers[index].path for index in indices]
-    keeps = "1 layer trains its variables" if len(paths) == 1 else f"{len(paths)} layers train their variables"
+    keeps = (
+        "1 layer trains its variables"
+        if len(paths) == 1
+        else f"{len(paths)} layers train their variables"
+    )
     mixed = f"mixed_{dtype}"
     if base_policy(subject) == dtype:
         remedy: Remedy | None = Remedy(fix=Fix.UNSAFE, to=mixed, retrace=has_graph(subject))
     else:
         remedy = to_policy(subject, indices, mixed)
-    return RULE.finding(f"{keeps} in {dtype}, and small updates are lost ({some(paths)})", detail=dtype, remedy=remedy)
+    return RULE.finding(
+        f"{keeps} in {dtype}, and small updates are lost ({some(paths)})",
+        detail=dtype,
+        remedy=remedy,
+    )
 
 
 RULE: Final = Rule(

@@ -1,12 +1,16 @@
 """
 An op that TensorFlow has no kernel for, in the dtype it is to compute in on the chosen device.
 
-On a CPU such a layer fails when it is called: "Could not find device for node". On a GPU TensorFlow moves the op to the CPU where that has the kernel, without
-a word and at the price of copies there and back: a warning; it is an error where the CPU has none either. The policy is to blame in each case, because
-float32 has the kernel. Asked with ``--device``. A layer of Keras is judged by the ops that it consists of, a SavedModel also by those of its graph.
+On a CPU such a layer fails when it is called: "Could not find device for node". On a GPU TensorFlow
+moves the op to the CPU where that has the kernel, without a word and at the price of copies there
+and back: a warning; it is an error where the CPU has none either. The policy is to blame in each
+case, because float32 has the kernel. Asked with ``--device``. A layer of Keras is judged by the ops
+that it consists of, a SavedModel also by those of its graph.
 
-Source: the registry of kernels of TensorFlow 2.21, and layers traced with tf_keras 2.21 and Keras 3.15. On the CPU it agrees with what failed when the layers
-were called; GPU kernels are judged by the registry alone, no layer was called on a GPU. Kernels that oneDNN adds on some processors are not counted.
+Source: the registry of kernels of TensorFlow 2.21, and layers traced with tf_keras 2.21 and Keras
+3.15. On the CPU it agrees with what failed when the layers were called; GPU kernels are judged by
+the registry alone, no layer was called on a GPU. Kernels that oneDNN adds on some processors are
+not counted.
 """
 
 from __future__ import annotations
@@ -47,20 +51,38 @@ def check(case: Case, question: Question) -> Iterator[Finding]:
     yield from _graph(case.document, told, question.device)
 
 
-def _of_layer(subject: Subject, index: int, asked: Iterable[str], device: Device) -> tuple[str, ...]:
+def _of_layer(
+    subject: Subject, index: int, asked: Iterable[str], device: Device
+) -> tuple[str, ...]:
     site, policy = subject.sites[index], subject.policy_name(index)
     if policy is None or compute_dtype(subject, index) not in _JUDGED or opaque.is_opaque(site):
         return ()
     activation = subject.config(index).get("activation")
     name = activation if isinstance(activation, str) else None
-    return next((found for library in asked if (found := kernels.missing(library, site.class_name, name, policy, device.value))), ())
+    return next(
+        (
+            found
+            for library in asked
+            if (found := kernels.missing(library, site.class_name, name, policy, device.value))
+        ),
+        (),
+    )
 
 
 def _layer(subject: Subject, index: int, ops: tuple[str, ...], device: Device) -> Finding:
     layer, dtype = subject.layers[index], compute_dtype(subject, index) or ""
-    message = f"{layer.path} ({layer.class_name}) needs {' and '.join(ops)} in {dtype}, {_comes(ops, dtype, device)}"
+    message = (
+        f"{layer.path} ({layer.class_name}) needs {' and '.join(ops)} in {dtype}, "
+        f"{_comes(ops, dtype, device)}"
+    )
     severity = _severity(ops, dtype, device)
-    return RULE.finding(message, path=layer.path, address=layer.address, severity=severity, remedy=to_float32(subject, (index,)))
+    return RULE.finding(
+        message,
+        path=layer.path,
+        address=layer.address,
+        severity=severity,
+        remedy=to_float32(subject, (index,)),
+    )
 
 
 def _graph(document: Document, told: set[str], device: Device) -> Iterator[Finding]:
@@ -69,17 +91,30 @@ def _graph(document: Document, told: set[str], device: Device) -> Iterator[Findi
         seen: Counter[tuple[str, str]] = Counter()
         for op, count in trace.ops:
             for dtype in op.dtypes:
-                if dtype in _JUDGED and op.op not in told and kernels.lacks(op.op, dtype, device.value):
+                if (
+                    dtype in _JUDGED
+                    and op.op not in told
+                    and kernels.lacks(op.op, dtype, device.value)
+                ):
                     seen[op.op, dtype] += count
         found |= seen
     for (name, dtype), count in sorted(found.items()):
         times = "once" if count == 1 else f"{count} times"
         message = f"the graph computes {name} in {dtype} {times}, {_comes((name,), dtype, device)}"
-        yield RULE.finding(message, detail=f"{name} {dtype}", severity=_severity((name,), dtype, device), advice="export it anew with that part in float32")
+        yield RULE.finding(
+            message,
+            detail=f"{name} {dtype}",
+            severity=_severity((name,), dtype, device),
+            advice="export it anew with that part in float32",
+        )
 
 
 def _severity(ops: tuple[str, ...], dtype: str, device: Device) -> Severity:
-    return Severity.ERROR if device is Device.CPU or any(kernels.lacks(op, dtype, Device.CPU.value) for op in ops) else Severity.WARNING
+    return (
+        Severity.ERROR
+        if device is Device.CPU or any(kernels.lacks(op, dtype, Device.CPU.value) for op in ops)
+        else Severity.WARNING
+    )
 
 
 def _comes(ops: tuple[str, ...], dtype: str, device: Device) -> str:

@@ -1,13 +1,16 @@
 """
 A model's output, or an output of a signature, in 16 bits.
 
-The layers that make a model's outputs should compute in float32, whatever the others do: losses and metrics are computed from them, and a client that
-expects float32 gets another dtype from a signature. A float16 has 3 decimal digits, a bfloat16 not quite that. Outputs are found in the graph of a
-functional or sequential model; those of a subclassed model are unknown. ``migrate --set`` sets the layer to float32; the signatures of a SavedModel
-compute as they were traced until ``--retrace`` traces them anew.
+The layers that make a model's outputs should compute in float32, whatever the others do: losses and
+metrics are computed from them, and a client that expects float32 gets another dtype from a
+signature. A float16 has 3 decimal digits, a bfloat16 not quite that. Outputs are found in the graph
+of a functional or sequential model; those of a subclassed model are unknown. ``migrate --set`` sets
+the layer to float32; the signatures of a SavedModel compute as they were traced until ``--retrace``
+traces them anew.
 
-Sources: "Ensure the output is float32" in TensorFlow's guide to mixed precision, https://www.tensorflow.org/guide/mixed_precision; with TF 2.21 and
-tf_keras 2.21, a model with mixed layers alone exports a signature with float32 inputs and float16 outputs.
+Sources: "Ensure the output is float32" in TensorFlow's guide to mixed precision,
+https://www.tensorflow.org/guide/mixed_precision; with TF 2.21 and tf_keras 2.21, a model with mixed
+layers alone exports a signature with float32 inputs and float16 outputs.
 """
 
 from __future__ import annotations
@@ -32,7 +35,10 @@ if TYPE_CHECKING:
 
 
 def check(case: Case, question: Question) -> Iterator[Finding]:
-    """Yield the layers that make outputs in 16 bits; where no layer is known to, the signatures that give such outputs."""
+    """
+    Yield the layers that make outputs in 16 bits; where no layer is known to, the signatures that
+    give such outputs.
+    """
     subject = subject_of(case, question)
     found = list(_layers(subject)) if subject is not None else []
     yield from found
@@ -42,25 +48,45 @@ def check(case: Case, question: Question) -> Iterator[Finding]:
 
 
 def units(subject: Subject, *reasons: str) -> Mapping[int, tuple[int, ...]]:
-    """Return the layers that are on the way out for one of these reasons and compute in 16 bits, each with those in it that do."""
+    """
+    Return the layers that are on the way out for one of these reasons and compute in 16 bits, each
+    with those in it that do.
+    """
     named: dict[int, str] = {}
     for index, reason in outputs.on_the_way_out(subject):
         named.setdefault(index, reason)
-    wanted = {index for index, reason in named.items() if reason in reasons and gives_half(subject, index)}
+    wanted = {
+        index for index, reason in named.items() if reason in reasons and gives_half(subject, index)
+    }
     tops = [index for index in sorted(wanted) if not wanted & set(_above(subject, index))]
     return {top: tuple(sorted(wanted & set(subject.below(top)))) for top in tops}
 
 
 def gives_half(subject: Subject, index: int) -> bool:
-    """Return whether a layer gives 16 bits: UpSampling2D of Keras 2 gives float32 in any case, Bidirectional of Keras 3 casts what its layers give."""
-    outer = next((above for above in _above(subject, index) if subject.sites[above].class_name == "Bidirectional"), None)
+    """
+    Return whether a layer gives 16 bits: UpSampling2D of Keras 2 gives float32 in any case,
+    Bidirectional of Keras 3 casts what its layers give.
+    """
+    outer = next(
+        (
+            above
+            for above in _above(subject, index)
+            if subject.sites[above].class_name == "Bidirectional"
+        ),
+        None,
+    )
     if subject.is_keras3 and outer is not None:
         return gives_half(subject, outer)
     if not computes_half(subject, index):
         return False
     argument = subject.config(index).get("interpolation")
     policy = subject.policy_name(index) or ""
-    given = capabilities.output_dtype(subject.loader, subject.sites[index].class_name, argument if isinstance(argument, str) else None, policy)
+    given = capabilities.output_dtype(
+        subject.loader,
+        subject.sites[index].class_name,
+        argument if isinstance(argument, str) else None,
+        policy,
+    )
     return given is None or given in HALVES
 
 
@@ -75,8 +101,12 @@ def _layers(subject: Subject) -> Iterator[Finding]:
     for index, members in units(subject, outputs.OUTPUT).items():
         layer = subject.layers[index]
         softmax = " is a softmax and" if outputs.is_softmax(subject, index) else ""
-        message = f"{layer.path}{softmax} makes an output of the model in {compute_dtype(subject, index)}"
-        yield RULE.finding(message, path=layer.path, address=layer.address, remedy=to_float32(subject, members))
+        message = (
+            f"{layer.path}{softmax} makes an output of the model in {compute_dtype(subject, index)}"
+        )
+        yield RULE.finding(
+            message, path=layer.path, address=layer.address, remedy=to_float32(subject, members)
+        )
 
 
 def _signature(signature: Signature) -> Iterator[Finding]:
@@ -84,7 +114,11 @@ def _signature(signature: Signature) -> Iterator[Finding]:
     if halves:
         listed = ", ".join(f"{name} as {dtype}" for name, dtype in halves.items())
         advice = "cast the output to float32 in the model, and export it again"
-        yield RULE.finding(f"the signature {signature.name} gives {listed}", detail=f"signature {signature.name}", advice=advice)
+        yield RULE.finding(
+            f"the signature {signature.name} gives {listed}",
+            detail=f"signature {signature.name}",
+            advice=advice,
+        )
 
 
 RULE: Final = Rule(
@@ -94,5 +128,6 @@ RULE: Final = Rule(
     fix=Fix.UNSAFE,
     check=check,
     doc=__doc__,
-    example='{"class_name": "Dense", "config": {"name": "predictions", "dtype": "mixed_float16", ...}}, named in "output_layers"',
+    example='{"class_name": "Dense", "config": {"name": "predictions", "dtype": "mixed_float16", '
+    '...}}, named in "output_layers"',
 )

@@ -1,13 +1,16 @@
 """
 A softmax before the output that computes in 16 bits.
 
-A softmax between the last layer with weights and an output makes the model's probabilities. float16 holds none below 0.00000006, and few of the digits
-of those below 0.00006: sums are no longer 1, and a logarithm of them is infinite. Over 1,000 logits of standard deviation 20, probabilities came out wrong
-by 3 % in float16 and by 17 % in bfloat16. What stands between the softmax and the output rounds its probabilities as well. A softmax in the middle of a
-model, as in attention, is fine. A softmax that itself is the model's output is output-not-float32's.
+A softmax between the last layer with weights and an output makes the model's probabilities. float16
+holds none below 0.00000006, and few of the digits of those below 0.00006: sums are no longer 1, and
+a logarithm of them is infinite. Over 1,000 logits of standard deviation 20, probabilities came out
+wrong by 3 % in float16 and by 17 % in bfloat16. What stands between the softmax and the output
+rounds its probabilities as well. A softmax in the middle of a model, as in attention, is fine. A
+softmax that itself is the model's output is output-not-float32's.
 
-Sources: "Ensure the output is float32" in TensorFlow's guide to mixed precision, https://www.tensorflow.org/guide/mixed_precision; measured on CPU with
-Keras 3.15.1 and tf_keras 2.21.0.
+Sources: "Ensure the output is float32" in TensorFlow's guide to mixed precision,
+https://www.tensorflow.org/guide/mixed_precision; measured on CPU with Keras 3.15.1 and tf_keras
+2.21.0.
 """
 
 from __future__ import annotations
@@ -36,9 +39,15 @@ def check(case: Case, question: Question) -> Iterator[Finding]:
     softmaxes = units(subject, outputs.SOFTMAX)
     for index, members in units(subject, outputs.SOFTMAX, outputs.BETWEEN).items():
         layer = subject.layers[index]
-        what = "is a softmax before the output" if index in softmaxes else "stands between a softmax and the output"
+        what = (
+            "is a softmax before the output"
+            if index in softmaxes
+            else "stands between a softmax and the output"
+        )
         message = f"{layer.path} {what} and computes in {compute_dtype(subject, index)}"
-        yield RULE.finding(message, path=layer.path, address=layer.address, remedy=to_float32(subject, members))
+        yield RULE.finding(
+            message, path=layer.path, address=layer.address, remedy=to_float32(subject, members)
+        )
 
 
 RULE: Final = Rule(
@@ -48,5 +57,7 @@ RULE: Final = Rule(
     fix=Fix.UNSAFE,
     check=check,
     doc=__doc__,
-    example='{"class_name": "Softmax", "config": {"name": "probabilities", "dtype": "mixed_float16", ...}}, followed by a Reshape in float32',
+    example='{"class_name": "Softmax", "config": {"name": "probabilities", "dtype": '
+    '"mixed_float16", '
+    "...}}, followed by a Reshape in float32",
 )

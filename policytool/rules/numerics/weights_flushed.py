@@ -1,14 +1,18 @@
 """
 Stored weights that are too small for float16, as a whole.
 
-A layer rounds its variables to its compute dtype before it uses them. In float16, what is not above 0.00000003 becomes 0, and what is below 0.00006 has
-fewer digits the smaller it is. TensorRT warns of a single such value, which is nothing: beside larger ones in the same kernel it adds nothing to a sum. Told
-is a variable without a larger value, whose scale float16 cannot hold: a warning where most of its values become 0, else a note. The variance of a
-Normalization is one number for each feature, where each that becomes 0 counts. Biases are added to what is larger and do not count, nor do variables that a
-layer computes with as they are stored. The values are read, with ``--weights`` alone.
+A layer rounds its variables to its compute dtype before it uses them. In float16, what is not above
+0.00000003 becomes 0, and what is below 0.00006 has fewer digits the smaller it is. TensorRT warns
+of a single such value, which is nothing: beside larger ones in the same kernel it adds nothing to a
+sum. Told is a variable without a larger value, whose scale float16 cannot hold: a warning where
+most of its values become 0, else a note. The variance of a Normalization is one number for each
+feature, where each that becomes 0 counts. Biases are added to what is larger and do not count, nor
+do variables that a layer computes with as they are stored. The values are read, with ``--weights``
+alone.
 
-Sources: IEEE 754, binary16; which variables are rounded was tried with tf_keras 2.21 and Keras 3.15. Of 261 variables in 14
-published models 45 have such values and three have mostly such, up to 90 % of a regularised kernel, whose sums the other 10 % make; none has them alone.
+Sources: IEEE 754, binary16; which variables are rounded was tried with tf_keras 2.21 and Keras
+3.15. Of 261 variables in 14 published models 45 have such values and three have mostly such, up to
+90 % of a regularised kernel, whose sums the other 10 % make; none has them alone.
 """
 
 from __future__ import annotations
@@ -35,19 +39,36 @@ def check(case: Case, question: Question) -> Iterator[Finding]:
     """Yield the variables whose values are too small."""
     for found in rounded(case, question):
         layer, name, counts = found.layer, found.name, found.counts
-        if name not in _ADDED and _is_lost(counts, each=layer.class_name == "Normalization" and name == "variance"):
+        if name not in _ADDED and _is_lost(
+            counts, each=layer.class_name == "Normalization" and name == "variance"
+        ):
             rest = counts.values - counts.zero
-            severity = Severity.WARNING if counts.flushed > _MOST * rest or counts.flushed + counts.subnormal < rest else Severity.NOTE
+            severity = (
+                Severity.WARNING
+                if counts.flushed > _MOST * rest or counts.flushed + counts.subnormal < rest
+                else Severity.NOTE
+            )
             message = (
-                f"{layer.path} computes in {compute_dtype(found.subject, found.index)}, for which {counts.flushed + counts.subnormal} of {rest} values "
-                f"in {name} are too small: {counts.flushed / rest:.0%} become 0, {counts.subnormal / rest:.0%} lose digits"
+                f"{layer.path} computes in {compute_dtype(found.subject, found.index)}, for which "
+                f"{counts.flushed + counts.subnormal} of {rest} values "
+                f"in {name} are too small: {counts.flushed / rest:.0%} become 0, "
+                f"{counts.subnormal / rest:.0%} lose digits"
             )
             remedy = to_float32(found.subject, (found.index,))
-            yield RULE.finding(message, path=layer.path, address=layer.address, detail=name, severity=severity, remedy=remedy)
+            yield RULE.finding(
+                message,
+                path=layer.path,
+                address=layer.address,
+                detail=name,
+                severity=severity,
+                remedy=remedy,
+            )
 
 
 def _is_lost(counts: Counts, *, each: bool) -> bool:
-    """Return whether all values that are not 0 are too small, or any becomes 0 where each counts."""
+    """
+    Return whether all values that are not 0 are too small, or any becomes 0 where each counts.
+    """
     rest = counts.values - counts.zero
     return rest > 0 and (counts.flushed + counts.subnormal == rest or (each and counts.flushed > 0))
 

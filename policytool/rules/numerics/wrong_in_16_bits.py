@@ -1,14 +1,17 @@
 """
 A layer of a class that is known to compute wrongly in the 16-bit dtype it computes in.
 
-Which classes those are depends on the library: tf_keras averages and normalises in the compute dtype where Keras 3 goes to float32 and back. The library
-that counts is the one that wrote the file, and with ``--target`` that of the target too. Nothing is NaN and nothing warns in most of these cases: a
-GlobalAveragePooling2D of tf_keras over 128x128 values of 10 returns 2 in float16. How large the pooled images are, and what a Normalization has learnt, is
-not in a config, so those two are a note; a Normalization whose config holds its mean and variance is judged by them. ``migrate --to`` leaves all these
-layers in float32.
+Which classes those are depends on the library: tf_keras averages and normalises in the compute
+dtype where Keras 3 goes to float32 and back. The library that counts is the one that wrote the
+file, and with ``--target`` that of the target too. Nothing is NaN and nothing warns in most of
+these cases: a GlobalAveragePooling2D of tf_keras over 128x128 values of 10 returns 2 in float16.
+How large the pooled images are, and what a Normalization has learnt, is not in a config, so those
+two are a note; a Normalization whose config holds its mean and variance is judged by them.
+``migrate --to`` leaves all these layers in float32.
 
-Sources: each was measured on CPU with TensorFlow 2.21, Keras 3.15.1 and tf_keras 2.21.0 against the same layer in float32 with equal weights; the
-message says what came of it. The lists of ops that TensorFlow's and PyTorch's automatic mixed precision keep in float32 agree, but for the classes that
+Sources: each was measured on CPU with TensorFlow 2.21, Keras 3.15.1 and tf_keras 2.21.0 against the
+same layer in float32 with equal weights; the message says what came of it. The lists of ops that
+TensorFlow's and PyTorch's automatic mixed precision keep in float32 agree, but for the classes that
 upcast by themselves.
 """
 
@@ -31,9 +34,14 @@ if TYPE_CHECKING:
     from policytool.rules._base import Case, Question
 
 _LOST: Final = {"float16": 20.0, "bfloat16": 2.5}
-"""A mean of so many standard deviations, whose rounding alone shifts what comes out by 0.01: 20 * 2**-11, 2.5 * 2**-8."""
+"""
+A mean of so many standard deviations, whose rounding alone shifts what comes out by 0.01: 20 *
+2**-11, 2.5 * 2**-8.
+"""
 
-_DEPENDS: Final = frozenset({"GlobalAveragePooling1D", "GlobalAveragePooling2D", "GlobalAveragePooling3D", "Normalization"})
+_DEPENDS: Final = frozenset(
+    {"GlobalAveragePooling1D", "GlobalAveragePooling2D", "GlobalAveragePooling3D", "Normalization"}
+)
 """Classes that go wrong with sizes and numbers that their config does not hold."""
 
 
@@ -46,27 +54,53 @@ def check(case: Case, question: Question) -> Iterator[Finding]:
     for index, layer in enumerate(subject.layers):
         reason = _reason(subject, index, asked) if computes_half(subject, index) else None
         dtype = compute_dtype(subject, index) or ""
-        if reason is not None and not (layer.class_name == "Normalization" and _is_fine(subject.config(index), dtype)):
-            severity = Severity.NOTE if layer.class_name in _DEPENDS and not subject.config(index).get("mean") else Severity.WARNING
+        if reason is not None and not (
+            layer.class_name == "Normalization" and _is_fine(subject.config(index), dtype)
+        ):
+            severity = (
+                Severity.NOTE
+                if layer.class_name in _DEPENDS and not subject.config(index).get("mean")
+                else Severity.WARNING
+            )
             message = f"{layer.path} ({layer.class_name}) computes in {dtype}: {reason}"
-            yield RULE.finding(message, path=layer.path, address=layer.address, severity=severity, remedy=to_float32(subject, (index,)))
+            yield RULE.finding(
+                message,
+                path=layer.path,
+                address=layer.address,
+                severity=severity,
+                remedy=to_float32(subject, (index,)),
+            )
 
 
 def _reason(subject: Subject, index: int, asked: Iterable[str]) -> str | None:
     """Return what goes wrong, in the first of the libraries in which something does."""
     policy, site = subject.policy_name(index) or "", subject.sites[index]
-    found = next((reason for library in asked if (reason := sensitive.reason(library, site, policy)) is not None), None)
+    found = next(
+        (
+            reason
+            for library in asked
+            if (reason := sensitive.reason(library, site, policy)) is not None
+        ),
+        None,
+    )
     return found or (windows.reason(site) if compute_dtype(subject, index) == "float16" else None)
 
 
 def _is_fine(config: Mapping[str, object], dtype: str) -> bool:
-    """Return whether a Normalization was given numbers that the dtype is exact enough for; those that it cannot hold are constant-out-of-range's."""
+    """
+    Return whether a Normalization was given numbers that the dtype is exact enough for; those that
+    it cannot hold are constant-out-of-range's.
+    """
     means, variances = numbers(config.get("mean")), numbers(config.get("variance"))
     if not means or not variances:
         return False
     if dtype == "float16" and any(out_of_range("Normalization", config)):
         return True
-    pairs = zip(means, variances, strict=True) if len(means) == len(variances) else ((mean, variance) for mean in means for variance in variances)
+    pairs = (
+        zip(means, variances, strict=True)
+        if len(means) == len(variances)
+        else ((mean, variance) for mean in means for variance in variances)
+    )
     return all(abs(mean) <= _LOST[dtype] * max(variance, 0.0) ** 0.5 for mean, variance in pairs)
 
 
@@ -77,5 +111,8 @@ RULE: Final = Rule(
     fix=Fix.UNSAFE,
     check=check,
     doc=__doc__,
-    example='{"class_name": "GlobalAveragePooling2D", "config": {"dtype": "mixed_float16", ...}} in a file of Keras 2',
+    example='{"class_name": "GlobalAveragePooling2D", "config": {"dtype": "mixed_float16", ...}} '
+    "in "
+    "a "
+    "file of Keras 2",
 )

@@ -17,7 +17,15 @@ def findings(rule: Rule, case: Case, harm: Harm, *, advice: str) -> Iterator[Fin
     for hazard in case.subject.hazards if case.subject is not None else ():
         if hazard.harm is harm:
             layer = case.model.layers[hazard.site] if hazard.site is not None else None
-            who = layer.path if layer is not None else f"{hazard.address.part}{hazard.address.pointer}"
+            who = (
+                layer.path
+                if layer is not None
+                else f"{hazard.address.part}{hazard.address.pointer}"
+            )
             yield rule.finding(
-                f"{who} {hazard.what}", path=layer.path if layer is not None else None, address=hazard.address, detail=hazard.name, advice=advice
+                f"{who} {hazard.what}",
+                path=layer.path if layer is not None else None,
+                address=hazard.address,
+                detail=hazard.name,
+                advice=advice,
             )

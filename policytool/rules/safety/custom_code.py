@@ -1,12 +1,14 @@
 """
 Classes and functions of someone's own, whose code has to be at hand.
 
-The file holds their configs, not their code: loading needs the package that defines them, or ``custom_objects``, and runs what these do. What a custom layer
-computes in is its own business, so its policy proves little. One note for each class or function with the number of its layers; losses and metrics
-that a config of Keras 2 names by a bare word are left out. A SavedModel with traces loads without the code, in
-Keras 2 at least: its graph stands in for it.
+The file holds their configs, not their code: loading needs the package that defines them, or
+``custom_objects``, and runs what these do. What a custom layer computes in is its own business, so
+its policy proves little. One note for each class or function with the number of its layers; losses
+and metrics that a config of Keras 2 names by a bare word are left out. A SavedModel with traces
+loads without the code, in Keras 2 at least: its graph stands in for it.
 
-Sources: keras/src/saving/serialization_lib.py of Keras 3.15.1, ``_retrieve_class_or_fn``; the layer classes of all releases as they list them.
+Sources: keras/src/saving/serialization_lib.py of Keras 3.15.1, ``_retrieve_class_or_fn``; the layer
+classes of all releases as they list them.
 """
 
 from __future__ import annotations
@@ -33,7 +35,11 @@ def check(case: Case, _question: Question) -> Iterator[Finding]:
         return
     for name, (count, first) in _needed(case.subject).items():
         layer = case.model.layers[first] if first is not None else None
-        used = f"{count} layers need" if count > 1 else f"{layer.path if layer is not None else 'the training configuration'} needs"
+        used = (
+            f"{count} layers need"
+            if count > 1
+            else f"{layer.path if layer is not None else 'the training configuration'} needs"
+        )
         message = f"{used} {name}, which is not Keras' own and whose code is not in the file"
         alone = layer if count == 1 else None
         yield RULE.finding(
@@ -64,5 +70,6 @@ RULE: Final = Rule(
     fix=None,
     check=check,
     doc=__doc__,
-    example='"module": "mypackage.layers", "class_name": "Scale", "registered_name": "mypackage>Scale"',
+    example='"module": "mypackage.layers", "class_name": "Scale", "registered_name": '
+    '"mypackage>Scale"',
 )

@@ -1,11 +1,14 @@
 """
 Layers that wait for each other, so that a loader has no end.
 
-A functional model's config says which call of which layer each layer takes. Where two take each other's output, one its own, or one that of a call which is
-not there, no order of building them exists. Loaders come back to a layer whose inputs are missing, and Keras 2 does so for ever, as Keras 3 does up to
-3.14 with HDF5 and with nodes that are spelled as Keras 2's: the process that loads the file is busy until someone ends it. No release writes such a graph.
+A functional model's config says which call of which layer each layer takes. Where two take each
+other's output, one its own, or one that of a call which is not there, no order of building them
+exists. Loaders come back to a layer whose inputs are missing, and Keras 2 does so for ever, as
+Keras 3 does up to 3.14 with HDF5 and with nodes that are spelled as Keras 2's: the process that
+loads the file is busy until someone ends it. No release writes such a graph.
 
-Sources: ``endless_graph.h5`` and ``endless_graph.keras`` in docs/attacks.md; ``reconstruct_from_config`` in keras/engine/functional.py of Keras 2.
+Sources: ``endless_graph.h5`` and ``endless_graph.keras`` in docs/attacks.md;
+``reconstruct_from_config`` in keras/engine/functional.py of Keras 2.
 """
 
 from __future__ import annotations
@@ -26,7 +29,9 @@ if TYPE_CHECKING:
 
 def check(case: Case, _question: Question) -> Iterator[Finding]:
     """Yield each model with such layers."""
-    yield from findings(RULE, case, Harm.ENDLESS, advice="do not load the file; find out where it is from")
+    yield from findings(
+        RULE, case, Harm.ENDLESS, advice="do not load the file; find out where it is from"
+    )
 
 
 RULE: Final = Rule(
@@ -36,5 +41,6 @@ RULE: Final = Rule(
     fix=None,
     check=check,
     doc=__doc__,
-    example='"name": "a", "inbound_nodes": [[["b", 0, 0, {}]]] and "name": "b", "inbound_nodes": [[["a", 0, 0, {}]]]',
+    example='"name": "a", "inbound_nodes": [[["b", 0, 0, {}]]] and "name": "b", "inbound_nodes": '
+    '[[["a", 0, 0, {}]]]',
 )

@@ -1,10 +1,13 @@
 """
 Layer names that lead out of a directory.
 
-Keras 3 makes paths of layer names when it saves and loads what a layer keeps beside its weights, such as vocabularies. A name with ``../`` in it, an absolute
-path or a NUL makes it write or read elsewhere on the machine. A slash alone is no harm: DenseNet's layers are called ``conv1/bn`` and the like.
+Keras 3 makes paths of layer names when it saves and loads what a layer keeps beside its weights,
+such as vocabularies. A name with ``../`` in it, an absolute path or a NUL makes it write or read
+elsewhere on the machine. A slash alone is no harm: DenseNet's layers are called ``conv1/bn`` and
+the like.
 
-Sources: CVE-2026-12479; ``DiskIOStore._full_path`` in keras/src/saving/saving_lib.py of Keras 3.15.1, which refuses such paths.
+Sources: CVE-2026-12479; ``DiskIOStore._full_path`` in keras/src/saving/saving_lib.py of Keras
+3.15.1, which refuses such paths.
 """
 
 from __future__ import annotations
@@ -31,8 +34,16 @@ def check(case: Case, _question: Question) -> Iterator[Finding]:
     for site, layer in zip(case.subject.sites, case.model.layers, strict=True):
         name = hazards.leading_out(site)
         if name is not None:
-            message = f"the layer name {name[:_SHOWN]!r} is a path that leads out of the directory that a loader keeps its files in"
-            yield RULE.finding(message, path=layer.path, address=layer.address, advice="do not load the file; find out where it is from")
+            message = (
+                f"the layer name {name[:_SHOWN]!r} is a path that leads out of the directory that "
+                "a loader keeps its files in"
+            )
+            yield RULE.finding(
+                message,
+                path=layer.path,
+                address=layer.address,
+                advice="do not load the file; find out where it is from",
+            )
 
 
 RULE: Final = Rule(

@@ -1,11 +1,14 @@
 """
 Functions, ops, classes and arguments that are on no list of what only computes.
 
-policytool has reviewed lists of what models name: the classes of every Keras, about a thousand functions and a thousand ops of TensorFlow. ``check``,
-``migrate --verify`` and ``migrate --retrace`` load a model without ``--trust`` only if everything in it is on them. What is on no list, and not known to do
-harm either, is found here: a function or op that reaches beyond tensors, one that a newer release added, or a misspelled one.
+policytool has reviewed lists of what models name: the classes of every Keras, about a thousand
+functions and a thousand ops of TensorFlow. ``check``, ``migrate --verify`` and ``migrate
+--retrace`` load a model without ``--trust`` only if everything in it is on them. What is on no
+list, and not known to do harm either, is found here: a function or op that reaches beyond tensors,
+one that a newer release added, or a misspelled one.
 
-Sources: data/pure_classes.json, data/pure_functions.json and data/pure_ops.json, reviewed against TensorFlow 2.21.0, tf_keras 2.21.0 and Keras 3.15.1.
+Sources: data/pure_classes.json, data/pure_functions.json and data/pure_ops.json, reviewed against
+TensorFlow 2.21.0, tf_keras 2.21.0 and Keras 3.15.1.
 """
 
 from __future__ import annotations
@@ -33,7 +36,12 @@ def check(case: Case, _question: Question) -> Iterator[Finding]:
     yield from findings(RULE, case, Harm.UNKNOWN, advice=_ADVICE)
     for name in sorted(case.document.ops):
         if not (hazards.is_pure_op(name) or hazards.is_placed_op(name) or hazards.op(name)):
-            yield RULE.finding(f"its graph has the op {short(name)}, which is not on the list of ops that only compute", detail=name, advice=_ADVICE)
+            yield RULE.finding(
+                f"its graph has the op {short(name)}, which is not on the list of ops that only "
+                "compute",
+                detail=name,
+                advice=_ADVICE,
+            )
 
 
 RULE: Final = Rule(

@@ -1,10 +1,13 @@
 """
 Parts of a file that were not looked at.
 
-Files from strangers are read within bounds. Where a graph is beyond them, what it computes in is unknown, and the rules that compare it with the layers say
-nothing; of several graphs in one SavedModel, one is reported, though all of them are searched for harmful ops. No finding about the rest means nothing then.
+Files from strangers are read within bounds. Where a graph is beyond them, what it computes in is
+unknown, and the rules that compare it with the layers say nothing; of several graphs in one
+SavedModel, one is reported, though all of them are searched for harmful ops. No finding about the
+rest means nothing then.
 
-Sources: the bounds in policytool/limits.py with their reasons; tensorflow/python/saved_model/tag_constants.py for which graph loaders take.
+Sources: the bounds in policytool/limits.py with their reasons;
+tensorflow/python/saved_model/tag_constants.py for which graph loaders take.
 """
 
 from __future__ import annotations

@@ -51,43 +51,70 @@ class Spelled:
     @property
     def is_experimental(self) -> bool:
         """Whether the experimental API wrote it, which TF 2.9 removed."""
-        return self.class_name == _EXPERIMENTAL or (self.class_name == _PLAIN and spells_scale(self.value))
+        return self.class_name == _EXPERIMENTAL or (
+            self.class_name == _PLAIN and spells_scale(self.value)
+        )
 
     @property
     def is_inferred(self) -> bool:
         """Whether it takes the dtype of the layer's first input."""
-        return self.name is not None and self.name.lstrip("_").startswith(_INFER) and _is_removed(self.name)
+        return (
+            self.name is not None
+            and self.name.lstrip("_").startswith(_INFER)
+            and _is_removed(self.name)
+        )
 
     @property
     def is_removed(self) -> bool:
         """Whether its name is one that releases removed, and that says a dtype."""
-        return self.name is not None and (self.name.endswith(_WITH_VARS) or "_from_" in self.name) and _is_removed(self.name) and not self.is_inferred
+        return (
+            self.name is not None
+            and (self.name.endswith(_WITH_VARS) or "_from_" in self.name)
+            and _is_removed(self.name)
+            and not self.is_inferred
+        )
 
 
 def everywhere(subject: Subject) -> tuple[Spelled, ...]:
     """
-    Return how the policy of each layer is spelled, in the file's order: once where its copies are alike.
+    Return how the policy of each layer is spelled, in the file's order: once where its copies are
+    alike.
 
-    Left out are input layers, plain dtypes of what is no layer, and layers that another makes by itself.
+    Left out are input layers, plain dtypes of what is no layer, and layers that another makes by
+    itself.
     """
     found: dict[tuple[str, str], Spelled] = {}
     for address, value in subject.dtypes:
-        indices = [index for index in subject.places.get(address, ()) if subject.sites[index].sub_policy is None]
-        if any(subject.is_input(index) for index in indices) or (not indices and isinstance(value, str)):
+        indices = [
+            index
+            for index in subject.places.get(address, ())
+            if subject.sites[index].sub_policy is None
+        ]
+        if any(subject.is_input(index) for index in indices) or (
+            not indices and isinstance(value, str)
+        ):
             continue
         text = value if isinstance(value, str) else json.dumps(value)
         for path in [subject.layers[index].path for index in indices] or [where(subject, address)]:
-            found.setdefault((path, text), Spelled(path=path, value=value, address=address, is_layer=bool(indices)))
+            found.setdefault(
+                (path, text),
+                Spelled(path=path, value=value, address=address, is_layer=bool(indices)),
+            )
     return tuple(found.values())
 
 
 def where(subject: Subject, address: Address) -> str:
-    """Return the layer that a place is in; the place itself where it is in none, as a metric's policy in a SavedModel."""
+    """
+    Return the layer that a place is in; the place itself where it is in none, as a metric's policy
+    in a SavedModel.
+    """
     return owner(subject, address) or f"{address.part}{address.pointer}"
 
 
 def told(found: Sequence[Spelled]) -> tuple[str | None, str]:
-    """Return the layer that findings are about, None where they are several, and the words for them."""
+    """
+    Return the layer that findings are about, None where they are several, and the words for them.
+    """
     paths = list(dict.fromkeys(one.path for one in found))
     if len(paths) == 1:
         return (paths[0] if found[0].is_layer else None), paths[0]

@@ -1,11 +1,14 @@
 """
 A policy of the experimental API of TF 2.0 to 2.8, which carried a loss scale.
 
-``Policy`` with a ``loss_scale`` (TF 2.1 to 2.3) and ``PolicyV1`` (TF 2.4 to 2.8, which wrote it for every policy of that API) are no longer written by
-any release. TF 2.1 to 2.3 refuse PolicyV1, Keras 3 refuses both, and every loader from TF 2.4 on drops the loss scale without a word. ``migrate``
-writes the bare name, which computes the same; what the loss of the scale means for training is said by loss-scale-dropped and loss-scale-inert.
+``Policy`` with a ``loss_scale`` (TF 2.1 to 2.3) and ``PolicyV1`` (TF 2.4 to 2.8, which wrote it for
+every policy of that API) are no longer written by any release. TF 2.1 to 2.3 refuse PolicyV1, Keras
+3 refuses both, and every loader from TF 2.4 on drops the loss scale without a word. ``migrate``
+writes the bare name, which computes the same; what the loss of the scale means for training is said
+by loss-scale-dropped and loss-scale-inert.
 
-Sources: tensorflow/python/keras/mixed_precision/policy.py of TF 2.3.4 and 2.5.3; the measured table in docs/loaders.md.
+Sources: tensorflow/python/keras/mixed_precision/policy.py of TF 2.3.4 and 2.5.3; the measured table
+in docs/loaders.md.
 """
 
 from __future__ import annotations
@@ -26,14 +29,23 @@ if TYPE_CHECKING:
 
 def check(case: Case, _question: Question) -> Iterator[Finding]:
     """Yield a finding for the layers whose policy is one."""
-    found = [one for one in everywhere(case.subject) if one.is_experimental] if case.subject is not None else []
+    found = (
+        [one for one in everywhere(case.subject) if one.is_experimental]
+        if case.subject is not None
+        else []
+    )
     if found:
         path, layers = told(found)
         names = ", ".join(sorted({str(one.name) for one in found}))
         classes = " and ".join(sorted({str(one.class_name) for one in found}))
         scaled = " with a loss scale" if any(spells_scale(one.value) for one in found) else ""
-        message = f"{layers} {'spells' if path else 'spell'} {names} as the experimental API did ({classes}{scaled})"
-        yield RULE.finding(message, path=path, address=found[0].address, remedy=Remedy(fix=Fix.SAFE))
+        message = (
+            f"{layers} {'spells' if path else 'spell'} {names} as the experimental API did "
+            f"({classes}{scaled})"
+        )
+        yield RULE.finding(
+            message, path=path, address=found[0].address, remedy=Remedy(fix=Fix.SAFE)
+        )
 
 
 RULE: Final = Rule(
@@ -43,5 +55,6 @@ RULE: Final = Rule(
     fix=Fix.SAFE,
     check=check,
     doc=__doc__,
-    example='"dtype": {"class_name": "PolicyV1", "config": {"name": "mixed_float16", "loss_scale": {"class_name": "FixedLossScale", ...}}}',
+    example='"dtype": {"class_name": "PolicyV1", "config": {"name": "mixed_float16", "loss_scale": '
+    '{"class_name": "FixedLossScale", ...}}}',
 )

@@ -1,12 +1,13 @@
 """
 A policy that takes the dtype of the layer's first input: ``infer``, ``_infer`` and their like.
 
-What such a layer computes in is not in the file: fed float64, it is a float64 layer. Within a ``Policy`` or ``PolicyV1`` dict, ``_infer`` loads from TF
-2.3 on up to tf_keras 2.21, and does so; ``infer`` within a ``Policy`` dict loads in TF 2.1 and 2.2. Every other spelling is refused by every loader,
-and Keras 3 refuses all of them.
+What such a layer computes in is not in the file: fed float64, it is a float64 layer. Within a
+``Policy`` or ``PolicyV1`` dict, ``_infer`` loads from TF 2.3 on up to tf_keras 2.21, and does so;
+``infer`` within a ``Policy`` dict loads in TF 2.1 and 2.2. Every other spelling is refused by every
+loader, and Keras 3 refuses all of them.
 
-Sources: tensorflow/python/keras/mixed_precision/experimental/policy.py of TF 2.2.3 and 2.3.4; measured with ``Dense.from_config`` in TF 2.0 to 2.15,
-tf_keras 2.21 and Keras 3.0 to 3.15.
+Sources: tensorflow/python/keras/mixed_precision/experimental/policy.py of TF 2.2.3 and 2.3.4;
+measured with ``Dense.from_config`` in TF 2.0 to 2.15, tf_keras 2.21 and Keras 3.0 to 3.15.
 """
 
 from __future__ import annotations
@@ -31,13 +32,27 @@ _OUTDATED: Final = ("Policy", "PolicyV1")
 
 def check(case: Case, _question: Question) -> Iterator[Finding]:
     """Yield a finding for each of the names."""
-    found = [one for one in everywhere(case.subject) if one.is_inferred] if case.subject is not None else []
+    found = (
+        [one for one in everywhere(case.subject) if one.is_inferred]
+        if case.subject is not None
+        else []
+    )
     for name, those in by_name(found):
         path, layers = told(those)
         severity, loaders = _who(name, those)
-        message = f"{layers} {'has' if path else 'have'} the policy {name}, by which the first input decides the dtype; {loaders}"
+        message = (
+            f"{layers} {'has' if path else 'have'} the policy {name}, by which the first input "
+            f"decides the dtype; {loaders}"
+        )
         advice = f"say the dtype: policytool migrate --set '{path or 'PATTERN'}=POLICY'"
-        yield RULE.finding(message, path=path, address=those[0].address, detail=name, severity=severity, advice=advice)
+        yield RULE.finding(
+            message,
+            path=path,
+            address=those[0].address,
+            detail=name,
+            severity=severity,
+            advice=advice,
+        )
 
 
 def _who(name: str, those: Sequence[Spelled]) -> tuple[Severity, str]:

@@ -1,12 +1,13 @@
 """
 Policies as dicts of Keras 2, which Keras 3 refuses.
 
-TF 2.1 to 2.15 and tf_keras write a mixed policy as a ``Policy`` dict. They read it, so nothing is wrong; but Keras 3 does not, and says no more than
-``'str' object has no attribute 'quantization_mode'``. The bare name is read by TF 2.5 and later, tf_keras, and every Keras 3; ``migrate`` writes it.
-With ``--target`` this rule is silent, and policy-refused says whom it hits.
+TF 2.1 to 2.15 and tf_keras write a mixed policy as a ``Policy`` dict. They read it, so nothing is
+wrong; but Keras 3 does not, and says no more than ``'str' object has no attribute
+'quantization_mode'``. The bare name is read by TF 2.5 and later, tf_keras, and every Keras 3;
+``migrate`` writes it. With ``--target`` this rule is silent, and policy-refused says whom it hits.
 
-Sources: keras/src/dtype_policies/__init__.py of Keras 3.15 (``deserialize``); measured with Keras 3.0 to 3.15 on the files of 12 releases;
-leondgarse/Keras_insightface issue 132.
+Sources: keras/src/dtype_policies/__init__.py of Keras 3.15 (``deserialize``); measured with Keras
+3.0 to 3.15 on the files of 12 releases; leondgarse/Keras_insightface issue 132.
 """
 
 from __future__ import annotations
@@ -27,16 +28,28 @@ _CLASS: Final = "Policy"
 
 
 def check(case: Case, question: Question) -> Iterator[Finding]:
-    """Yield one finding for all of them; those of the experimental API, names that are gone, and what a named target refuses are other rules'."""
+    """
+    Yield one finding for all of them; those of the experimental API, names that are gone, and what
+    a named target refuses are other rules'.
+    """
     if question.targets:
         return
-    found = [one for one in everywhere(case.subject) if one.class_name == _CLASS] if case.subject is not None else []
+    found = (
+        [one for one in everywhere(case.subject) if one.class_name == _CLASS]
+        if case.subject is not None
+        else []
+    )
     plain = [one for one in found if not (one.is_experimental or one.is_removed or one.is_inferred)]
     if plain:
         path, layers = told(plain)
         names = ", ".join(sorted({str(one.name) for one in plain}))
-        message = f"{layers} {'spells' if path else 'spell'} {names} as a dict of Keras 2, which Keras 3 refuses"
-        yield RULE.finding(message, path=path, address=plain[0].address, remedy=Remedy(fix=Fix.SAFE))
+        message = (
+            f"{layers} {'spells' if path else 'spell'} {names} as a dict of Keras 2, which Keras 3 "
+            "refuses"
+        )
+        yield RULE.finding(
+            message, path=path, address=plain[0].address, remedy=Remedy(fix=Fix.SAFE)
+        )
 
 
 RULE: Final = Rule(

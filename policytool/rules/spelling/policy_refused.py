@@ -1,11 +1,13 @@
 """
 Policies spelled in a way that a target refuses.
 
-TF 2.1 to 2.4 read mixed policies as ``Policy`` dicts alone, TF 2.4 to tf_keras read ``PolicyV1`` too, Keras 3.4 and later write ``DTypePolicy`` dicts
-that no Keras 2 reads, and no Keras 3 from 3.3 on reads a dict of Keras 2. The bare name is read by TF 2.5 and every later loader. This is about the
-spelling alone: what else of the file a target refuses is said by the rules about loading.
+TF 2.1 to 2.4 read mixed policies as ``Policy`` dicts alone, TF 2.4 to tf_keras read ``PolicyV1``
+too, Keras 3.4 and later write ``DTypePolicy`` dicts that no Keras 2 reads, and no Keras 3 from 3.3
+on reads a dict of Keras 2. The bare name is read by TF 2.5 and every later loader. This is about
+the spelling alone: what else of the file a target refuses is said by the rules about loading.
 
-Sources: measured by loading 872 files of 17 releases, and 250 that ``migrate`` wrote, with 15 loaders; the table in docs/loaders.md.
+Sources: measured by loading 872 files of 17 releases, and 250 that ``migrate`` wrote, with 15
+loaders; the table in docs/loaders.md.
 """
 
 from __future__ import annotations
@@ -59,22 +61,46 @@ def _those(subject: Subject, reason: str) -> list[Spelled]:
     analysis = subject.analysis
     releases = frozenset(origin.release.id for origin in analysis.origins)
     blank = Evidence(document=analysis.document, features=features.of({}), releases=releases)
-    rows = [row for row in REFUSALS if row.reason == reason and row.kind is Obstacle.POLICY and analysis.document.format in row.formats]
+    rows = [
+        row
+        for row in REFUSALS
+        if row.reason == reason
+        and row.kind is Obstacle.POLICY
+        and analysis.document.format in row.formats
+    ]
     found = everywhere(subject)
-    alone = [one for one in found if any(row.shows(replace(blank, features=features.of({"dtype": one.value}))) for row in rows)]
+    alone = [
+        one
+        for one in found
+        if any(
+            row.shows(replace(blank, features=features.of({"dtype": one.value}))) for row in rows
+        )
+    ]
     return alone or list(found)
 
 
 def _mended(subject: Subject, target: str) -> tuple[Remedy | None, str | None]:
-    """Return the migration after which the target reads the policies, to the spelling of the newest or else to its own; or else what to know."""
+    """
+    Return the migration after which the target reads the policies, to the spelling of the newest or
+    else to its own; or else what to know.
+    """
     advice = f"{target} refuses the file for more than its policies, which PT501 tells"
-    if any(isinstance(found, PolicyMap) or found.quantization for found in subject.spelled.values()):
+    if any(
+        isinstance(found, PolicyMap) or found.quantization for found in subject.spelled.values()
+    ):
         advice = "no spelling of it is read there"
     for asked in (None, target):
         made = planning.planned(subject, planning.Options(target=asked))
         if made.edits and not made.refusals and _reason(made.loaders_after, target) is None:
             return Remedy(fix=Fix.SAFE, target=asked), None
-        advice = next((f"migrate asks for a word: {refusal.message}" for refusal in made.refusals if refusal.code == _WORD), advice)
+        advice = next(
+            (
+                f"migrate asks for a word: {refusal.message}"
+                for refusal in made.refusals
+                if refusal.code == _WORD
+            ),
+            advice,
+        )
     return None, advice
 
 
@@ -85,6 +111,7 @@ RULE: Final = Rule(
     fix=Fix.SAFE,
     check=check,
     doc=__doc__,
-    example='--target keras3 and "dtype": {"class_name": "Policy", "config": {"name": "mixed_float16"}}',
+    example='--target keras3 and "dtype": {"class_name": "Policy", "config": {"name": '
+    '"mixed_float16"}}',
     needs=Needs.TARGET,
 )

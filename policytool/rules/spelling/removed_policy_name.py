@@ -1,12 +1,16 @@
 """
-A policy name that releases removed: ``float16_with_float32_vars`` and its like, or int8 from a float16 policy.
+A policy name that releases removed: ``float16_with_float32_vars`` and its like, or int8 from a
+float16 policy.
 
-TF 1.15 and 2.0 had ``<dtype>_with_float32_vars``; from TF 2.1 on every loader raises for the name, and TF 1.15 and 2.0 read it from no file. Keras 3.1
-and 3.2 let a float16 policy be quantised to int8, later releases do not. ``mixed_float16`` and ``mixed_bfloat16`` are the same policies under their
-names of today, and ``migrate`` writes those; ``float64_with_float32_vars`` has no successor that computes the same.
+TF 1.15 and 2.0 had ``<dtype>_with_float32_vars``; from TF 2.1 on every loader raises for the name,
+and TF 1.15 and 2.0 read it from no file. Keras 3.1 and 3.2 let a float16 policy be quantised to
+int8, later releases do not. ``mixed_float16`` and ``mixed_bfloat16`` are the same policies under
+their names of today, and ``migrate`` writes those; ``float64_with_float32_vars`` has no successor
+that computes the same.
 
-Sources: tensorflow/python/keras/mixed_precision/experimental/policy.py of TF 2.0.4 and 2.1.4; keras/src/dtype_policies/dtype_policy.py of Keras 3.2 and
-3.3; measured with ``Dense.from_config`` in TF 2.0 to 2.15, tf_keras 2.21 and Keras 3.0 to 3.15, all of which refuse them.
+Sources: tensorflow/python/keras/mixed_precision/experimental/policy.py of TF 2.0.4 and 2.1.4;
+keras/src/dtype_policies/dtype_policy.py of Keras 3.2 and 3.3; measured with ``Dense.from_config``
+in TF 2.0 to 2.15, tf_keras 2.21 and Keras 3.0 to 3.15, all of which refuse them.
 """
 
 from __future__ import annotations
@@ -30,13 +34,27 @@ if TYPE_CHECKING:
 
 def check(case: Case, _question: Question) -> Iterator[Finding]:
     """Yield a finding for each removed name."""
-    found = [one for one in everywhere(case.subject) if one.is_removed] if case.subject is not None else []
+    found = (
+        [one for one in everywhere(case.subject) if one.is_removed]
+        if case.subject is not None
+        else []
+    )
     for name, those in by_name(found):
         path, layers = told(those)
         life = policy.lifecycle(policy.named(name))
-        message = f"{layers} {'has' if path else 'have'} the policy {name}, a name that {life.removed} removed; today it is {life.replacement}"
+        message = (
+            f"{layers} {'has' if path else 'have'} the policy {name}, a name that {life.removed} "
+            f"removed; today it is {life.replacement}"
+        )
         remedy = _remedy(name, str(life.replacement), those)
-        yield RULE.finding(message, path=path, address=those[0].address, detail=name, remedy=remedy, advice=None if remedy else f"write {life.replacement}")
+        yield RULE.finding(
+            message,
+            path=path,
+            address=those[0].address,
+            detail=name,
+            remedy=remedy,
+            advice=None if remedy else f"write {life.replacement}",
+        )
 
 
 def _remedy(name: str, replacement: str, those: list[Spelled]) -> Remedy | None:

@@ -1,14 +1,17 @@
 """
 Objects with one ``shared_object_id`` that are not the same.
 
-TF 2.5 and later number the objects in a config, and write out in full each time one that stands in several places. Loaders of TF 2.5 to tf_keras 2.21
-take the first of a number for all of them, silently, whatever the others say and whatever class they are of. So a file in which someone changed one
-policy of several computes as before, and an initialiser that got another's number becomes that one.
+TF 2.5 and later number the objects in a config, and write out in full each time one that stands in
+several places. Loaders of TF 2.5 to tf_keras 2.21 take the first of a number for all of them,
+silently, whatever the others say and whatever class they are of. So a file in which someone changed
+one policy of several computes as before, and an initialiser that got another's number becomes that
+one.
 
-Sources: tensorflow/python/keras/utils/generic_utils.py of TF 2.5.3 (``SharedObjectLoadingScope``); measured by giving a layer's policy another name, and
-two classes of initialisers one number, in files of TF 2.5 to 2.15 and loading them with TF 2.5 to 2.15 and tf_keras 2.21: HDF5, SavedModel, and ``.keras``
-of TF 2.12 take the first. JSON does up to TF 2.12, and later for all but policies; ``.keras`` from TF 2.13 on and of Keras 3 takes each for itself, and
-is not judged here.
+Sources: tensorflow/python/keras/utils/generic_utils.py of TF 2.5.3 (``SharedObjectLoadingScope``);
+measured by giving a layer's policy another name, and two classes of initialisers one number, in
+files of TF 2.5 to 2.15 and loading them with TF 2.5 to 2.15 and tf_keras 2.21: HDF5, SavedModel,
+and ``.keras`` of TF 2.12 take the first. JSON does up to TF 2.12, and later for all but policies;
+``.keras`` from TF 2.13 on and of Keras 3 takes each for itself, and is not judged here.
 """
 
 from __future__ import annotations
@@ -44,7 +47,10 @@ Found = tuple[Address, dict[str, Any]]
 def check(case: Case, _question: Question) -> Iterator[Finding]:
     """Yield a finding for each number whose objects differ."""
     subject = case.subject
-    if subject is None or (case.document.format == "keras" and {origin.release.id for origin in subject.analysis.origins} != {_SHARING}):
+    if subject is None or (
+        case.document.format == "keras"
+        and {origin.release.id for origin in subject.analysis.origins} != {_SHARING}
+    ):
         return
     for objects in _numbered(subject).values():
         first = objects[0]
@@ -58,7 +64,8 @@ def _finding(subject: Subject, first: Found, others: list[Found]) -> Finding:
     place, other = where(subject, first[0]), others[0]
     more = f" and {len(others) - 1} more" if len(others) > 1 else ""
     message = (
-        f"{_shown(other[1])} at {where(subject, other[0])}{more} has the {_ID} {first[1][_ID]} of {_shown(first[1])} at {place}, "
+        f"{_shown(other[1])} at {where(subject, other[0])}{more} has the {_ID} {first[1][_ID]} of "
+        f"{_shown(first[1])} at {place}, "
         "which loaders take instead of it"
     )
     policies = all(text_at(found[1], "class_name") in _POLICIES for found in (first, *others))
@@ -69,7 +76,10 @@ def _finding(subject: Subject, first: Found, others: list[Found]) -> Finding:
 
 
 def _numbered(subject: Subject) -> dict[tuple[str, Json], list[Found]]:
-    """Return the objects of each number, in the order in which loaders meet them; TF 2.5's two files are two worlds."""
+    """
+    Return the objects of each number, in the order in which loaders meet them; TF 2.5's two files
+    are two worlds.
+    """
     found: dict[tuple[str, Json], list[Found]] = defaultdict(list)
     for root, config in subject.configs:
         file = root.part.partition("#")[0]
@@ -80,15 +90,30 @@ def _numbered(subject: Subject) -> dict[tuple[str, Json], list[Found]]:
                 number = value.get(_ID)
                 if isinstance(number, int) and "class_name" in value and "config" in value:
                     found[file, number].append((Address(part=root.part, pointer=place), value))
-                pending += [(place + pointer(key), item) for key, item in reversed(value.items()) if isinstance(item, dict | list)]
+                pending += [
+                    (place + pointer(key), item)
+                    for key, item in reversed(value.items())
+                    if isinstance(item, dict | list)
+                ]
             elif isinstance(value, list):
-                pending += [(place + pointer(position), item) for position, item in reversed(list(enumerate(value))) if isinstance(item, dict | list)]
+                pending += [
+                    (place + pointer(position), item)
+                    for position, item in reversed(list(enumerate(value)))
+                    if isinstance(item, dict | list)
+                ]
     return found
 
 
 def _what(value: Json) -> str:
     """Return the class and the config of an object as one text, numbers left out."""
-    return json.dumps(_bare({"class_name": value.get("class_name"), "config": value.get("config")} if isinstance(value, dict) else value), sort_keys=True)
+    return json.dumps(
+        _bare(
+            {"class_name": value.get("class_name"), "config": value.get("config")}
+            if isinstance(value, dict)
+            else value
+        ),
+        sort_keys=True,
+    )
 
 
 def _bare(value: Json) -> Json:
@@ -100,7 +125,11 @@ def _bare(value: Json) -> Json:
 def _shown(value: dict[str, Any]) -> str:
     config = value.get("config")
     name = config.get("name") if isinstance(config, dict) else None
-    text = f"{value.get('class_name')} {name}" if isinstance(name, str) else str(value.get("class_name"))
+    text = (
+        f"{value.get('class_name')} {name}"
+        if isinstance(name, str)
+        else str(value.get("class_name"))
+    )
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
@@ -111,5 +140,7 @@ RULE: Final = Rule(
     fix=Fix.UNSAFE,
     check=check,
     doc=__doc__,
-    example='{"class_name": "Policy", "config": {"name": "mixed_float16"}, "shared_object_id": 5} and the same number at "mixed_bfloat16"',
+    example='{"class_name": "Policy", "config": {"name": "mixed_float16"}, "shared_object_id": 5} '
+    "and "
+    'the same number at "mixed_bfloat16"',
 )

@@ -1,8 +1,9 @@
 """
 A policy that no release of Keras knows.
 
-A name or a class that none of TF 1.15 to 2.15, tf_keras 2.21 and Keras 3.0 to 3.15 has: a slip of the pen, a custom policy class, or a release that is
-newer than this tool. Loaders refuse it, unless a custom object of that name is passed to them.
+A name or a class that none of TF 1.15 to 2.15, tf_keras 2.21 and Keras 3.0 to 3.15 has: a slip of
+the pen, a custom policy class, or a release that is newer than this tool. Loaders refuse it, unless
+a custom object of that name is passed to them.
 
 Source: the names and classes that each release takes and writes, asked of the releases themselves.
 """
@@ -30,7 +31,9 @@ def check(case: Case, _question: Question) -> Iterator[Finding]:
         if observation.code == _CODE:
             path = observation.where
             advice = f"give it another: policytool migrate --set '{path}=POLICY'"
-            yield RULE.finding(observation.message, path=path, address=addresses.get(path or ""), advice=advice)
+            yield RULE.finding(
+                observation.message, path=path, address=addresses.get(path or ""), advice=advice
+            )
 
 
 RULE: Final = Rule(

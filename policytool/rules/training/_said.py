@@ -20,7 +20,10 @@ _KEEP_SCALES: Final = frozenset({"tf2.1", "tf2.2", "tf2.3"})
 
 
 def dropped_for(case: Case, question: Question) -> Verdict | None:
-    """Return what dropping the policies' loss scales comes to; None where they have none, or where the targets keep them."""
+    """
+    Return what dropping the policies' loss scales comes to; None where they have none, or where the
+    targets keep them.
+    """
     if case.subject is None or (question.targets and _KEEP_SCALES.issuperset(question.targets)):
         return None
     return loss_scale.verdict(case.subject)
@@ -28,17 +31,27 @@ def dropped_for(case: Case, question: Question) -> Verdict | None:
 
 def evidence(case: Case) -> Evidence | None:
     """Return what is judged of the training configuration; None where there is none."""
-    return None if case.subject is None else training_refusals.evidence(case.document, keras3=case.subject.is_keras3)
+    return (
+        None
+        if case.subject is None
+        else training_refusals.evidence(case.document, keras3=case.subject.is_keras3)
+    )
 
 
 def takers(case: Case, question: Question) -> Iterator[str]:
-    """Yield the targets that take the model without its training configuration; of the others the rules about loading speak."""
+    """
+    Yield the targets that take the model without its training configuration; of the others the
+    rules about loading speak.
+    """
     reasons = {verdict.loader: verdict.reason for verdict in case.model.loaders}
     yield from (target for target in question.targets if reasons.get(target, "unknown") is None)
 
 
 def computes_in_float16(case: Case) -> bool | None:
-    """Return whether some layer computes in float16; None where the file does not prove that none does."""
+    """
+    Return whether some layer computes in float16; None where the file does not prove that none
+    does.
+    """
     if case.subject is None:
         return None
     unknown = False
@@ -46,6 +59,8 @@ def computes_in_float16(case: Case) -> bool | None:
         if layer.compute_dtype == "float16" or "float16" in layer.traced_dtypes:
             return True
         site = case.subject.sites[index]
-        unsaid = layer.compute_dtype is None and (not site.is_model or site.spelled is not Unspelled.ABSENT)
+        unsaid = layer.compute_dtype is None and (
+            not site.is_model or site.spelled is not Unspelled.ABSENT
+        )
         unknown = unknown or layer.opaque or unsaid
     return None if unknown else False

@@ -1,12 +1,15 @@
 """
-A loss scale in the model's policy that loaders drop without a word, where training then goes on otherwise.
+A loss scale in the model's policy that loaders drop without a word, where training then goes on
+otherwise.
 
-TF 2.0 to 2.8 had policies with a loss scale. TF 2.4 and every later Keras read such a policy without it, the release that wrote it included, so a
-model trains with another loss scale than it was built with, or with none: under mixed_float16, small gradients become zero. A compiled model has the
-scale once more in its optimizer, and there it survives; this rule speaks where it does not stand there, or where another one does.
+TF 2.0 to 2.8 had policies with a loss scale. TF 2.4 and every later Keras read such a policy
+without it, the release that wrote it included, so a model trains with another loss scale than it
+was built with, or with none: under mixed_float16, small gradients become zero. A compiled model has
+the scale once more in its optimizer, and there it survives; this rule speaks where it does not
+stand there, or where another one does.
 
-Sources: tensorflow/python/keras/mixed_precision/policy.py of TF 2.3.4 and 2.5.3; measured by saving with TF 2.1 to 2.6 and loading with TF 2.4 to 2.15,
-tf_keras 2.21 and Keras 3.
+Sources: tensorflow/python/keras/mixed_precision/policy.py of TF 2.3.4 and 2.5.3; measured by saving
+with TF 2.1 to 2.6 and loading with TF 2.4 to 2.15, tf_keras 2.21 and Keras 3.
 """
 
 from __future__ import annotations
@@ -62,5 +65,6 @@ RULE: Final = Rule(
     fix=Fix.UNSAFE,
     check=check,
     doc=__doc__,
-    example='"dtype": {"class_name": "Policy", "config": {"name": "mixed_float16", "loss_scale": {"class_name": "FixedLossScale", ...}}}, and no optimizer',
+    example='"dtype": {"class_name": "Policy", "config": {"name": "mixed_float16", "loss_scale": '
+    '{"class_name": "FixedLossScale", ...}}}, and no optimizer',
 )

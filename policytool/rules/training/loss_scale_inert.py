@@ -1,11 +1,12 @@
 """
 A loss scale in policies that loaders drop, and whose loss changes nothing.
 
-It stands in the saved optimizer too, or ``compile()`` does the same by itself, or only layers have it: in every release the model's policy alone scales
-losses. Worth knowing before the model is compiled anew, which forgets what stood in the optimizer.
+It stands in the saved optimizer too, or ``compile()`` does the same by itself, or only layers have
+it: in every release the model's policy alone scales losses. Worth knowing before the model is
+compiled anew, which forgets what stood in the optimizer.
 
-Sources: tensorflow/python/keras/engine/training.py of TF 2.3.4 (``_get_optimizer``); measured by saving with TF 2.1 to 2.6 and loading with TF 2.4 to
-2.15, tf_keras 2.21 and Keras 3.
+Sources: tensorflow/python/keras/engine/training.py of TF 2.3.4 (``_get_optimizer``); measured by
+saving with TF 2.1 to 2.6 and loading with TF 2.4 to 2.15, tf_keras 2.21 and Keras 3.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
 """
 An optimizer that scales losses in a model where no layer computes in float16.
 
-float32, float64 and bfloat16 hold gradients down to 1e-38, so there is nothing to save from underflow. It costs a little time in each step, and a
-dynamic scale skips a step whenever one overflows. Usually it is left from an experiment with mixed_float16.
+float32, float64 and bfloat16 hold gradients down to 1e-38, so there is nothing to save from
+underflow. It costs a little time in each step, and a dynamic scale skips a step whenever one
+overflows. Usually it is left from an experiment with mixed_float16.
 
-Sources: https://www.tensorflow.org/guide/mixed_precision, "Loss scaling"; keras/src/optimizers/loss_scale_optimizer.py of Keras 3.15.
+Sources: https://www.tensorflow.org/guide/mixed_precision, "Loss scaling";
+keras/src/optimizers/loss_scale_optimizer.py of Keras 3.15.
 """
 
 from __future__ import annotations
@@ -30,13 +32,31 @@ _NO_SCALE: Final = Fixed(value=1.0)
 
 
 def check(case: Case, _question: Question) -> Iterator[Finding]:
-    """Yield a finding where nothing computes in float16; not where the file cannot show it, or a layer leaves it open."""
+    """
+    Yield a finding where nothing computes in float16; not where the file cannot show it, or a layer
+    leaves it open.
+    """
     optimizer = case.model.optimizer
-    if optimizer is None or optimizer.loss_scale in {None, _NO_SCALE} or any(found.code == _MIXED_LOST for found in case.model.observations):
+    if (
+        optimizer is None
+        or optimizer.loss_scale in {None, _NO_SCALE}
+        or any(found.code == _MIXED_LOST for found in case.model.observations)
+    ):
         return
     if computes_in_float16(case) is False:
-        used = ", ".join(sorted({layer.compute_dtype for layer in case.model.layers if layer.compute_dtype and "float" in layer.compute_dtype}))
-        message = f"its {optimizer.class_name} scales losses ({words(optimizer.loss_scale)}), and no layer computes in float16: they compute in {used}"
+        used = ", ".join(
+            sorted(
+                {
+                    layer.compute_dtype
+                    for layer in case.model.layers
+                    if layer.compute_dtype and "float" in layer.compute_dtype
+                }
+            )
+        )
+        message = (
+            f"its {optimizer.class_name} scales losses ({words(optimizer.loss_scale)}), and no "
+            f"layer computes in float16: they compute in {used}"
+        )
         yield RULE.finding(message, advice="compile it without loss scaling")
 
 
@@ -47,5 +67,6 @@ RULE: Final = Rule(
     fix=None,
     check=check,
     doc=__doc__,
-    example='"optimizer_config": {"class_name": "LossScaleOptimizer", ...} and every "dtype": "float32"',
+    example='"optimizer_config": {"class_name": "LossScaleOptimizer", ...} and every "dtype": '
+    '"float32"',
 )

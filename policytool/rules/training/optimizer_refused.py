@@ -1,11 +1,13 @@
 """
 A training configuration that a target refuses, though it takes the model.
 
-``load_model`` then fails, unless it is called with ``compile=False``. Keras renamed the loss-scaling wrapper four times and its arguments twice;
-optimizers of TF 2.11 on have other names and arguments than those before; and Keras 3 does not find in HDF5 what it wrote there itself, a loss
-called ``'mse'``.
+``load_model`` then fails, unless it is called with ``compile=False``. Keras renamed the
+loss-scaling wrapper four times and its arguments twice; optimizers of TF 2.11 on have other names
+and arguments than those before; and Keras 3 does not find in HDF5 what it wrote there itself, a
+loss called ``'mse'``.
 
-Sources: measured by loading 83 compiled files of 17 releases with 15 loaders, with ``compile=True`` and ``compile=False``; GantMan/nsfw_model issue 164.
+Sources: measured by loading 83 compiled files of 17 releases with 15 loaders, with ``compile=True``
+and ``compile=False``; GantMan/nsfw_model issue 164.
 """
 
 from __future__ import annotations
@@ -32,7 +34,11 @@ def check(case: Case, question: Question) -> Iterator[Finding]:
     for target in takers(case, question):
         row = training_refusals.first(training_refusals.REFUSALS, found, target)
         if row is not None:
-            yield RULE.finding(f"{target} refuses the training configuration: {row.reason}", detail=target, advice=row.advice)
+            yield RULE.finding(
+                f"{target} refuses the training configuration: {row.reason}",
+                detail=target,
+                advice=row.advice,
+            )
 
 
 RULE: Final = Rule(
@@ -42,6 +48,7 @@ RULE: Final = Rule(
     fix=None,
     check=check,
     doc=__doc__,
-    example='--target tf2.3 and "optimizer_config": {"class_name": "LossScaleOptimizer", "config": {"inner_optimizer": ...}}',
+    example='--target tf2.3 and "optimizer_config": {"class_name": "LossScaleOptimizer", "config": '
+    '{"inner_optimizer": ...}}',
     needs=Needs.TARGET,
 )

@@ -1,12 +1,13 @@
 """
 Optimizer state that a target does not restore.
 
-The model and its training configuration load without an error, and training goes on as if it had just begun: the averages that Adam and others keep
-for each weight are zero. Keras 3 goes further with HDF5: it restores the number of steps and none of the averages, so that the correction for the
+The model and its training configuration load without an error, and training goes on as if it had
+just begun: the averages that Adam and others keep for each weight are zero. Keras 3 goes further
+with HDF5: it restores the number of steps and none of the averages, so that the correction for the
 first steps is missing too.
 
-Sources: measured by loading 76 compiled files of 16 releases with the loaders that take them, and comparing what the optimizer holds with what the file
-does; keras-team/keras issues 15709 and 18112.
+Sources: measured by loading 76 compiled files of 16 releases with the loaders that take them, and
+comparing what the optimizer holds with what the file does; keras-team/keras issues 15709 and 18112.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ def check(case: Case, question: Question) -> Iterator[Finding]:
         return
     for target in takers(case, question):
         row = training_refusals.first(training_refusals.LOST, found, target)
-        if row is not None and training_refusals.first(training_refusals.REFUSALS, found, target) is None:
+        if (
+            row is not None
+            and training_refusals.first(training_refusals.REFUSALS, found, target) is None
+        ):
             message = f"{target} does not restore the state of the saved optimizer: {row.reason}"
             yield RULE.finding(message, detail=target, advice=row.advice)
 

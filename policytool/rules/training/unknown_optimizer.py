@@ -1,10 +1,11 @@
 """
 A saved optimizer that no release of Keras writes.
 
-Its loss scale cannot be told, ``migrate`` leaves it as it is, and loaders refuse it unless the model is loaded with ``compile=False``. Such a file was
-edited or converted by hand.
+Its loss scale cannot be told, ``migrate`` leaves it as it is, and loaders refuse it unless the
+model is loaded with ``compile=False``. Such a file was edited or converted by hand.
 
-Source: the spellings of TF 1.15 to 2.15, tf_keras 2.21 and Keras 3.0 to 3.15, read from files that they wrote.
+Source: the spellings of TF 1.15 to 2.15, tf_keras 2.21 and Keras 3.0 to 3.15, read from files that
+they wrote.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ def check(case: Case, _question: Question) -> Iterator[Finding]:
     """Yield a finding where the reader understood none of it."""
     for observation in case.model.observations:
         if observation.code == _CODE:
-            yield RULE.finding(observation.message, advice="load it with compile=False and compile it anew")
+            yield RULE.finding(
+                observation.message, advice="load it with compile=False and compile it anew"
+            )
 
 
 RULE: Final = Rule(
@@ -37,5 +40,6 @@ RULE: Final = Rule(
     fix=None,
     check=check,
     doc=__doc__,
-    example='"optimizer_config": {"class_name": "LossScaleOptimizer", "config": {"optimizer": ..., "loss_scale": {"class_name": "MyScale"}}}',
+    example='"optimizer_config": {"class_name": "LossScaleOptimizer", "config": {"optimizer": ..., '
+    '"loss_scale": {"class_name": "MyScale"}}}',
 )

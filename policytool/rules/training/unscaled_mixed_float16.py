@@ -1,13 +1,16 @@
 """
 A model under mixed_float16 whose saved optimizer scales no losses.
 
-Gradients below 6e-8 are zero in float16, so a loss is multiplied before, and the gradients divided after, they are computed. ``compile()`` sees to it
-where the model's policy is mixed_float16, but a functional or sequential model takes its policy from whoever loads it, and that is float32 unless the
-program says otherwise. ``.keras`` files hold the optimizer as it was passed, not as ``compile()`` wrapped it: loaded under the default policy, the
-layers compute in float16 and nothing scales. In Keras 3 such a file loses the optimizer's state as well, which is that of the wrapper.
+Gradients below 6e-8 are zero in float16, so a loss is multiplied before, and the gradients divided
+after, they are computed. ``compile()`` sees to it where the model's policy is mixed_float16, but a
+functional or sequential model takes its policy from whoever loads it, and that is float32 unless
+the program says otherwise. ``.keras`` files hold the optimizer as it was passed, not as
+``compile()`` wrapped it: loaded under the default policy, the layers compute in float16 and nothing
+scales. In Keras 3 such a file loses the optimizer's state as well, which is that of the wrapper.
 
-Sources: https://www.tensorflow.org/guide/mixed_precision; measured with TF 2.12, 2.15, tf_keras 2.21 and Keras 3.0 to 3.15, which all load their own
-``.keras`` files of such a model with a plain optimizer under the default policy, and with a wrapped one, its state restored, under mixed_float16.
+Sources: https://www.tensorflow.org/guide/mixed_precision; measured with TF 2.12, 2.15, tf_keras
+2.21 and Keras 3.0 to 3.15, which all load their own ``.keras`` files of such a model with a plain
+optimizer under the default policy, and with a wrapped one, its state restored, under mixed_float16.
 """
 
 from __future__ import annotations
@@ -31,31 +34,50 @@ if TYPE_CHECKING:
     from policytool.rules._base import Case, Question
 
 _SCALED: Final = "mixed_float16"
-_BEFORE: Final = f"call keras.mixed_precision.set_global_policy('{_SCALED}') before load_model() or compile(), which then scale losses by themselves"
+_BEFORE: Final = (
+    f"call keras.mixed_precision.set_global_policy('{_SCALED}') before load_model() or compile(), "
+    "which then scale losses by themselves"
+)
 
 
 def check(case: Case, _question: Question) -> Iterator[Finding]:
-    """Yield a finding where the optimizer of a mixed_float16 model scales nothing; a policy that asks for that, or for a scale, is another rule's."""
+    """
+    Yield a finding where the optimizer of a mixed_float16 model scales nothing; a policy that asks
+    for that, or for a scale, is another rule's.
+    """
     subject, optimizer = case.subject, case.model.optimizer
-    if subject is None or optimizer is None or optimizer.loss_scale is not None or base_policy(subject) != _SCALED:
+    if (
+        subject is None
+        or optimizer is None
+        or optimizer.loss_scale is not None
+        or base_policy(subject) != _SCALED
+    ):
         return
     if (found := loss_scale.verdict(subject)) is not None and found.policy == _SCALED:
         return
     half = sum(layer.compute_dtype == "float16" for layer in case.model.layers)
     layers = "1 layer computes" if half == 1 else f"{half} layers compute"
-    if any(tensor.path[: len(INNER_STATE)] == INNER_STATE for tensor in case.document.tensors or ()):
+    if any(
+        tensor.path[: len(INNER_STATE)] == INNER_STATE for tensor in case.document.tensors or ()
+    ):
         message = (
             f"{layers} in float16, and {optimizer.class_name} was trained with loss scaling, "
             "which the file does not say: loaded under the default policy it scales nothing"
         )
     else:
-        message = f"{layers} in float16, and {optimizer.class_name} scales no losses: small gradients become zero"
+        message = (
+            f"{layers} in float16, and {optimizer.class_name} scales no losses: small gradients "
+            "become zero"
+        )
     remedy = _remedy(subject)
     yield RULE.finding(message, remedy=remedy, advice=None if remedy else _BEFORE)
 
 
 def _remedy(subject: Subject) -> Remedy | None:
-    """Return ``--loss-scale keep`` where it wraps the optimizer: in Keras 3's archives, whose state shows that it was wrapped."""
+    """
+    Return ``--loss-scale keep`` where it wraps the optimizer: in Keras 3's archives, whose state
+    shows that it was wrapped.
+    """
     kept = planning.planned(subject, planning.Options(loss_scale=LossScales.KEEP))
     wraps = any(edit.path is None and edit.kind is Kind.TRAINING for edit in kept.edits)
     return Remedy(fix=Fix.UNSAFE, keep_loss_scale=True) if wraps and not kept.refusals else None
@@ -68,5 +90,6 @@ RULE: Final = Rule(
     fix=Fix.UNSAFE,
     check=check,
     doc=__doc__,
-    example='"compile_config": {"optimizer": {"class_name": "Adam", ...}} in a .keras whose layers have the policy mixed_float16',
+    example='"compile_config": {"optimizer": {"class_name": "Adam", ...}} in a .keras whose layers '
+    "have the policy mixed_float16",
 )

@@ -1,12 +1,14 @@
 """
 Layers made with ``autocast=False``, which only a SavedModel of TF 2.12 and later remembers.
 
-Such a layer takes its inputs in the dtype that they have; without the mark it casts them to its compute dtype first. TF 2.12, 2.15 and tf_keras 2.21 load the
-mark from the SavedModel. TF 2.9 and older neither write nor read it, and as H5, ``.keras`` or JSON a layer that Keras builds from its config casts again.
-Functional and Sequential models, op layers and the classes that always turn it off themselves are normal so.
+Such a layer takes its inputs in the dtype that they have; without the mark it casts them to its
+compute dtype first. TF 2.12, 2.15 and tf_keras 2.21 load the mark from the SavedModel. TF 2.9 and
+older neither write nor read it, and as H5, ``.keras`` or JSON a layer that Keras builds from its
+config casts again. Functional and Sequential models, op layers and the classes that always turn it
+off themselves are normal so.
 
-Sources: a model with ``Dense(autocast=False)`` saved and loaded as a SavedModel and in HDF5 by TF 2.9, 2.12, 2.15 and tf_keras 2.21;
-https://github.com/keras-team/tf-keras/issues/328.
+Sources: a model with ``Dense(autocast=False)`` saved and loaded as a SavedModel and in HDF5 by TF
+2.9, 2.12, 2.15 and tf_keras 2.21; https://github.com/keras-team/tf-keras/issues/328.
 """
 
 from __future__ import annotations
@@ -25,10 +27,20 @@ if TYPE_CHECKING:
 _ALWAYS: Final = frozenset(
     {
         *("CenterCrop", "Embedding", "RandomCrop"),
-        *("TFOpLambda", "SlicingOpLambda", "ClassMethod", "InstanceMethod", "InstanceProperty", "TensorFlowOpLayer"),
+        *(
+            "TFOpLambda",
+            "SlicingOpLambda",
+            "ClassMethod",
+            "InstanceMethod",
+            "InstanceProperty",
+            "TensorFlowOpLayer",
+        ),
     }
 )
-"""Classes that turn it off in their own constructors (tf_keras 2.21, all of ``keras.layers`` asked; tf_keras/src/layers/core/tf_op_layer.py)."""
+"""
+Classes that turn it off in their own constructors (tf_keras 2.21, all of ``keras.layers`` asked;
+tf_keras/src/layers/core/tf_op_layer.py).
+"""
 
 
 def check(case: Case, _question: Question) -> Iterator[Finding]:
@@ -38,10 +50,15 @@ def check(case: Case, _question: Question) -> Iterator[Finding]:
     for site, layer in zip(case.subject.sites, case.model.layers, strict=True):
         if layer.autocast is False and not site.is_model and site.class_name not in _ALWAYS:
             message = (
-                f"{layer.path} was made with autocast=False, which is lost as soon as the model is saved as anything but a SavedModel, or loaded by TF 2.9"
+                f"{layer.path} was made with autocast=False, which is lost as soon as the model is "
+                "saved as anything but a SavedModel, or loaded by TF 2.9"
             )
             yield RULE.finding(
-                message, path=layer.path, address=layer.address, advice="turn it off in the constructor of a class of its own, which every format keeps"
+                message,
+                path=layer.path,
+                address=layer.address,
+                advice="turn it off in the constructor of a class of its own, which every format "
+                "keeps",
             )
 
 

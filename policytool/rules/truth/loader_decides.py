@@ -1,12 +1,14 @@
 """
 Layers with weights whose dtypes are those of whoever loads the file.
 
-A layer without a policy in the file (``null``, or a map of policies without a default) takes the global policy of the process that loads it: the same file is
-float32 in one program and mixed_float16 in another, with other results and other memory. One note for the file. A model's own policy is not
-stored in HDF5 and ``.keras``, which is normal: a model without variables of its own is left out.
+A layer without a policy in the file (``null``, or a map of policies without a default) takes the
+global policy of the process that loads it: the same file is float32 in one program and
+mixed_float16 in another, with other results and other memory. One note for the file. A model's own
+policy is not stored in HDF5 and ``.keras``, which is normal: a model without variables of its own
+is left out.
 
-Sources: ``DTypePolicyMap`` without a default written by Keras 3.15.1 and loaded by it: its layers were float32 under the global policy
-float32, and computed in float16 under mixed_float16.
+Sources: ``DTypePolicyMap`` without a default written by Keras 3.15.1 and loaded by it: its layers
+were float32 under the global policy float32, and computed in float16 under mixed_float16.
 """
 
 from __future__ import annotations
@@ -28,13 +30,28 @@ if TYPE_CHECKING:
 
 def check(case: Case, _question: Question) -> Iterator[Finding]:
     """Yield one finding with the number of layers."""
-    found = [layer for layer in case.model.layers if layer.source is Source.LOADER and any(dtypes.is_float(variable.dtype) for variable in layer.variables)]
+    found = [
+        layer
+        for layer in case.model.layers
+        if layer.source is Source.LOADER
+        and any(dtypes.is_float(variable.dtype) for variable in layer.variables)
+    ]
     if found:
         listed = some([layer.path for layer in found])
-        layers = "1 layer with weights has" if len(found) == 1 else f"{len(found)} layers with weights have"
-        message = f"{layers} no policy in the file and {'takes' if len(found) == 1 else 'take'} the global policy of whoever loads it ({listed})"
+        layers = (
+            "1 layer with weights has"
+            if len(found) == 1
+            else f"{len(found)} layers with weights have"
+        )
+        message = (
+            f"{layers} no policy in the file and {'takes' if len(found) == 1 else 'take'} the "
+            f"global policy of whoever loads it ({listed})"
+        )
         yield RULE.finding(
-            message, advice="migrate --set gives a layer a policy where its config has a place for one; else set the global policy before loading"
+            message,
+            advice="migrate --set gives a layer a policy where its config has a place for one; "
+            "else "
+            "set the global policy before loading",
         )
 
 

@@ -1,8 +1,9 @@
 """
 A SavedModel whose two copies of Keras' metadata disagree.
 
-TF 2.5 writes what it knows of each layer to ``keras_metadata.pb`` and into ``saved_model.pb``. Loaders from TF 2.5 on obey the first, TF 2.4 and older the
-second: they build different models from one directory. Numbers of shared objects, which may stand in one copy alone, do not count.
+TF 2.5 writes what it knows of each layer to ``keras_metadata.pb`` and into ``saved_model.pb``.
+Loaders from TF 2.5 on obey the first, TF 2.4 and older the second: they build different models from
+one directory. Numbers of shared objects, which may stand in one copy alone, do not count.
 
 Sources: keras/saving/saved_model/load.py of TF 2.5.3; SavedModels written by it.
 """
@@ -25,7 +26,12 @@ if TYPE_CHECKING:
 def check(case: Case, _question: Question) -> Iterator[Finding]:
     """Yield each object that is described in two ways."""
     for observation in _told.observed(case, "metadata-differs"):
-        yield _told.finding(RULE, case, observation, advice="save the model anew with the release that is to load it")
+        yield _told.finding(
+            RULE,
+            case,
+            observation,
+            advice="save the model anew with the release that is to load it",
+        )
 
 
 RULE: Final = Rule(

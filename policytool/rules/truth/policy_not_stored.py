@@ -1,8 +1,9 @@
 """
 A file of TF 2.0 or older, which cannot say whether the model was mixed.
 
-TF 1.14 to 2.0 write the dtype of a layer's variables in place of its policy: a mixed_float16 model comes back as float32 from every loader, slower and with
-other results, and nothing in the file tells. Standalone Keras 2.2 and 2.3 had no policies, so nothing is lost there.
+TF 1.14 to 2.0 write the dtype of a layer's variables in place of its policy: a mixed_float16 model
+comes back as float32 from every loader, slower and with other results, and nothing in the file
+tells. Standalone Keras 2.2 and 2.3 had no policies, so nothing is lost there.
 
 Sources: H5, JSON and YAML files written by TF 1.15.0 and 2.0.4 under each policy that they know.
 """
@@ -25,7 +26,12 @@ if TYPE_CHECKING:
 def check(case: Case, _question: Question) -> Iterator[Finding]:
     """Yield one finding for such a file."""
     for observation in _told.observed(case, "policy-not-stored"):
-        yield _told.finding(RULE, case, observation, advice="if it was mixed, migrate --to mixed_float16 says so again")
+        yield _told.finding(
+            RULE,
+            case,
+            observation,
+            advice="if it was mixed, migrate --to mixed_float16 says so again",
+        )
 
 
 RULE: Final = Rule(

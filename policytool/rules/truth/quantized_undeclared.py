@@ -1,11 +1,12 @@
 """
 Kernels stored as integers in a layer whose policy says nothing of quantisation.
 
-A loader builds the layer with float kernels, for which the file has none. A quantised MultiHeadAttention of Keras 3
-writes such files, because the layers that it makes by itself are quantised and its config does not say so.
+A loader builds the layer with float kernels, for which the file has none. A quantised
+MultiHeadAttention of Keras 3 writes such files, because the layers that it makes by itself are
+quantised and its config does not say so.
 
-Sources: a MultiHeadAttention quantised to int8 and saved by Keras 3.15.1, which does not load its own file: "Layer 'key' expected
-2 variables, but received 0 variables during loading".
+Sources: a MultiHeadAttention quantised to int8 and saved by Keras 3.15.1, which does not load its
+own file: "Layer 'key' expected 2 variables, but received 0 variables during loading".
 """
 
 from __future__ import annotations
@@ -26,7 +27,12 @@ if TYPE_CHECKING:
 def check(case: Case, _question: Question) -> Iterator[Finding]:
     """Yield the layers."""
     for observation in _told.observed(case, "quantized-undeclared"):
-        yield _told.finding(RULE, case, observation, advice="save the model before it is quantised, and quantise it after loading")
+        yield _told.finding(
+            RULE,
+            case,
+            observation,
+            advice="save the model before it is quantised, and quantise it after loading",
+        )
 
 
 RULE: Final = Rule(

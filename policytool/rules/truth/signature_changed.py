@@ -1,10 +1,13 @@
 """
-Signatures that are gone, or whose inputs or outputs have other names or dtypes than the baseline remembers.
+Signatures that are gone, or whose inputs or outputs have other names or dtypes than the baseline
+remembers.
 
-Callers of a served model send and expect the dtypes of its signatures. A change of policy changes the outputs of a model whose last layer has no float32
-policy of its own, from float32 to float16 or back, and nothing says so until a client fails. A signature that is new is a note: it breaks nobody.
+Callers of a served model send and expect the dtypes of its signatures. A change of policy changes
+the outputs of a model whose last layer has no float32 policy of its own, from float32 to float16 or
+back, and nothing says so until a client fails. A signature that is new is a note: it breaks nobody.
 
-Sources: tf-keras issue 303 and https://github.com/keras-team/keras/issues/17420; https://www.tensorflow.org/guide/mixed_precision, on float32 outputs.
+Sources: tf-keras issue 303 and https://github.com/keras-team/keras/issues/17420;
+https://www.tensorflow.org/guide/mixed_precision, on float32 outputs.
 """
 
 from __future__ import annotations
@@ -21,16 +24,25 @@ if TYPE_CHECKING:
     from policytool.finding import Finding
     from policytool.rules._base import Case, Question
 
-_ADVICE: Final = "keep the layer that makes the output in its old dtype, or write the baseline again if the change is meant"
+_ADVICE: Final = (
+    "keep the layer that makes the output in its old dtype, or write the baseline again if the "
+    "change is meant"
+)
 
 
 def check(case: Case, question: Question) -> Iterator[Finding]:
     """Yield what differs from the baseline, by the names of signatures and arguments."""
-    before = {signature.name: signature for signature in question.signatures.get(case.model.path, ())}
+    before = {
+        signature.name: signature for signature in question.signatures.get(case.model.path, ())
+    }
     after = {signature.name: signature for signature in case.model.signatures}
     for name in sorted({*before, *after} if before else ()):
         if name not in after:
-            yield RULE.finding(f"the signature {name} is gone", detail=name, advice="export it again, or write the baseline again if nobody calls it")
+            yield RULE.finding(
+                f"the signature {name} is gone",
+                detail=name,
+                advice="export it again, or write the baseline again if nobody calls it",
+            )
         elif name not in before:
             yield RULE.finding(f"the signature {name} is new", detail=name, severity=Severity.NOTE)
         else:
@@ -38,9 +50,16 @@ def check(case: Case, question: Question) -> Iterator[Finding]:
 
 
 def _changed(before: Signature, after: Signature) -> Iterator[Finding]:
-    for kind, old, new in (("input", before.inputs, after.inputs), ("output", before.outputs, after.outputs)):
+    for kind, old, new in (
+        ("input", before.inputs, after.inputs),
+        ("output", before.outputs, after.outputs),
+    ):
         for argument, message in _differences(old, new):
-            yield RULE.finding(f"the {kind} {argument} of {before.name} {message}", detail=f"{before.name}/{kind}/{argument}", advice=_ADVICE)
+            yield RULE.finding(
+                f"the {kind} {argument} of {before.name} {message}",
+                detail=f"{before.name}/{kind}/{argument}",
+                advice=_ADVICE,
+            )
 
 
 def _differences(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[tuple[str, str]]:

@@ -1,13 +1,14 @@
 """
 A serving graph that computes in other dtypes than the layers declare.
 
-A SavedModel holds its layers' policies and, beside them, the graph that was traced when it was saved. Signatures run the graph, whatever the policies say;
-Keras builds the layers anew from the policies. After an edit of the metadata alone, what is served and what is trained are two models. Judged are matrix
-products, convolutions and RNN kernels of layers that have some: a float16 BatchNormalization rightly computes in float32 between casts, so
-nothing follows from other ops.
+A SavedModel holds its layers' policies and, beside them, the graph that was traced when it was
+saved. Signatures run the graph, whatever the policies say; Keras builds the layers anew from the
+policies. After an edit of the metadata alone, what is served and what is trained are two models.
+Judged are matrix products, convolutions and RNN kernels of layers that have some: a float16
+BatchNormalization rightly computes in float32 between casts, so nothing follows from other ops.
 
-Sources: tensorflow/core/grappler/optimizers/auto_mixed_precision_lists.h for the ops; the graphs of TF 2.1 to tf_keras 2.21, none of which disagrees with
-its metadata as saved.
+Sources: tensorflow/core/grappler/optimizers/auto_mixed_precision_lists.h for the ops; the graphs of
+TF 2.1 to tf_keras 2.21, none of which disagrees with its metadata as saved.
 """
 
 from __future__ import annotations
@@ -38,5 +39,7 @@ RULE: Final = Rule(
     fix=Fix.UNSAFE,
     check=check,
     doc=__doc__,
-    example="3 of 12 layers with matrix products declare mixed_float16 and compute them in float32 in the saved graph",
+    example="3 of 12 layers with matrix products declare mixed_float16 and compute them in float32 "
+    "in "
+    "the saved graph",
 )

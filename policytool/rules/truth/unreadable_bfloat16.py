@@ -1,12 +1,14 @@
 """
 bfloat16 values in a kind of file from which no loader reads them.
 
-HDF5 has no bfloat16, so Keras writes two bytes without a type. Only Keras 3 reads them back, and only from its own ``.keras``; from a whole model in HDF5, and
-from the ``.keras`` of Keras 2, no release does, not even the one that wrote it (``No cast function available``, ``data type 'bfloat16' not understood``).
-``migrate`` stores float32, which holds the same values and which every loader reads under a bfloat16 policy.
+HDF5 has no bfloat16, so Keras writes two bytes without a type. Only Keras 3 reads them back, and
+only from its own ``.keras``; from a whole model in HDF5, and from the ``.keras`` of Keras 2, no
+release does, not even the one that wrote it (``No cast function available``, ``data type 'bfloat16'
+not understood``). ``migrate`` stores float32, which holds the same values and which every loader
+reads under a bfloat16 policy.
 
-Sources: files of TF 2.3 and 2.15 given to the loaders of all releases from TF 2.3 to Keras 3.15, as they were and after ``migrate``
-(fixtures/loads.json, fixtures/loads_migrated.json).
+Sources: files of TF 2.3 and 2.15 given to the loaders of all releases from TF 2.3 to Keras 3.15, as
+they were and after ``migrate`` (fixtures/loads.json, fixtures/loads_migrated.json).
 """
 
 from __future__ import annotations
@@ -30,12 +32,23 @@ _BFLOAT16: Final = "bfloat16"
 def check(case: Case, _question: Question) -> Iterator[Finding]:
     """Yield one finding for the file: every such value keeps it from loading."""
     document = case.document
-    if case.subject is None or not storage.stores_dtypes(case.subject) or storage.reads_bfloat16(case.subject):
+    if (
+        case.subject is None
+        or not storage.stores_dtypes(case.subject)
+        or storage.reads_bfloat16(case.subject)
+    ):
         return
-    found = [tensor for tensor in (*(document.tensors or ()), *document.state) if tensor.dtype == _BFLOAT16]
+    found = [
+        tensor
+        for tensor in (*(document.tensors or ()), *document.state)
+        if tensor.dtype == _BFLOAT16
+    ]
     if found:
         listed = some(["/".join(tensor.path) for tensor in found])
-        message = f"{len(found)} of its variables are stored as bfloat16 ({listed}), which no loader reads from this kind of file"
+        message = (
+            f"{len(found)} of its variables are stored as bfloat16 ({listed}), which no loader "
+            "reads from this kind of file"
+        )
         yield RULE.finding(message, remedy=Remedy(fix=Fix.SAFE))
 
 
@@ -46,5 +59,7 @@ RULE: Final = Rule(
     fix=Fix.SAFE,
     check=check,
     doc=__doc__,
-    example="6 of its variables are stored as bfloat16 (dense/dense/kernel:0, ...), which no loader reads from this kind of file",
+    example="6 of its variables are stored as bfloat16 (dense/dense/kernel:0, ...), which no "
+    "loader "
+    "reads from this kind of file",
 )

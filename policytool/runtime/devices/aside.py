@@ -13,18 +13,26 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Sequence
 
 TRACING = threading.RLock()
-"""To be held by whoever has Keras trace, or build, anything while other threads run: its scopes are those of the whole process."""
+"""
+To be held by whoever has Keras trace, or build, anything while other threads run: its scopes are
+those of the whole process.
+"""
 
 
-def side_by_side(devices: Sequence[str], prepare: Callable[[str], Any], measure: Callable[[str, Any], Any]) -> list[Any]:
+def side_by_side(
+    devices: Sequence[str], prepare: Callable[[str], Any], measure: Callable[[str, Any], Any]
+) -> list[Any]:
     """
     Return what ``measure`` made of each device, in their order.
 
-    ``prepare`` is called with one device after the other: Keras cannot trace in two threads at once. ``measure`` then gets a device and what was prepared for
-    it, in a thread for each device, all at the same time: TensorFlow holds no lock of Python's while it computes. What is set for the whole process (soft
-    placement, TF32) is set around all of it, never in ``measure``; what that still has to trace it traces holding ``TRACING``.
+    ``prepare`` is called with one device after the other: Keras cannot trace in two threads at
+    once. ``measure`` then gets a device and what was prepared for it, in a thread for each device,
+    all at the same time: TensorFlow holds no lock of Python's while it computes. What is set for
+    the whole process (soft placement, TF32) is set around all of it, never in ``measure``; what
+    that still has to trace it traces holding ``TRACING``.
 
-    :raises Refused: when all have ended, for the first device on which one failed, which is named; of one device alone what it raised.
+    :raises Refused: when all have ended, for the first device on which one failed, which is named;
+        of one device alone what it raised.
     """
     if len(devices) == 1:  # nothing to tell apart
         return [measure(devices[0], prepare(devices[0]))]
@@ -38,7 +46,10 @@ def side_by_side(devices: Sequence[str], prepare: Callable[[str], Any], measure:
         except BaseException as error:  # raised again below, in the thread that asked
             failures[place] = error
 
-    threads = [threading.Thread(target=work, args=(place,), name=short(device)) for place, device in enumerate(devices)]
+    threads = [
+        threading.Thread(target=work, args=(place,), name=short(device))
+        for place, device in enumerate(devices)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -60,4 +71,6 @@ def _named(device: str, error: BaseException) -> Refused:
     if isinstance(error, Refused):
         return Refused(error.code, "{}: {}".format(short(device), error))
     lacked = isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError"
-    return Refused("memory" if lacked else "failed", "{}: {}".format(short(device), sentence(error)))
+    return Refused(
+        "memory" if lacked else "failed", "{}: {}".format(short(device), sentence(error))
+    )

@@ -1,11 +1,13 @@
 """
 The ops of a graph for which a device has no kernel, found before the graph runs.
 
-TensorFlow looks for a kernel for each op of a function, and of every function called from there, when the function first runs: for ops that nothing needs
-and for branches that are never taken too, but not for what XLA compiles. (TF 2.2 leaves out ops that nothing
-needs; 2.9 and 2.21 do not.) An op without a kernel anywhere ends the run. One that only the CPU has a
-kernel for runs there, whichever device its function was called under: soft placement decides about ops that name a device themselves, and those of a
-function do not unless its own code says so (``tensorflow/core/common_runtime/placer.cc``).
+TensorFlow looks for a kernel for each op of a function, and of every function called from there,
+when the function first runs: for ops that nothing needs and for branches that are never taken too,
+but not for what XLA compiles. (TF 2.2 leaves out ops that nothing needs; 2.9 and 2.21 do not.) An
+op without a kernel anywhere ends the run. One that only the CPU has a kernel for runs there,
+whichever device its function was called under: soft placement decides about ops that name a device
+themselves, and those of a function do not unless its own code says so
+(``tensorflow/core/common_runtime/placer.cc``).
 """
 
 from __future__ import annotations
@@ -20,21 +22,34 @@ EVERY = "DEFAULT"
 """What the registry calls the device of a kernel that serves all of them (TF 2.5 on)."""
 
 CONSTRAINED = ("type", "s", "i", "b")
-"""The kinds of attributes that kernels are chosen by; nearly all are dtypes, the others are layouts and the like."""
+"""
+The kinds of attributes that kernels are chosen by; nearly all are dtypes, the others are layouts
+and the like.
+"""
 
 VALUES = frozenset({"Placeholder", "_Arg", "Const"})
-"""What computes nothing: a function's arguments, on whatever device they are, and constants, texts of assertions among them."""
+"""
+What computes nothing: a function's arguments, on whatever device they are, and constants, texts of
+assertions among them.
+"""
 
 COMPILED = "_XlaMustCompile"
 
 
-def missing(tf: Any, operations: Sequence[Any], kind: str, layers: Mapping[str, str] | Callable[[str], str | None]) -> list[dict[str, Any]]:
+def missing(
+    tf: Any,
+    operations: Sequence[Any],
+    kind: str,
+    layers: Mapping[str, str] | Callable[[str], str | None],
+) -> list[dict[str, Any]]:
     """
     Return the ops of one graph for which devices of a kind, ``cpu`` or ``gpu``, have no kernel.
 
-    ``layers`` gives the path of the layer that an op of the graph belongs to, by the op's name; what is in a function belongs to the op that calls it.
-    ``op`` is the op's name, after that of its caller. ``dtype`` is the one that no kernel takes; the op's first float dtype where none alone is to blame.
-    ``elsewhere`` tells whether the CPU has a kernel, where another kind is asked for; ``in_float32`` whether the kind would have one in float32.
+    ``layers`` gives the path of the layer that an op of the graph belongs to, by the op's name;
+    what is in a function belongs to the op that calls it. ``op`` is the op's name, after that of
+    its caller. ``dtype`` is the one that no kernel takes; the op's first float dtype where none
+    alone is to blame. ``elsewhere`` tells whether the CPU has a kernel, where another kind is asked
+    for; ``in_float32`` whether the kind would have one in float32.
 
     The kernels of GPUs are listed only by a TensorFlow that was built for them.
     """
@@ -58,12 +73,21 @@ class _Search:
     def __init__(self, kernels: _Kernels, definition: Any, kind: str) -> None:
         self._kernels = kernels
         self._kind = kind
-        self._functions = {function.signature.name: function for function in definition.library.function}
+        self._functions = {
+            function.signature.name: function for function in definition.library.function
+        }
         self._found: dict[str, list[tuple[str, Any]]] = {}
 
     def below(self, node: Any) -> list[tuple[str, Any]]:
-        """Return the node itself and those of the functions that it calls, with their names, where they have no kernel."""
-        found = [(node.name + "/" + name, inner) for function in self._called(node) for name, inner in self._within(function)]
+        """
+        Return the node itself and those of the functions that it calls, with their names, where
+        they have no kernel.
+        """
+        found = [
+            (node.name + "/" + name, inner)
+            for function in self._called(node)
+            for name, inner in self._within(function)
+        ]
         if node.op in self._functions or node.op in VALUES or self._kernels.has(node, self._kind):
             return found
         return [(node.name, node), *found]
@@ -80,14 +104,22 @@ class _Search:
     def _within(self, name: str) -> list[tuple[str, Any]]:
         if name not in self._found:
             self._found[name] = []  # a function that calls itself is searched once
-            self._found[name] = [one for node in self._functions[name].node_def for one in self.below(node)]
+            self._found[name] = [
+                one for node in self._functions[name].node_def for one in self.below(node)
+            ]
         return self._found[name]
 
     def _called(self, node: Any) -> list[str]:
         names = [node.op]
         for value in node.attr.values():
             names += [value.func.name, *(one.name for one in value.list.func)]
-        return [name for name in dict.fromkeys(names) if name in self._functions and not _is_compiled(node) and not _is_compiled(self._functions[name])]
+        return [
+            name
+            for name in dict.fromkeys(names)
+            if name in self._functions
+            and not _is_compiled(node)
+            and not _is_compiled(self._functions[name])
+        ]
 
 
 class _Kernels:
@@ -104,7 +136,9 @@ class _Kernels:
         names = sorted({name for kernel in kernels for name, _, _ in kernel})
         key = (node.op, kind, tuple(node.attr[name].SerializeToString() for name in names))
         if key not in self._known:
-            self._known[key] = any(all(_takes(node, constraint) for constraint in kernel) for kernel in kernels)
+            self._known[key] = any(
+                all(_takes(node, constraint) for constraint in kernel) for kernel in kernels
+            )
         return self._known[key]
 
     def has_in_float32(self, node: Any, kind: str) -> bool:
@@ -115,25 +149,63 @@ class _Kernels:
             if value.type and self._tf.as_dtype(value.type).is_floating:
                 value.type = self._tf.float32.as_datatype_enum
             for place, number in enumerate(value.list.type):
-                value.list.type[place] = self._tf.float32.as_datatype_enum if self._tf.as_dtype(number).is_floating else number
+                value.list.type[place] = (
+                    self._tf.float32.as_datatype_enum
+                    if self._tf.as_dtype(number).is_floating
+                    else number
+                )
         return self.has(other, kind)
 
     def blamed(self, node: Any, kind: str) -> str | None:
-        """Return the dtype that none of the kernels takes where it stands; a float one first, and any of the node's where each is taken somewhere."""
+        """
+        Return the dtype that none of the kernels takes where it stands; a float one first, and any
+        of the node's where each is taken somewhere.
+        """
         kernels = self._of(node, kind)
-        own = {name: _values(value, "type") for name, value in sorted(node.attr.items()) if _values(value, "type")}
-        allowed = {name: {number for kernel in kernels for one, _, numbers in kernel if one == name for number in numbers} for name in own}
-        refused = [number for name, numbers in own.items() for number in numbers if allowed[name] and number not in allowed[name]]
-        dtypes = [self._tf.as_dtype(number) for number in refused or [number for numbers in own.values() for number in numbers]]
-        return next((dtype.name for dtype in sorted(dtypes, key=lambda dtype: not dtype.is_floating)), None)
+        own = {
+            name: _values(value, "type")
+            for name, value in sorted(node.attr.items())
+            if _values(value, "type")
+        }
+        allowed = {
+            name: {
+                number
+                for kernel in kernels
+                for one, _, numbers in kernel
+                if one == name
+                for number in numbers
+            }
+            for name in own
+        }
+        refused = [
+            number
+            for name, numbers in own.items()
+            for number in numbers
+            if allowed[name] and number not in allowed[name]
+        ]
+        dtypes = [
+            self._tf.as_dtype(number)
+            for number in refused or [number for numbers in own.values() for number in numbers]
+        ]
+        return next(
+            (dtype.name for dtype in sorted(dtypes, key=lambda dtype: not dtype.is_floating)), None
+        )
 
     def _of(self, node: Any, kind: str) -> Any:
-        """Return the constraints of each kernel: an attribute's name, its kind, and what is allowed."""
+        """
+        Return the constraints of each kernel: an attribute's name, its kind, and what is allowed.
+        """
         label = node.attr["_kernel"].s.decode() if "_kernel" in node.attr else ""
         key = (node.op, kind, label)
         if key not in self._kernels:
-            kernels = [kernel for kernel in _registered(node.op) if kernel.device_type in (kind.upper(), EVERY) and kernel.label == label]
-            self._kernels[key] = [[_constraint(one) for one in kernel.constraint] for kernel in kernels]
+            kernels = [
+                kernel
+                for kernel in _registered(node.op)
+                if kernel.device_type in (kind.upper(), EVERY) and kernel.label == label
+            ]
+            self._kernels[key] = [
+                [_constraint(one) for one in kernel.constraint] for kernel in kernels
+            ]
         return self._kernels[key]
 
 
@@ -157,10 +229,18 @@ def _constraint(constraint: Any) -> tuple[str, str, Any]:
 
 def _takes(node: Any, constraint: tuple[str, str, Any]) -> bool:
     name, field, allowed = constraint
-    return name not in node.attr or all(value in allowed for value in _values(node.attr[name], field))
+    return name not in node.attr or all(
+        value in allowed for value in _values(node.attr[name], field)
+    )
 
 
 def _values(value: Any, field: str) -> list[Any]:
     """Return what an attribute has of one kind, whether it holds a list or a single value."""
     kind = value.WhichOneof("value")
-    return list(getattr(value.list, field)) if kind == "list" else [getattr(value, field)] if kind == field else []
+    return (
+        list(getattr(value.list, field))
+        if kind == "list"
+        else [getattr(value, field)]
+        if kind == field
+        else []
+    )

@@ -1,4 +1,7 @@
-"""The devices that TensorFlow computes on: how they are set up, what they are, and which of them a check runs on."""
+"""
+The devices that TensorFlow computes on: how they are set up, what they are, and which of them a
+check runs on.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ if TYPE_CHECKING:
 DRIVER = "/proc/driver/nvidia/version"
 PROCESSOR = "/proc/cpuinfo"
 CUDA = "libcuda.so.1"
-"""NVIDIA's driver library: it is there wherever TensorFlow sees a GPU of theirs, and counts devices as TensorFlow does."""
+"""
+NVIDIA's driver library: it is there wherever TensorFlow sees a GPU of theirs, and counts devices as
+TensorFlow does.
+"""
 
 FIRST_TF32 = (8, 0)
 """The compute capability from which on GPUs multiply float32 matrices in TF32 (Ampere)."""
@@ -33,12 +39,15 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
 
 def configured(tf: Any, wanted: Mapping[str, Any]) -> None:
     """
-    Set the devices up for a check; to be called right after TensorFlow's import, before its first op.
+    Set the devices up for a check; to be called right after TensorFlow's import, before its first
+    op.
 
-    GPUs take memory as it is needed, so that checks can run side by side. TF32 is off, and so is soft placement: an op stays where it was put, or fails.
-    ``wanted["deterministic"]`` makes every op give the same result twice, and seeds the random ones, which have to be seeded then.
-    ``wanted["logical"]`` is how many CPU devices this machine is divided into, for tests; None leaves it as it is. Another job in the same process may ask
-    for the same again, and for other determinism; the number of devices was decided by the first.
+    GPUs take memory as it is needed, so that checks can run side by side. TF32 is off, and so is
+    soft placement: an op stays where it was put, or fails. ``wanted["deterministic"]`` makes every
+    op give the same result twice, and seeds the random ones, which have to be seeded then.
+    ``wanted["logical"]`` is how many CPU devices this machine is divided into, for tests; None
+    leaves it as it is. Another job in the same process may ask for the same again, and for other
+    determinism; the number of devices was decided by the first.
     """
     try:
         for device in tf.config.list_physical_devices("GPU"):
@@ -52,14 +61,17 @@ def configured(tf: Any, wanted: Mapping[str, Any]) -> None:
             raise Refused("devices", text.format(wanted["logical"], there)) from error
     _determined(tf, bool(wanted.get("deterministic")))
     tf.config.set_soft_device_placement(False)
-    if hasattr(tf.config.experimental, "enable_tensor_float_32_execution"):  # TF 2.4, the first one built for CUDA 11; earlier ones never use TF32
+    if hasattr(
+        tf.config.experimental, "enable_tensor_float_32_execution"
+    ):  # TF 2.4, the first one built for CUDA 11; earlier ones never use TF32
         tf.config.experimental.enable_tensor_float_32_execution(False)
 
 
 @contextlib.contextmanager
 def softly(tf: Any) -> Iterator[None]:
     """
-    Let ops fall to the CPU within the context where the device that they were put on has no kernel for them: tables of strings, for one.
+    Let ops fall to the CPU within the context where the device that they were put on has no kernel
+    for them: tables of strings, for one.
 
     It holds for the whole process, so it goes around threads, not into them.
     """
@@ -76,8 +88,9 @@ def unfused(tf: Any) -> Iterator[None]:
     """
     Let every op run by itself within the context.
 
-    Grappler's remapper makes one op of a product, its bias and its activation where nothing else takes what is between them. On CPUs that op makes 0 of the NaN
-    that a ReLU takes (measured with TensorFlow 2.21, float32 and bfloat16), and hides it.
+    Grappler's remapper makes one op of a product, its bias and its activation where nothing else
+    takes what is between them. On CPUs that op makes 0 of the NaN that a ReLU takes (measured with
+    TensorFlow 2.21, float32 and bfloat16), and hides it.
     """
     before = tf.config.optimizer.get_experimental_options().get("remapping", True)
     tf.config.optimizer.set_experimental_options({"remapping": False})
@@ -90,7 +103,8 @@ def unfused(tf: Any) -> Iterator[None]:
 @contextlib.contextmanager
 def tf32(tf: Any) -> Iterator[None]:
     """
-    Let float32 matrices be multiplied in TF32 within the context; for devices of which ``without_tf32`` says nothing.
+    Let float32 matrices be multiplied in TF32 within the context; for devices of which
+    ``without_tf32`` says nothing.
 
     It holds for the whole process: in one of several threads it would reach what the others run.
     """
@@ -103,14 +117,22 @@ def tf32(tf: Any) -> Iterator[None]:
 
 
 def without_tf32(tf: Any, device: Mapping[str, Any]) -> str | None:
-    """Return why TF32 cannot be measured on a device of ``listed``, as a sentence; None where it can."""
+    """
+    Return why TF32 cannot be measured on a device of ``listed``, as a sentence; None where it can.
+    """
     capability = device["compute_capability"]
     if device["kind"] != "gpu":
-        return "{} has no TF32: it is a format of NVIDIA GPUs of compute capability 8.0 or higher".format(device["name"])
+        return (
+            "{} has no TF32: it is a format of NVIDIA GPUs of compute capability 8.0 or higher"
+        ).format(device["name"])
     if capability is None:
-        return "{} does not say which compute capability it has, so whether it has TF32 is not known".format(device["name"])
+        return (
+            "{} does not say which compute capability it has, so whether it has TF32 is not known"
+        ).format(device["name"])
     if tuple(int(part) for part in capability.split(".")) < FIRST_TF32:
-        return "{} has no TF32: its compute capability is {}, and 8.0 is the first with it".format(device["name"], capability)
+        return "{} has no TF32: its compute capability is {}, and 8.0 is the first with it".format(
+            device["name"], capability
+        )
     if not hasattr(tf.config.experimental, "enable_tensor_float_32_execution"):
         return "TensorFlow {} never uses TF32; 2.4 is the first that does".format(tf.__version__)
     return None
@@ -120,11 +142,22 @@ def listed(tf: Any) -> list[dict[str, Any]]:
     """
     Return the devices that there are, CPUs first.
 
-    ``name`` is ``cpu:0`` or ``gpu:0``; ``memory`` is all that the device has, in bytes; ``driver``, ``cuda`` and ``cudnn`` are versions, the last two those
-    that TensorFlow was built for. What is not known is None.
+    ``name`` is ``cpu:0`` or ``gpu:0``; ``memory`` is all that the device has, in bytes; ``driver``,
+    ``cuda`` and ``cudnn`` are versions, the last two those that TensorFlow was built for. What is
+    not known is None.
     """
-    cpu = {"kind": "cpu", "model": _processor(), "compute_capability": None, "memory": _memory(), "driver": None, "cuda": None, "cudnn": None}
-    found = [{"name": short(device.name), **cpu} for device in tf.config.list_logical_devices("CPU")]
+    cpu = {
+        "kind": "cpu",
+        "model": _processor(),
+        "compute_capability": None,
+        "memory": _memory(),
+        "driver": None,
+        "cuda": None,
+        "cudnn": None,
+    }
+    found = [
+        {"name": short(device.name), **cpu} for device in tf.config.list_logical_devices("CPU")
+    ]
     physical = tf.config.get_visible_devices("GPU")
     for place, device in enumerate(tf.config.list_logical_devices("GPU")):
         details = _details(tf, physical[place]) if place < len(physical) else {}
@@ -134,7 +167,9 @@ def listed(tf: Any) -> list[dict[str, Any]]:
                 "name": short(device.name),
                 "kind": "gpu",
                 "model": details.get("device_name"),
-                "compute_capability": ".".join(str(part) for part in capability) if capability else None,
+                "compute_capability": ".".join(str(part) for part in capability)
+                if capability
+                else None,
                 "memory": _device_memory(place),
                 "driver": _driver(),
                 **_built_for(tf),
@@ -147,12 +182,15 @@ def chosen(tf: Any, wanted: str) -> list[str]:
     """
     Return TensorFlow's names of the devices that are meant: ``["/device:GPU:0"]``.
 
-    ``auto`` is the first GPU, or the CPU where there is none; ``cpu``, ``gpu``, ``cpu:N`` and ``gpu:N`` are one device; ``all`` is every GPU, or every CPU
-    device where there is no GPU.
+    ``auto`` is the first GPU, or the CPU where there is none; ``cpu``, ``gpu``, ``cpu:N`` and
+    ``gpu:N`` are one device; ``all`` is every GPU, or every CPU device where there is no GPU.
 
     :raises Refused: with what there is, where a device is not there.
     """
-    there = {kind: [device.name for device in tf.config.list_logical_devices(kind)] for kind in ("CPU", "GPU")}
+    there = {
+        kind: [device.name for device in tf.config.list_logical_devices(kind)]
+        for kind in ("CPU", "GPU")
+    }
     best = there["GPU"] or there["CPU"]
     if wanted in ("auto", "all"):
         return best if wanted == "all" else best[:1]
@@ -161,25 +199,45 @@ def chosen(tf: Any, wanted: str) -> list[str]:
     name = "{}:{}".format(kind.lower(), number or 0)
     if name not in names:
         text = "there is no device {}; TensorFlow {} sees {}{}"
-        raise Refused("no-device", text.format(wanted, tf.__version__, ", ".join(names), "" if there["GPU"] or kind.lower() != "gpu" else _why_no_gpu(tf)))
+        raise Refused(
+            "no-device",
+            text.format(
+                wanted,
+                tf.__version__,
+                ", ".join(names),
+                "" if there["GPU"] or kind.lower() != "gpu" else _why_no_gpu(tf),
+            ),
+        )
     return [names[name]]
 
 
 def short(name: str) -> str:
-    """Return what users call a device: ``gpu:0`` for ``/device:GPU:0`` and for the longer names that tensors give."""
+    """
+    Return what users call a device: ``gpu:0`` for ``/device:GPU:0`` and for the longer names that
+    tensors give.
+    """
     return ":".join(name.split(":")[-2:]).lower()
 
 
 def _divide(tf: Any, count: int) -> None:
-    make = getattr(tf.config, "LogicalDeviceConfiguration", None) or tf.config.experimental.VirtualDeviceConfiguration
-    divide = getattr(tf.config, "set_logical_device_configuration", None) or tf.config.experimental.set_virtual_device_configuration
+    make = (
+        getattr(tf.config, "LogicalDeviceConfiguration", None)
+        or tf.config.experimental.VirtualDeviceConfiguration
+    )
+    divide = (
+        getattr(tf.config, "set_logical_device_configuration", None)
+        or tf.config.experimental.set_virtual_device_configuration
+    )
     divide(tf.config.list_physical_devices("CPU")[0], [make()] * count)
 
 
-def _determined(tf: Any, wanted: bool) -> None:  # noqa: FBT001 - a setting, as TensorFlow has it
+def _determined(tf: Any, wanted: bool) -> None:  # noqa: FBT001  # a setting, as TensorFlow has it
     has = hasattr(tf.config.experimental, "enable_op_determinism")
     if wanted and not has:
-        raise Refused("deterministic", "TensorFlow {} cannot be made deterministic; 2.8 and later can".format(tf.__version__))
+        raise Refused(
+            "deterministic",
+            "TensorFlow {} cannot be made deterministic; 2.8 and later can".format(tf.__version__),
+        )
     if wanted:
         tf.random.set_seed(1)
         tf.config.experimental.enable_op_determinism()
@@ -191,12 +249,17 @@ def _determined(tf: Any, wanted: bool) -> None:  # noqa: FBT001 - a setting, as 
 
 def _why_no_gpu(tf: Any) -> str:
     if not tf.test.is_built_with_gpu_support():
-        return ", because it was built without support for GPUs; pip install 'tensorflow[and-cuda]' has it"
+        return (
+            ", because it was built without support for GPUs; pip install 'tensorflow[and-cuda]' "
+            "has it"
+        )
     return "; it was built for GPUs, so either none is visible or its libraries were not found"
 
 
 def _built_for(tf: Any) -> dict[str, Any]:
-    info = tf.sysconfig.get_build_info() if hasattr(tf.sysconfig, "get_build_info") else {}  # TF 2.3
+    info = (
+        tf.sysconfig.get_build_info() if hasattr(tf.sysconfig, "get_build_info") else {}
+    )  # TF 2.3
     return {"cuda": info.get("cuda_version"), "cudnn": info.get("cudnn_version")}
 
 
@@ -214,13 +277,20 @@ def _lines(path: str) -> Sequence[str]:
 
 
 def _driver() -> str | None:
-    """Return the version of NVIDIA's kernel module: ``Kernel Module  535.104.05`` or ``Open Kernel Module for x86_64  545.23.08``."""
+    """
+    Return the version of NVIDIA's kernel module: ``Kernel Module 535.104.05`` or ``Open Kernel
+    Module for x86_64 545.23.08``.
+    """
     found = [re.search(r"Kernel Module(?: for \S+)?\s+(\d[\d.]*)", line) for line in _lines(DRIVER)]
     return next((match.group(1) for match in found if match), None)
 
 
 def _processor() -> str | None:
-    named = [line.partition(":")[2].strip() for line in _lines(PROCESSOR) if line.startswith("model name")]
+    named = [
+        line.partition(":")[2].strip()
+        for line in _lines(PROCESSOR)
+        if line.startswith("model name")
+    ]
     return next(iter(named), None) or platform.processor() or platform.machine() or None
 
 
@@ -232,11 +302,18 @@ def _memory() -> int | None:
 
 
 def _device_memory(number: int) -> int | None:
-    """Return the memory of a GPU as NVIDIA's driver counts it; TensorFlow tells only what it took itself."""
+    """
+    Return the memory of a GPU as NVIDIA's driver counts it; TensorFlow tells only what it took
+    itself.
+    """
     try:
         cuda = ctypes.CDLL(CUDA)
     except OSError:  # a GPU of another maker
         return None
     device, size = ctypes.c_int(), ctypes.c_size_t()
-    done = cuda.cuInit(0) == 0 and cuda.cuDeviceGet(ctypes.byref(device), number) == 0 and cuda.cuDeviceTotalMem_v2(ctypes.byref(size), device) == 0
+    done = (
+        cuda.cuInit(0) == 0
+        and cuda.cuDeviceGet(ctypes.byref(device), number) == 0
+        and cuda.cuDeviceTotalMem_v2(ctypes.byref(size), device) == 0
+    )
     return size.value if done else None

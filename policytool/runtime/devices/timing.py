@@ -1,4 +1,7 @@
-"""How long a function takes on a device, how many examples it does in a second, and how much memory one call takes."""
+"""
+How long a function takes on a device, how many examples it does in a second, and how much memory
+one call takes.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +22,21 @@ SECONDS = 2.0
 """After which no more calls are begun; the first is never left out."""
 
 
-def timed(library: Library, function: Callable[[Any], Any], batch: Any, device: str, repeats: int) -> dict[str, Any]:
+def timed(
+    library: Library, function: Callable[[Any], Any], batch: Any, device: str, repeats: int
+) -> dict[str, Any]:
     """
     Return what calls of a function on one batch take.
 
-    ``latency`` is the median of the seconds of one call, ``spread`` the shortest and the longest, ``throughput`` the examples in a second at that latency;
-    the batch's first dimension counts the examples. ``peak_memory`` is the most bytes that tensors took during a call beyond those that were there before
-    it, so without weights; ``how`` is ``device``, whose allocator counted them. Both are None where none counts: before TF 2.6, on CPUs without oneDNN, and
-    of tensors of less than 256 KiB on CPUs.
+    ``latency`` is the median of the seconds of one call, ``spread`` the shortest and the longest,
+    ``throughput`` the examples in a second at that latency; the batch's first dimension counts the
+    examples. ``peak_memory`` is the most bytes that tensors took during a call beyond those that
+    were there before it, so without weights; ``how`` is ``device``, whose allocator counted them.
+    Both are None where none counts: before TF 2.6, on CPUs without oneDNN, and of tensors of less
+    than 256 KiB on CPUs.
 
-    ``device`` is TensorFlow's name. The first call, which traces and chooses kernels, is not counted. At most ``repeats`` calls are, in about two seconds.
+    ``device`` is TensorFlow's name. The first call, which traces and chooses kernels, is not
+    counted. At most ``repeats`` calls are, in about two seconds.
     """
     tf = library.tf
     with tf.device(device):
@@ -52,7 +60,10 @@ def timed(library: Library, function: Callable[[Any], Any], batch: Any, device: 
 
 
 def _wait(tf: Any, made: Any) -> None:
-    """Return when the device is done: a GPU does its work in order, so the last result's first element comes after all of it."""
+    """
+    Return when the device is done: a GPU does its work in order, so the last result's first element
+    comes after all of it.
+    """
     tensors = tf.nest.flatten(made, expand_composites=True)
     if tensors:
         tf.reshape(tensors[-1], [-1])[:1].numpy()
@@ -67,11 +78,14 @@ def _peak(tf: Any, call: Callable[[], None], device: str) -> int | None:
     """
     Return how many bytes a call needs at once beyond those that are in use before it.
 
-    The device's allocator counts them, and that of the CPU too where it is oneDNN's, but for tensors of less than 256 KiB, which it leaves to another; None
-    where there was nothing to count. What the process has says little: allocators keep what was freed.
+    The device's allocator counts them, and that of the CPU too where it is oneDNN's, but for
+    tensors of less than 256 KiB, which it leaves to another; None where there was nothing to count.
+    What the process has says little: allocators keep what was freed.
     """
     counts, name = tf.config.experimental, short(device).upper()
-    if not hasattr(counts, "reset_memory_stats"):  # before TF 2.6 a peak is that of the process' whole life
+    if not hasattr(
+        counts, "reset_memory_stats"
+    ):  # before TF 2.6 a peak is that of the process' whole life
         return None
     gc.collect()
     try:

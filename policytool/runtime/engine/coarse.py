@@ -20,7 +20,8 @@ def measured(library: Library, model: Any, fed: Fed) -> dict[Any, Any]:
     """
     Return the reductions of each output of each call, by the call's key and the output's place.
 
-    Whether float32 is multiplied in TF32 is a setting of the process, so the model runs twice, and all activations of a batch are held meanwhile.
+    Whether float32 is multiplied in TF32 is a setting of the process, so the model runs twice, and
+    all activations of a batch are held meanwhile.
     """
     tf = library.tf
     keys: list[Any] = []
@@ -39,12 +40,21 @@ def measured(library: Library, model: Any, fed: Fed) -> dict[Any, Any]:
         return [tensor for _, tensor in flat]
 
     function = tf.function(tapped, autograph=False)
-    compared = tf.function(lambda ones, others: tf.stack([measuring.compared(tf, one, other) for one, other in zip(ones, others)]), autograph=False)
+    compared = tf.function(
+        lambda ones, others: tf.stack(
+            [measuring.compared(tf, one, other) for one, other in zip(ones, others)]
+        ),
+        autograph=False,
+    )
     total: Any = None
     for batch in fed.batches:
         plain = function(batch)
         with present.tf32(tf):
             coarse = function(batch)
         found = compared(plain, coarse).numpy()
-        total = found if total is None else [measuring.merged(one, other) for one, other in zip(total, found)]
+        total = (
+            found
+            if total is None
+            else [measuring.merged(one, other) for one, other in zip(total, found)]
+        )
     return {key: measuring.told(vector) for key, vector in zip(keys, total)}

@@ -1,4 +1,7 @@
-"""The comparisons of one trace: which tensors are compared, each pair once, and in which row of the result that stands."""
+"""
+The comparisons of one trace: which tensors are compared, each pair once, and in which row of the
+result that stands.
+"""
 
 from __future__ import annotations
 
@@ -23,19 +26,42 @@ class Comparisons:
         """What keeps the identities in use for as long as they are compared."""
 
     def tensors(self, outputs: Any) -> list[Any]:
-        """Return the tensors of what a call gives; of a ragged or sparse one those that it is made of."""
-        return [one for one in self.tf.nest.flatten(outputs, expand_composites=True) if self.tf.is_tensor(one)]
+        """
+        Return the tensors of what a call gives; of a ragged or sparse one those that it is made of.
+        """
+        return [
+            one
+            for one in self.tf.nest.flatten(outputs, expand_composites=True)
+            if self.tf.is_tensor(one)
+        ]
 
     def each(self, reference: Any, candidate: Any, *, full: bool) -> list[int | None]:
-        """Return the numbers of the comparisons of what two calls give; None for two shapes, and nothing for other numbers of tensors."""
+        """
+        Return the numbers of the comparisons of what two calls give; None for two shapes, and
+        nothing for other numbers of tensors.
+        """
         pairs = self.tensors(reference), self.tensors(candidate)
-        return [self._number(one, other, full=full) for one, other in zip(*pairs)] if len(pairs[0]) == len(pairs[1]) else []
+        return (
+            [self._number(one, other, full=full) for one, other in zip(*pairs)]
+            if len(pairs[0]) == len(pairs[1])
+            else []
+        )
 
     def agreements(self, reference: Any, candidate: Any) -> Any:
-        """Return, for each tensor of the models' own outputs, in how many rows both find the same class; zeros where it holds none."""
+        """
+        Return, for each tensor of the models' own outputs, in how many rows both find the same
+        class; zeros where it holds none.
+        """
         none = self.tf.zeros([len(agreeing.FIELDS)], self.tf.float64)
         pairs: Sequence[Any] = list(zip(self.tensors(reference), self.tensors(candidate)))
-        return self.tf.stack([agreeing.agreement(self.tf, *pair) if all(agreeing.applies(one) for one in pair) else none for pair in pairs])
+        return self.tf.stack(
+            [
+                agreeing.agreement(self.tf, *pair)
+                if all(agreeing.applies(one) for one in pair)
+                else none
+                for pair in pairs
+            ]
+        )
 
     def _number(self, one: Any, other: Any, *, full: bool) -> int | None:
         if not one.shape.is_compatible_with(other.shape):

@@ -1,4 +1,7 @@
-"""Layers that draw numbers although nothing is trained, such as a Dropout that is always on: each of two models has numbers of its own."""
+"""
+Layers that draw numbers although nothing is trained, such as a Dropout that is always on: each of
+two models has numbers of its own.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,10 @@ def draws(kind: str) -> bool:
 
 
 def layers(pair: Pair) -> list[str]:
-    """Return the paths of the layers that draw what is compared; a GRU of Keras 3 draws masks that it then leaves unused."""
+    """
+    Return the paths of the layers that draw what is compared; a GRU of Keras 3 draws masks that it
+    then leaves unused.
+    """
     needed = _needed(pair.graph)
     drawing = (one.name for one in pair.operations() if one in needed and draws(one.type))
     return sorted({path for path in map(pair.layer_of, drawing) if path is not None})

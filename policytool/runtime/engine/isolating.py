@@ -14,9 +14,11 @@ if TYPE_CHECKING:
 
 def again(tf: Any, given: Call, own: Call, make: Callable[..., Any]) -> Any:
     """
-    Return what a layer gives for the tensors that another call got, in the dtypes that its own call gets; None where that cannot be.
+    Return what a layer gives for the tensors that another call got, in the dtypes that its own call
+    gets; None where that cannot be.
 
-    All other arguments are its own: Keras 2 passes ``training`` and ``mask`` on where Keras 3 does not, and Keras 3 an absent mask under some policies alone.
+    All other arguments are its own: Keras 2 passes ``training`` and ``mask`` on where Keras 3 does
+    not, and Keras 3 an absent mask under some policies alone.
     """
     nest, is_tensor = tf.nest, tf.is_tensor
     flat = nest.flatten((own.args, own.kwargs))
@@ -33,15 +35,20 @@ def can_be_called_again(tape: Tape, call: Call) -> bool:
     """
     Return whether a second call of a layer tells something, and changes nothing.
 
-    A model is measured by its layers. A layer that carries a state from call to call would make something else of the next batch.
+    A model is measured by its layers. A layer that carries a state from call to call would make
+    something else of the next batch.
     """
     made = tape.graph.get_operations()[call.start : call.stop]
-    remembers = getattr(call.layer, "stateful", False) or any(one.type.startswith(("Assign", "ResourceScatter")) for one in made)
+    remembers = getattr(call.layer, "stateful", False) or any(
+        one.type.startswith(("Assign", "ResourceScatter")) for one in made
+    )
     return not remembers and not isinstance(call.layer, tape.library.keras.Model)
 
 
 def _like(tf: Any, given: Any, own: Any, masks: Mapping[int, Any]) -> Any:
-    """Return a tensor in another's dtype, with the mask that it had when a layer was called with it."""
+    """
+    Return a tensor in another's dtype, with the mask that it had when a layer was called with it.
+    """
     like = given if given.dtype == own.dtype else tf.cast(given, own.dtype)
     mask = masks.get(id(given))
     if mask is not None:

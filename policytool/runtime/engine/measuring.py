@@ -1,7 +1,8 @@
 """
 How far a candidate's tensor is from the reference's, reduced on the device to a few numbers.
 
-Everything is summed and counted over pairs of elements; what that means (relative error, signal-to-noise ratio, shares) is derived from it elsewhere.
+Everything is summed and counted over pairs of elements; what that means (relative error,
+signal-to-noise ratio, shares) is derived from it elsewhere.
 """
 
 from __future__ import annotations
@@ -18,15 +19,30 @@ if TYPE_CHECKING:
 
 FIELDS = (
     "elements",
-    *("squared_error", "squared_reference", "squared_candidate"),  # sums, over pairs in which both are finite
+    *(
+        "squared_error",
+        "squared_reference",
+        "squared_candidate",
+    ),  # sums, over pairs in which both are finite
     "overflowed",  # the candidate is NaN or infinite, the reference finite
     *("nan_reference", "nan_candidate", "infinite_reference", "infinite_candidate"),
-    *("subnormal", "flushed"),  # of the candidate: not 0 and below its smallest normal number; 0 where the reference is not
+    *(
+        "subnormal",
+        "flushed",
+    ),  # of the candidate: not 0 and below its smallest normal number; 0 where the reference is not
     *("largest_reference", "largest_candidate"),  # absolute, of what is finite
-    *("largest_error", "reference_at_largest", "candidate_at_largest"),  # absolute, over pairs in which both are finite, and the two values there
+    *(
+        "largest_error",
+        "reference_at_largest",
+        "candidate_at_largest",
+    ),  # absolute, over pairs in which both are finite, and the two values there
     "differing",  # of tensors that are no floats; NaN in them is equal to nothing
 )
-"""What stands where in the vector of one comparison, which has NaN for what was not measured. A float64 whose square is infinite makes its sum infinite."""
+"""
+What stands where in the vector of one comparison, which has NaN for what was not measured.
+
+A float64 whose square is infinite makes its sum infinite.
+"""
 
 LARGEST = ("largest_reference", "largest_candidate", "largest_error")
 PAIR = ("reference_at_largest", "candidate_at_largest")
@@ -36,25 +52,37 @@ _ALWAYS = 9
 """How many of the fields, from the first, a comparison that is not full has too."""
 
 _ROWS = 64
-"""Into how many rows at least tensors are cut where their shapes have so many; only the row of the largest error is searched for its place."""
+"""
+Into how many rows at least tensors are cut where their shapes have so many; only the row of the
+largest error is searched for its place.
+"""
 
 
 def compared(tf: Any, reference: Any, candidate: Any, *, full: bool = True) -> Any:
     """
-    Return the reductions of two tensors of one shape, as a float64 vector in the order of FIELDS; within a ``tf.function``.
+    Return the reductions of two tensors of one shape, as a float64 vector in the order of FIELDS;
+    within a ``tf.function``.
 
-    What is no float of 16 to 64 bits is compared for equality alone. Without ``full``, floats have their sums and what is not finite, and nothing more.
+    What is no float of 16 to 64 bits is compared for equality alone. Without ``full``, floats have
+    their sums and what is not finite, and nothing more.
 
     :raises ValueError: for shapes of which it is known that they differ.
     """
     reference.shape.assert_is_compatible_with(candidate.shape)
     if not {reference.dtype.name, candidate.dtype.name} <= set(reducing.BITS):
         return _differing(tf, reference, candidate)
-    first, second = tf.stop_gradient(reference), tf.stop_gradient(candidate)  # else a tape around this asks for gradients of every reduction
+    first, second = (
+        tf.stop_gradient(reference),
+        tf.stop_gradient(candidate),
+    )  # else a tape around this asks for gradients of every reduction
     run = _function(tf, reference.dtype, candidate.dtype, full)
     elements = reference.shape.num_elements()
     if elements is None:
-        return tf.cond(tf.size(first) > 0, lambda: run(_rows(tf, first), _rows(tf, second)), lambda: _nothing(tf, full=full))
+        return tf.cond(
+            tf.size(first) > 0,
+            lambda: run(_rows(tf, first), _rows(tf, second)),
+            lambda: _nothing(tf, full=full),
+        )
     return run(_rows(tf, first), _rows(tf, second)) if elements else _nothing(tf, full=full)
 
 
@@ -76,17 +104,19 @@ def told(vector: Any) -> dict[str, float | int | None]:
     found: dict[str, float | int | None] = {}
     for name, value in zip(FIELDS, np.asarray(vector, "float64").tolist()):
         whole = name not in (*SUMS, *LARGEST, *PAIR)
-        found[name] = None if value != value else int(value) if whole else value + 0.0  # noqa: PLR0124 - NaN; and no -0.0
+        found[name] = None if value != value else int(value) if whole else value + 0.0  # noqa: PLR0124  # NaN; and no -0.0
     return found
 
 
 @functools.lru_cache(maxsize=None)
-def _function(tf: Any, first: Any, second: Any, full: bool) -> Any:  # noqa: FBT001 - part of a key
+def _function(tf: Any, first: Any, second: Any, full: bool) -> Any:  # noqa: FBT001  # part of a key
     """
-    Return the reductions of a pair of dtypes as a function of its own, which is called where it stands.
+    Return the reductions of a pair of dtypes as a function of its own, which is called where it
+    stands.
 
-    It is traced once, not for each of hundreds of comparisons. Were it inlined, Grappler would take minutes over a model's graph: 40 s for 270 comparisons,
-    3 s as calls (measured with TensorFlow 2.21). Where a release cannot be told, that is what it costs: time.
+    It is traced once, not for each of hundreds of comparisons. Were it inlined, Grappler would take
+    minutes over a model's graph: 40 s for 270 comparisons, 3 s as calls (measured with TensorFlow
+    2.21). Where a release cannot be told, that is what it costs: time.
     """
     pair = [tf.TensorSpec([None, None], first), tf.TensorSpec([None, None], second)]
     called = functools.partial(tf.function, input_signature=pair, autograph=False, **_called(tf))
@@ -100,7 +130,10 @@ def _function(tf: Any, first: Any, second: Any, full: bool) -> Any:  # noqa: FBT
 
 
 def _called(tf: Any) -> dict[str, Any]:
-    """Return the arguments by which a ``tf.function`` is not inlined; TF 2.9 has no such argument yet, and 2.12 not this attribute."""
+    """
+    Return the arguments by which a ``tf.function`` is not inlined; TF 2.9 has no such argument yet,
+    and 2.12 not this attribute.
+    """
     arguments = {"experimental_attributes": {"_noinline": True}}
     try:
         tf.function(lambda: None, **arguments)
@@ -117,17 +150,27 @@ def _rows(tf: Any, tensor: Any) -> Any:
     while dimensions < len(shape) - 1 and rows is not None and rows < _ROWS:
         rows = None if shape[dimensions] is None else rows * shape[dimensions]
         dimensions += 1
-    return tf.reshape(tensor, [tf.reduce_prod(tf.shape(tensor)[:dimensions]) if rows is None else rows, -1])
+    return tf.reshape(
+        tensor, [tf.reduce_prod(tf.shape(tensor)[:dimensions]) if rows is None else rows, -1]
+    )
 
 
 def _nothing(tf: Any, *, full: bool) -> Any:
     """Return the vector of tensors without elements, in which there is no pair."""
-    measured = [name not in PAIR and name != "differing" and (full or place < _ALWAYS) for place, name in enumerate(FIELDS)]
+    measured = [
+        name not in PAIR and name != "differing" and (full or place < _ALWAYS)
+        for place, name in enumerate(FIELDS)
+    ]
     return tf.constant([0.0 if known else float("nan") for known in measured], tf.float64)
 
 
 def _differing(tf: Any, reference: Any, candidate: Any) -> Any:
     other = candidate if candidate.dtype == reference.dtype else tf.cast(candidate, reference.dtype)
-    found = {"elements": tf.size(reference), "differing": tf.math.count_nonzero(tf.not_equal(reference, other))}
+    found = {
+        "elements": tf.size(reference),
+        "differing": tf.math.count_nonzero(tf.not_equal(reference, other)),
+    }
     missing = tf.constant(float("nan"), tf.float64)
-    return tf.stack([tf.cast(found[name], tf.float64) if name in found else missing for name in FIELDS])
+    return tf.stack(
+        [tf.cast(found[name], tf.float64) if name in found else missing for name in FIELDS]
+    )

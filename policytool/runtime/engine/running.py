@@ -1,4 +1,7 @@
-"""One device's part of a check: both models on it, their inputs, and everything that is measured of them."""
+"""
+One device's part of a check: both models on it, their inputs, and everything that is measured of
+them.
+"""
 
 from __future__ import annotations
 
@@ -42,17 +45,34 @@ class Running:
         step("making inputs")
         with first.under(sides.policies[0]):  # a class may make its layers in its first call
             self.fed = fed.fed(first, self.reference, self.job["inputs"])
-        if sides.made_up:  # after the inputs: a model that does not say which it takes has no weights yet
+        if (
+            sides.made_up
+        ):  # after the inputs: a model that does not say which it takes has no weights yet
             self._share_weights()
         step("tracing both")
-        self.pair = Pair(self.libraries, (self.reference, self.candidate), sides.policies, isolated=self.job["isolated"])
+        self.pair = Pair(
+            self.libraries,
+            (self.reference, self.candidate),
+            sides.policies,
+            isolated=self.job["isolated"],
+        )
         try:
             self.pair.trace(self.fed.specs)
         except Refused:
             raise
-        except Exception as error:  # a layer's own code, in a dtype that it may not have been written for
-            raise Refused("not-traceable", "the {} cannot be traced: {}".format(self.pair.traced, sentence(error))) from error
-        self.missing = placing.missing(self.tf, self.pair.operations(), present.short(device).partition(":")[0], self.pair.layer_of)
+        except (
+            Exception
+        ) as error:  # a layer's own code, in a dtype that it may not have been written for
+            raise Refused(
+                "not-traceable",
+                "the {} cannot be traced: {}".format(self.pair.traced, sentence(error)),
+            ) from error
+        self.missing = placing.missing(
+            self.tf,
+            self.pair.operations(),
+            present.short(device).partition(":")[0],
+            self.pair.layer_of,
+        )
 
     @property
     def lacking(self) -> list[dict[str, Any]]:
@@ -73,10 +93,16 @@ class Running:
             except self.tf.errors.ResourceExhaustedError:
                 raise
             except self.tf.errors.OpError as error:
-                raise Refused("not-callable", "the models cannot be called with these inputs: {}".format(sentence(error))) from error
+                raise Refused(
+                    "not-callable",
+                    "the models cannot be called with these inputs: {}".format(sentence(error)),
+                ) from error
 
     def told(self, found: Measured | None, about: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the device's run, with what is asked for besides; ``about`` is the device, as :func:`present.listed` has it."""
+        """
+        Return the device's run, with what is asked for besides; ``about`` is the device, as
+        :func:`present.listed` has it.
+        """
         told = {
             "device": about,
             "signature": None,
@@ -87,7 +113,14 @@ class Running:
             "random": drawing.layers(self.pair),
         }
         if found is None:
-            return {**told, "calls": [], "outputs": [], "gradients": None, "timings": {}, "notes": []}
+            return {
+                **told,
+                "calls": [],
+                "outputs": [],
+                "gradients": None,
+                "timings": {},
+                "notes": [],
+            }
         with self.tf.device(self.device):
             finer = self._tf32(about)
             calls = [self._call(row, found, finer) for row in self.pair.rows]
@@ -104,7 +137,11 @@ class Running:
         """Return what was measured of one call of a layer."""
         layer, outputs = row.candidate.layer, []
         for place, (reference, candidate) in enumerate(row.dtypes):
-            isolated = row.isolated[place] if row.isolated is not None and place < len(row.isolated) else None
+            isolated = (
+                row.isolated[place]
+                if row.isolated is not None and place < len(row.isolated)
+                else None
+            )
             outputs.append(
                 {
                     "shape": row.shapes[place],
@@ -122,7 +159,14 @@ class Running:
             "compute_reference": _compute(row.reference.layer),
             "compute_candidate": _compute(layer),
             "inputs": row.inputs,
-            "within": sorted({name for side in (row.reference.layer, layer) for _, one in paths(side) for name in _computed(one)}),
+            "within": sorted(
+                {
+                    name
+                    for side in (row.reference.layer, layer)
+                    for _, one in paths(side)
+                    for name in _computed(one)
+                }
+            ),
             "depth": depths.depth(self.pair.graph, row.reference),
             "children": len(row.reference.children),
             "is_model": isinstance(layer, self.libraries[1].keras.Model),
@@ -133,23 +177,38 @@ class Running:
         """Return the model's own outputs, with their names."""
         names = self.pair.output_names()
         rows = [agreeing.told(vector) for vector in found.agreements]
-        return [{**output, "name": name, "top_1": row if row["rows"] else None} for output, name, row in zip(call["outputs"], names, rows)]
+        return [
+            {**output, "name": name, "top_1": row if row["rows"] else None}
+            for output, name, row in zip(call["outputs"], names, rows)
+        ]
 
     def _share_weights(self) -> None:
         """Give the candidate the weights that were drawn for the reference."""
         try:
             weights = self.reference.get_weights()
-            if [one.shape for one in weights] != [one.shape for one in self.candidate.get_weights()]:
-                raise Refused("weights", "the two architectures have weights of other shapes, of which none could be drawn for both; --weights names some")
+            if [one.shape for one in weights] != [
+                one.shape for one in self.candidate.get_weights()
+            ]:
+                raise Refused(
+                    "weights",
+                    "the two architectures have weights of other shapes, of which none could be "
+                    "drawn for both; --weights names some",
+                )
             self.candidate.set_weights(weights)
         except Refused:
             raise
         except Exception as error:  # a table of words, which no random number stands for
-            text = "the architecture holds none of what the model learnt, and random weights do not do for it ({}); --weights names a file of them"
+            text = (
+                "the architecture holds none of what the model learnt, and random weights do not "
+                "do for it ({}); --weights names a file of them"
+            )
             raise Refused("no-weights", text.format(sentence(error))) from error
 
     def _tf32(self, about: Mapping[str, Any]) -> Mapping[Any, Any]:
-        """Return how far TF32 takes each output of the reference's calls; nothing where nobody asks, or the device has none."""
+        """
+        Return how far TF32 takes each output of the reference's calls; nothing where nobody asks,
+        or the device has none.
+        """
         why = present.without_tf32(self.tf, about) if self.job["tf32"] else None
         if why is not None:
             self.notes.append({"code": "tf32", "message": why})
@@ -163,9 +222,18 @@ class Running:
         if wanted is None:
             return None
         try:
-            return backward.gradients(self.libraries[1], self.reference, self.candidate, self.fed.batches, wanted, self.step)
+            return backward.gradients(
+                self.libraries[1],
+                self.reference,
+                self.candidate,
+                self.fed.batches,
+                wanted,
+                self.step,
+            )
         except Refused as error:  # the comparison stands without
-            self.notes.append({"code": error.code, "message": "no gradients were measured: {}".format(error)})
+            self.notes.append(
+                {"code": error.code, "message": "no gradients were measured: {}".format(error)}
+            )
             return None
 
     def _timings(self) -> dict[str, Any]:
@@ -173,9 +241,13 @@ class Running:
         if not self.job["timing"]:
             return {}
         found = {}
-        for name, library, model in zip(("reference", "candidate"), self.libraries, (self.reference, self.candidate)):
+        for name, library, model in zip(
+            ("reference", "candidate"), self.libraries, (self.reference, self.candidate)
+        ):
             self.step("timing the " + name)
-            function = self.tf.function(lambda inputs, model=model: serving.call(model, inputs), autograph=False)
+            function = self.tf.function(
+                lambda inputs, model=model: serving.call(model, inputs), autograph=False
+            )
             found[name] = timing.timed(library, function, self.fed.batches[0], self.device, REPEATS)
         return found
 
@@ -185,8 +257,14 @@ def _told(found: Measured, number: int | None) -> Any:
 
 
 def _computed(layer: Any) -> list[str]:
-    """Return the dtype that a layer computes in, and the mode in which its products are quantised."""
-    return [str(name) for name in (_compute(layer), getattr(layer, "quantization_mode", None)) if name is not None]
+    """
+    Return the dtype that a layer computes in, and the mode in which its products are quantised.
+    """
+    return [
+        str(name)
+        for name in (_compute(layer), getattr(layer, "quantization_mode", None))
+        if name is not None
+    ]
 
 
 def _compute(layer: Any) -> Any:

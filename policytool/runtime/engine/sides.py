@@ -1,4 +1,7 @@
-"""The two models of a check: loaded from files that differ in their policies, or built anew from configs that do."""
+"""
+The two models of a check: loaded from files that differ in their policies, or built anew from
+configs that do.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ VARIABLES = "variables"
 
 
 class Sides:
-    """Loads the sides of a job; each Keras is imported once, and a SavedModel that both sides are built from is loaded once."""
+    """
+    Loads the sides of a job; each Keras is imported once, and a SavedModel that both sides are
+    built from is loaded once.
+    """
 
     def __init__(self, job: Mapping[str, Any]) -> None:
         self.job = job
@@ -46,13 +52,21 @@ class Sides:
     @property
     def made_up(self) -> bool:
         """Whether the weights are drawn at random, for each side by itself."""
-        return all(self.job[name]["how"] == "config" and self.job[name]["weights"] is None for name in ("reference", "candidate"))
+        return all(
+            self.job[name]["how"] == "config" and self.job[name]["weights"] is None
+            for name in ("reference", "candidate")
+        )
 
     def versions(self) -> dict[str, str]:
         """Return TensorFlow's release and those of the libraries that were used."""
         found = {}
         for library in self.libraries.values():
-            found.update({"tensorflow": library.versions["tensorflow"], library.versions["library"]: library.versions["keras"]})
+            found.update(
+                {
+                    "tensorflow": library.versions["tensorflow"],
+                    library.versions["library"]: library.versions["keras"],
+                }
+            )
         return found
 
     def load(self, name: str) -> tuple[Library, Any]:
@@ -60,24 +74,37 @@ class Sides:
         side = self.job[name]
         library = self.library(side["family"])
         ways = {"saved": self._saved, "config": self._built, "rebuilt": self._rebuilt}
-        with library.loading("the " + name, self.job["registered"]), library.under(side["policy"]), library.scope():
+        with library.loading("the " + name, self.job["registered"]), library.under(
+            side["policy"]
+        ), library.scope():
             return library, ways[side["how"]](library, side)
 
     def _saved(self, library: Library, side: Mapping[str, Any]) -> Any:
         return library.load(side["path"], compiled=False, trust=self.job["trust"])
 
     def _built(self, library: Library, side: Mapping[str, Any]) -> Any:
-        """Build a model from an architecture, with the weights of a file, or random ones that are the same on both sides."""
+        """
+        Build a model from an architecture, with the weights of a file, or random ones that are the
+        same on both sides.
+        """
         seed = self.job["inputs"]["seed"]
         library.tf.random.set_seed(seed)
-        options = {"safe_mode": not self.job["trust"]} if takes(library.keras.models.model_from_json, "safe_mode") else {}
-        model = library.keras.models.model_from_json(json.dumps(side["config"]), custom_objects=library.custom, **options)
+        options = (
+            {"safe_mode": not self.job["trust"]}
+            if takes(library.keras.models.model_from_json, "safe_mode")
+            else {}
+        )
+        model = library.keras.models.model_from_json(
+            json.dumps(side["config"]), custom_objects=library.custom, **options
+        )
         if side["weights"] is not None:
             model.load_weights(side["weights"])
         return model
 
     def _rebuilt(self, library: Library, side: Mapping[str, Any]) -> Any:
-        """Build the model of a SavedModel anew with other policies, with the values of its checkpoint."""
+        """
+        Build the model of a SavedModel anew with other policies, with the values of its checkpoint.
+        """
         original = self._original(library, side)
         rebuilding.check_code(library, original)
         nested = serving.structure(original, dict(getattr(original, "signatures", None) or {}))

@@ -1,8 +1,11 @@
 """
-Taps: every call of a layer while a model is traced, nested and shared layers too, with what went in and what came out.
+Taps: every call of a layer while a model is traced, nested and shared layers too, with what went in
+and what came out.
 
-Both Kerases call a layer through ``Layer.__call__``, and Keras 3 its ops through ``Operation.__call__``; for the time of a trace these are wrapped. What
-is traced inside another graph, such as the body of a loop, is left alone: its tensors do not exist outside. It is measured through the layer around it.
+Both Kerases call a layer through ``Layer.__call__``, and Keras 3 its ops through
+``Operation.__call__``; for the time of a trace these are wrapped. What is traced inside another
+graph, such as the body of a loop, is left alone: its tensors do not exist outside. It is measured
+through the layer around it.
 """
 
 from __future__ import annotations
@@ -24,7 +27,10 @@ MASK = "_keras_mask"
 """Where both Kerases keep the mask of a tensor."""
 
 _SYMBOLIC = "KerasTensor"
-"""What stands for a tensor in a model that is put together; up to TF 2.3 it is a tensor of another graph."""
+"""
+What stands for a tensor in a model that is put together; up to TF 2.3 it is a tensor of another
+graph.
+"""
 
 
 class Call:
@@ -42,7 +48,10 @@ class Call:
         self.args: Any = ()
         self.kwargs: Any = {}
         self.masks: dict[int, Any] = {}
-        """The masks of what went in, by its identity; Keras 3's MultiHeadAttention takes them off its inputs."""
+        """
+        The masks of what went in, by its identity; Keras 3's MultiHeadAttention takes them off its
+        inputs.
+        """
 
         self.outputs: Any = None
         self.children: list[Call] = []
@@ -57,10 +66,17 @@ class Tape:
     """
     The calls of one model in the graph that is being traced, in the order in which they began.
 
-    ``names`` has the path of each layer by its identity. ``around`` gets each call and a function that makes it, and returns what the caller is to get.
+    ``names`` has the path of each layer by its identity. ``around`` gets each call and a function
+    that makes it, and returns what the caller is to get.
     """
 
-    def __init__(self, library: Library, model: Any, names: Mapping[int, str], around: Callable[[Call, Callable[..., Any]], Any] | None = None) -> None:
+    def __init__(
+        self,
+        library: Library,
+        model: Any,
+        names: Mapping[int, str],
+        around: Callable[[Call, Callable[..., Any]], Any] | None = None,
+    ) -> None:
         self.library = library
         self.model = model
         self.names = names
@@ -76,7 +92,9 @@ class Tape:
         """Tap every call within the context."""
         homes = [self.library.keras.layers.Layer]
         if self.library.family == KERAS3:
-            homes.append(self.library.keras.Operation)  # Layer's own __call__ is another, and calls this one
+            homes.append(
+                self.library.keras.Operation
+            )  # Layer's own __call__ is another, and calls this one
         originals = [home.__call__ for home in homes]
         for home, original in zip(homes, originals):
             home.__call__ = self._wrapped(original, homes[0], is_layer=home is homes[0])
@@ -102,19 +120,33 @@ class Tape:
             self.paused = before
 
     def _wrapped(self, original: Any, layers: type, *, is_layer: bool) -> Any:
-        @functools.wraps(original)  # AutoGraph goes by the module of what is called, and leaves a Keras' own alone
+        @functools.wraps(
+            original
+        )  # AutoGraph goes by the module of what is called, and leaves a Keras' own alone
         def tapped(layer: Any, *args: Any, **kwargs: Any) -> Any:
             elsewhere = self.library.tf.compat.v1.get_default_graph() is not self.graph
-            if self.paused or is_layer != isinstance(layer, layers) or elsewhere or self._is_symbolic((args, kwargs)):
+            if (
+                self.paused
+                or is_layer != isinstance(layer, layers)
+                or elsewhere
+                or self._is_symbolic((args, kwargs))
+            ):
                 return original(layer, *args, **kwargs)
             return self._called(layer, functools.partial(original, layer), args, kwargs)
 
         return tapped
 
     def _is_symbolic(self, given: Any) -> bool:
-        """Return whether a layer is called to put a model together, as a Sequential without an input shape does within its own call."""
+        """
+        Return whether a layer is called to put a model together, as a Sequential without an input
+        shape does within its own call.
+        """
         flat = self.library.tf.nest.flatten(given)
-        return any(any(one.__name__ == _SYMBOLIC for one in type(tensor).__mro__) or getattr(tensor, "graph", self.graph) is not self.graph for tensor in flat)
+        return any(
+            any(one.__name__ == _SYMBOLIC for one in type(tensor).__mro__)
+            or getattr(tensor, "graph", self.graph) is not self.graph
+            for tensor in flat
+        )
 
     def _called(self, layer: Any, make: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         path = self._path(layer)
@@ -122,7 +154,11 @@ class Tape:
         self.counts[path] = number + 1
         call = Call(layer, (path, number), self.size())
         call.args, call.kwargs = args, kwargs
-        call.masks = {id(one): getattr(one, MASK) for one in self.library.tf.nest.flatten((args, kwargs)) if hasattr(one, MASK)}
+        call.masks = {
+            id(one): getattr(one, MASK)
+            for one in self.library.tf.nest.flatten((args, kwargs))
+            if hasattr(one, MASK)
+        }
         self.calls[call.key] = call
         if self.stack:
             self.stack[-1].children.append(call)
@@ -133,8 +169,15 @@ class Tape:
             self.stack.pop()
 
     def made(self, call: Call, make: Callable[..., Any]) -> Any:
-        """Make a call and note its outputs and operations; what an RNN calls its cell for beside its loop, such as the shape of a step, is no result."""
-        with self.pause() if isinstance(call.layer, self.library.keras.layers.RNN) else contextlib.nullcontext():
+        """
+        Make a call and note its outputs and operations; what an RNN calls its cell for beside its
+        loop, such as the shape of a step, is no result.
+        """
+        with (
+            self.pause()
+            if isinstance(call.layer, self.library.keras.layers.RNN)
+            else contextlib.nullcontext()
+        ):
             call.outputs = make(*call.args, **call.kwargs)
         call.stop = self.size()
         return call.outputs
@@ -144,14 +187,20 @@ class Tape:
         return len(self.graph.get_operations())
 
     def _path(self, layer: Any) -> str:
-        """Return a layer's path in its model; one that the model does not track, and an op, stands below what called it."""
+        """
+        Return a layer's path in its model; one that the model does not track, and an op, stands
+        below what called it.
+        """
         if id(layer) in self.names:
             return self.names[id(layer)]
         name = str(layer.name).replace("/", "~1")
         return self.stack[-1].path + "/" + name if self.stack else name
 
     def _converting(self) -> Any:
-        """Return a context in which Keras 2 lets AutoGraph convert the ``call`` of custom layers, as it does when it predicts."""
+        """
+        Return a context in which Keras 2 lets AutoGraph convert the ``call`` of custom layers, as
+        it does when it predicts.
+        """
         if self.library.family != KERAS2:
             return contextlib.nullcontext()
         from tensorflow.python.autograph.core import ag_ctx
@@ -161,12 +210,17 @@ class Tape:
 
 @contextlib.contextmanager
 def inlined(library: Library, model: Any) -> Iterator[None]:
-    """Let layers whose ``call`` is a ``tf.function`` run in the graph of their caller within the context, so that the calls in them can be tapped."""
+    """
+    Let layers whose ``call`` is a ``tf.function`` run in the graph of their caller within the
+    context, so that the calls in them can be tapped.
+    """
     changed = []
     for _, layer in paths(model):
         written = getattr(getattr(type(layer), "call", None), "python_function", None)
         if written is not None and "call" not in vars(layer):
-            plain = written if library.family == KERAS2 else library.tf.autograph.to_graph(written)  # Keras 2 converts what it calls by itself
+            plain = (
+                written if library.family == KERAS2 else library.tf.autograph.to_graph(written)
+            )  # Keras 2 converts what it calls by itself
             vars(layer)["call"] = functools.partial(plain, layer)
             changed.append(layer)
     try:
@@ -178,10 +232,12 @@ def inlined(library: Library, model: Any) -> Iterator[None]:
 
 def named(model: Any, like: Any = None) -> dict[int, str]:
     """
-    Return the path of each layer of a model, by its identity; those that ``like``, a model of the same layers, has too get its paths.
+    Return the path of each layer of a model, by its identity; those that ``like``, a model of the
+    same layers, has too get its paths.
 
-    Layers that a class makes by itself get numbers in their names that count up with every model of the process, and some releases of Keras 3 load the layers
-    of a model in another order each time. Models are called alike, and a layer that the other model lacks goes by its own name.
+    Layers that a class makes by itself get numbers in their names that count up with every model of
+    the process, and some releases of Keras 3 load the layers of a model in another order each time.
+    Models are called alike, and a layer that the other model lacks goes by its own name.
     """
     own = paths(model)
     if like is None:
@@ -199,12 +255,26 @@ def named(model: Any, like: Any = None) -> dict[int, str]:
 
 
 def _twins(ones: list[Any], others: list[Any]) -> list[tuple[Any, Any]]:
-    """Return the pairs of what two layers hold: by place where the classes are the same and the names are not, else by name, and of the rest by class."""
-    first, second = ({(str(one.name), type(one).__name__): one for one in side} for side in (ones, others))
-    if first.keys() != second.keys() and [type(one).__name__ for one in ones] == [type(other).__name__ for other in others]:
+    """
+    Return the pairs of what two layers hold: by place where the classes are the same and the names
+    are not, else by name, and of the rest by class.
+    """
+    first, second = (
+        {(str(one.name), type(one).__name__): one for one in side} for side in (ones, others)
+    )
+    if first.keys() != second.keys() and [type(one).__name__ for one in ones] == [
+        type(other).__name__ for other in others
+    ]:
         return list(zip(ones, others))
     pairs = [(one, second[key]) for key, one in first.items() if key in second]
     for kind in {kind for _, kind in first}:
-        left = [[one for key, one in side.items() if key[1] == kind and not (key in first and key in second)] for side in (first, second)]
+        left = [
+            [
+                one
+                for key, one in side.items()
+                if key[1] == kind and not (key in first and key in second)
+            ]
+            for side in (first, second)
+        ]
         pairs += zip(*left) if len(left[0]) == len(left[1]) else []
     return pairs

@@ -1,1 +1,4 @@
-"""What a check feeds its models with: given arrays, or seeded ones in the range of what the layers take."""
+"""
+What a check feeds its models with: given arrays, or seeded ones in the range of what the layers
+take.
+"""

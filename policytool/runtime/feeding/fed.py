@@ -1,8 +1,9 @@
 """
 What a check feeds a model: arrays of a file, or seeded values in the range of what the model takes.
 
-The same seed and the same model give the same values in every process and under both libraries: they are drawn by NumPy, from the place of the input and
-the number of the batch, and in no way from names.
+The same seed and the same model give the same values in every process and under both libraries:
+they are drawn by NumPy, from the place of the input and the number of the batch, and in no way from
+names.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ BATCH = 8
 """Rows of a batch where nobody says another number."""
 
 FEW = (SMALL_IDS, 2, 1)
-"""How many ids a signature may take, whose layers nobody knows: the most that it can be called with is taken."""
+"""
+How many ids a signature may take, whose layers nobody knows: the most that it can be called with is
+taken.
+"""
 
 _SPARSE = 0.75
 """Share of a sparse input that is zero."""
@@ -43,12 +47,17 @@ _SEEDS = 2**32
 class Fed:
     """The inputs of one model or signature."""
 
-    def __init__(self, batches: Sequence[Any], specs: Any, batch_size: int, told: Mapping[str, Any]) -> None:
+    def __init__(
+        self, batches: Sequence[Any], specs: Any, batch_size: int, told: Mapping[str, Any]
+    ) -> None:
         self.batches = list(batches)
         """Nested structures of tensors, as the call takes them."""
 
         self.specs = specs
-        """One structure of TensorSpecs for all batches; the batch is None in it where the last one is shorter."""
+        """
+        One structure of TensorSpecs for all batches; the batch is None in it where the last one is
+        shorter.
+        """
 
         self.batch_size = batch_size
         self.told = dict(told)
@@ -59,15 +68,21 @@ def fed(library: Library, model: Any, wanted: Mapping[str, Any]) -> Fed:
     """
     Return inputs for ``model(inputs, training=False)``.
 
-    ``wanted`` has ``file``, ``batches``, ``batch_size``, ``seed`` and ``save``; the paths are absolute. Of a file all rows are taken: ``batches`` and
-    ``seed`` are about what is drawn. A model with dimensions that are open is called once or more, to find a size that it takes. With ``like``, what
-    :attr:`Fed.told` says of the inputs of a model that this one was converted from, the file holds that one's.
+    ``wanted`` has ``file``, ``batches``, ``batch_size``, ``seed`` and ``save``; the paths are
+    absolute. Of a file all rows are taken: ``batches`` and ``seed`` are about what is drawn. A
+    model with dimensions that are open is called once or more, to find a size that it takes. With
+    ``like``, what
+    :attr:`Fed.told` says of the inputs of a model that this one was converted from, the file holds
+        that one's.
 
     :raises Refused: with the codes ``inputs``, ``no-inputs``, ``inputs-file`` and ``not-callable``.
     """
     inputs = taken(library, model)
     found = reached(library, model)
-    recipes = [recipe(slot, found[place] if found is not None else None, model) for place, slot in enumerate(inputs.slots)]
+    recipes = [
+        recipe(slot, found[place] if found is not None else None, model)
+        for place, slot in enumerate(inputs.slots)
+    ]
     if wanted.get("like") is not None:
         take_after(inputs.slots, wanted["like"])
     feeder = _Feeder(library, inputs, wanted)
@@ -75,14 +90,17 @@ def fed(library: Library, model: Any, wanted: Mapping[str, Any]) -> Fed:
         return feeder.from_file(recipes)
     if not any(slot.is_open for slot in inputs.slots):
         return feeder.synthetic(recipes, SIZES[0])
-    made = feeder.first([(recipes, size) for size in SIZES], lambda tensors: serving.call(model, tensors))
+    made = feeder.first(
+        [(recipes, size) for size in SIZES], lambda tensors: serving.call(model, tensors)
+    )
     _forget(model)
     return made
 
 
 def fed_signature(library: Library, signature: Any, loaded: Any, wanted: Mapping[str, Any]) -> Fed:
     """
-    Return inputs for ``signature(**inputs)``, where nothing is known but its specs and the names of variables.
+    Return inputs for ``signature(**inputs)``, where nothing is known but its specs and the names of
+    variables.
 
     It is called once or more with synthetic values, to find the sizes and the ids that it takes.
 
@@ -90,11 +108,18 @@ def fed_signature(library: Library, signature: Any, loaded: Any, wanted: Mapping
     """
     inputs = of_signature(library, signature)
     feeder = _Feeder(library, inputs, wanted)
-    counts = [_smallest_table(signature, loaded), *FEW] if any("int" in slot.dtype for slot in inputs.slots) else FEW[:1]
+    counts = (
+        [_smallest_table(signature, loaded), *FEW]
+        if any("int" in slot.dtype for slot in inputs.slots)
+        else FEW[:1]
+    )
     most = [[recipe(slot, [], None, few) for slot in inputs.slots] for few in counts]
     if wanted["file"] is not None:
         return feeder.from_file(most[0])
-    return feeder.first([(recipes, size) for size in sizes(inputs.slots) for recipes in most], lambda tensors: signature(**tensors))
+    return feeder.first(
+        [(recipes, size) for size in sizes(inputs.slots) for recipes in most],
+        lambda tensors: signature(**tensors),
+    )
 
 
 class _Feeder:
@@ -106,13 +131,19 @@ class _Feeder:
         self.slots = inputs.slots
         self.wanted = wanted
         self.notes: list[str] = []
-        self.fixed = next((slot.shape[0] for slot in self.slots if slot.shape and slot.shape[0] is not None), None)
+        self.fixed = next(
+            (slot.shape[0] for slot in self.slots if slot.shape and slot.shape[0] is not None), None
+        )
         asked = wanted["batch_size"]
         self.batch_size = int(self.fixed or asked or BATCH)
         if self.fixed is not None and asked not in (None, self.fixed):
-            self.notes.append("the model takes batches of {} alone, not of {}".format(self.fixed, asked))
+            self.notes.append(
+                "the model takes batches of {} alone, not of {}".format(self.fixed, asked)
+            )
 
-    def first(self, choices: Sequence[tuple[Sequence[Recipe], int]], call: Callable[[Any], Any]) -> Fed:
+    def first(
+        self, choices: Sequence[tuple[Sequence[Recipe], int]], call: Callable[[Any], Any]
+    ) -> Fed:
         """Return synthetic inputs of the first kind that the model can be called with."""
         failed: BaseException | None = None
         for recipes, size in choices:
@@ -126,34 +157,62 @@ class _Feeder:
                 continue
             return self.synthetic(recipes, size)
         text = "it cannot be called with inputs of its own shapes ({}); --inputs gives it others"
-        raise Refused("not-callable", text.format(sentence(failed) if failed is not None else "none were tried")) from failed
+        raise Refused(
+            "not-callable",
+            text.format(sentence(failed) if failed is not None else "none were tried"),
+        ) from failed
 
     def synthetic(self, recipes: Sequence[Recipe], size: int) -> Fed:
         """Return seeded inputs."""
-        batches = [self._drawn(recipes, size, number, self.batch_size) for number in range(self.wanted["batches"] or 1)]
+        batches = [
+            self._drawn(recipes, size, number, self.batch_size)
+            for number in range(self.wanted["batches"] or 1)
+        ]
         return self._fed(batches, "synthetic", [one.how for one in recipes])
 
     def from_file(self, recipes: Sequence[Recipe]) -> Fed:
         """Return the inputs of a file, cut into batches; a last one that is shorter is kept."""
         ragged = next((slot.name for slot in self.slots if slot.kind == RAGGED), None)
         if ragged is not None:
-            raise Refused("inputs", "input {} is ragged, which no array in a file is".format(ragged))
+            raise Refused(
+                "inputs", "input {} is ragged, which no array in a file is".format(ragged)
+            )
         arrays, hows, ignored = given.read(self.wanted["file"], self.slots, recipes)
         if ignored:
-            self.notes.append("{} of the file is passed over: it is no input".format(", ".join(ignored)))
-        spoilt = [slot.name for slot, array in zip(self.slots, arrays) if array.dtype.kind == "f" and not np.isfinite(array).all()]
+            self.notes.append(
+                "{} of the file is passed over: it is no input".format(", ".join(ignored))
+            )
+        spoilt = [
+            slot.name
+            for slot, array in zip(self.slots, arrays)
+            if array.dtype.kind == "f" and not np.isfinite(array).all()
+        ]
         if spoilt:
             self.notes.append("{} of the file holds NaN or infinity".format(", ".join(spoilt)))
-        batches = [[self._cut(slot, array, place) for slot, array in zip(self.slots, arrays)] for place in range(self._count(arrays))]
+        batches = [
+            [self._cut(slot, array, place) for slot, array in zip(self.slots, arrays)]
+            for place in range(self._count(arrays))
+        ]
         return self._fed(batches, "given", hows)
 
     def _count(self, arrays: Sequence[Any]) -> int:
         """Return how many batches the rows of all inputs make."""
-        numbers = {-(-len(array) // slot.rows(self.batch_size)) for slot, array in zip(self.slots, arrays)}
-        totals = {len(array) for slot, array in zip(self.slots, arrays) if slot.shape is None or slot.shape[:1] == [None]}
+        numbers = {
+            -(-len(array) // slot.rows(self.batch_size)) for slot, array in zip(self.slots, arrays)
+        }
+        totals = {
+            len(array)
+            for slot, array in zip(self.slots, arrays)
+            if slot.shape is None or slot.shape[:1] == [None]
+        }
         if len(numbers) > 1 or len(totals) > 1:
-            rows = ", ".join("{} of {}".format(len(array), slot.name) for slot, array in zip(self.slots, arrays))
-            raise Refused("inputs-file", "{} has different numbers of rows: {}".format(self.wanted["file"], rows))
+            rows = ", ".join(
+                "{} of {}".format(len(array), slot.name) for slot, array in zip(self.slots, arrays)
+            )
+            raise Refused(
+                "inputs-file",
+                "{} has different numbers of rows: {}".format(self.wanted["file"], rows),
+            )
         return numbers.pop()
 
     def _cut(self, slot: Slot, array: Any, place: int) -> Any:
@@ -163,14 +222,20 @@ class _Feeder:
         return array[place * rows : (place + 1) * rows]
 
     def _drawn(self, recipes: Sequence[Recipe], size: int, number: int, rows: int) -> list[Any]:
-        """Return one array for each input; sequences of one row end at the same part of each input."""
+        """
+        Return one array for each input; sequences of one row end at the same part of each input.
+        """
         seed = int(self.wanted["seed"]) % _SEEDS
         parts = np.random.RandomState([seed, number, _SEEDS - 1]).uniform(0.3, 1.0, size=rows)
         made = []
         for place, (slot, one) in enumerate(zip(self.slots, recipes)):
             random = np.random.RandomState([seed, number, place])
             dims = slot.shape if slot.shape is not None else [None, None]
-            shape = [slot.rows(rows), *(size if extent is None else extent for extent in dims[1:])] if dims else []
+            shape = (
+                [slot.rows(rows), *(size if extent is None else extent for extent in dims[1:])]
+                if dims
+                else []
+            )
             array = np.asarray(one.draw(random, shape))
             if one.padding is not None and len(shape) > 1 and slot.kind != RAGGED:
                 _pad(array, parts, one.padding)
@@ -191,13 +256,18 @@ class _Feeder:
             "seed": self.wanted["seed"] if kind == "synthetic" else None,
             "batches": len(packed),
             "batch_size": self.batch_size,
-            "inputs": [{"name": slot.name, "shape": shape, "dtype": slot.dtype, "how": how} for slot, shape, how in zip(self.slots, shapes, hows)],
+            "inputs": [
+                {"name": slot.name, "shape": shape, "dtype": slot.dtype, "how": how}
+                for slot, shape, how in zip(self.slots, shapes, hows)
+            ],
             "notes": self.notes,
         }
         return Fed(packed, self.inputs.packed(specs), self.batch_size, told)
 
     def _packed(self, arrays: Sequence[Any]) -> Any:
-        return self.inputs.packed([self._tensor(slot, array) for slot, array in zip(self.slots, arrays)])
+        return self.inputs.packed(
+            [self._tensor(slot, array) for slot, array in zip(self.slots, arrays)]
+        )
 
     def _tensor(self, slot: Slot, array: Any) -> Any:
         tf = self.library.tf
@@ -208,7 +278,9 @@ class _Feeder:
             return tf.sparse.from_dense(dense)
         if slot.kind == RAGGED:
             length = int(dense.shape[1])
-            return tf.RaggedTensor.from_tensor(dense, lengths=[1 + row % length for row in range(int(dense.shape[0]))])
+            return tf.RaggedTensor.from_tensor(
+                dense, lengths=[1 + row % length for row in range(int(dense.shape[0]))]
+            )
         return dense
 
     def _spec(self, slot: Slot, shape: Sequence[int | None]) -> Any:
@@ -216,7 +288,11 @@ class _Feeder:
         dtype = tf.as_dtype(slot.dtype)
         if slot.kind == RAGGED:
             return tf.RaggedTensorSpec(shape, dtype, ragged_rank=1)
-        return tf.SparseTensorSpec(shape, dtype) if slot.kind == SPARSE else tf.TensorSpec(shape, dtype)
+        return (
+            tf.SparseTensorSpec(shape, dtype)
+            if slot.kind == SPARSE
+            else tf.TensorSpec(shape, dtype)
+        )
 
     def _joined(self, batches: Sequence[Any]) -> dict[str, Any]:
         """Return what was fed, by name and with the batches one after the other."""
@@ -224,7 +300,10 @@ class _Feeder:
         for one in batches:
             for slot, tensor in zip(self.slots, self.library.tf.nest.flatten(one)):
                 if slot.kind == RAGGED:
-                    raise Refused("inputs", "input {} is ragged, which no array in a file is".format(slot.name))
+                    raise Refused(
+                        "inputs",
+                        "input {} is ragged, which no array in a file is".format(slot.name),
+                    )
                 dense = self.library.tf.sparse.to_dense(tensor) if slot.kind == SPARSE else tensor
                 array = np.asarray(dense)
                 found[slot.name].append(array[None] if slot.shape == [] else array)
@@ -233,17 +312,24 @@ class _Feeder:
 
 def _shape(first: Any, last: Any) -> list[int | None]:
     """Return the shape that batches have, of which the last may have fewer rows."""
-    return [one if one == other else None for one, other in zip(first.shape.as_list(), last.shape.as_list())]
+    return [
+        one if one == other else None
+        for one, other in zip(first.shape.as_list(), last.shape.as_list())
+    ]
 
 
 def take_after(slots: Sequence[Slot], like: Sequence[Mapping[str, str]]) -> None:
     """
-    Give inputs the dtypes that those of another model have, and where any name is another, the names as well, in their order.
+    Give inputs the dtypes that those of another model have, and where any name is another, the
+    names as well, in their order.
 
-    What has no input layer does not say its dtype, and the one library guesses otherwise than the other.
+    What has no input layer does not say its dtype, and the one library guesses otherwise than the
+    other.
     """
     if len(slots) != len(like):
-        raise Refused("inputs", "takes {} inputs, and the other model {}".format(len(slots), len(like)))
+        raise Refused(
+            "inputs", "takes {} inputs, and the other model {}".format(len(slots), len(like))
+        )
     dtypes = {one["name"]: one["dtype"] for one in like}
     if {slot.name for slot in slots} != set(dtypes):
         for slot, one in zip(slots, like):
@@ -268,7 +354,16 @@ def _pad(array: Any, parts: Any, padding: float) -> None:
 
 
 def _smallest_table(signature: Any, loaded: Any) -> int:
-    """Return how many rows the smallest table has among the variables that are called embeddings: a GPU gives zeros for ids beyond it, and no error."""
-    variables = [one for holder in (signature, loaded) for one in getattr(holder, "variables", None) or []]
-    tables = [one for one in variables if "embedding" in one.name.lower() and one.shape.rank == _TABLE_RANK]
+    """
+    Return how many rows the smallest table has among the variables that are called embeddings: a
+    GPU gives zeros for ids beyond it, and no error.
+    """
+    variables = [
+        one for holder in (signature, loaded) for one in getattr(holder, "variables", None) or []
+    ]
+    tables = [
+        one
+        for one in variables
+        if "embedding" in one.name.lower() and one.shape.rank == _TABLE_RANK
+    ]
     return min((int(one.shape[0]) for one in tables), default=SMALL_IDS)

@@ -1,4 +1,7 @@
-"""Inputs in a file of NumPy's: read with bounds and held against what the model takes, and written so that they can be read again."""
+"""
+Inputs in a file of NumPy's: read with bounds and held against what the model takes, and written so
+that they can be read again.
+"""
 
 from __future__ import annotations
 
@@ -22,21 +25,39 @@ if TYPE_CHECKING:
 TARGETS = ("y", "y_true", "target", "targets", "label", "labels", "sample_weight", "sample_weights")
 """Arrays that are passed over: what a data set has for training beside its inputs."""
 
-_WRONG = (OSError, ValueError, KeyError, EOFError, SyntaxError, NotImplementedError, struct.error, tokenize.TokenError, zipfile.BadZipFile, zlib.error)
+_WRONG = (
+    OSError,
+    ValueError,
+    KeyError,
+    EOFError,
+    SyntaxError,
+    NotImplementedError,
+    struct.error,
+    tokenize.TokenError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 """What zipfile and NumPy raise for files that are none of theirs."""
 
 _ZIP = b"PK"
-_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+_HEADERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
 _SUFFIX = ".npy"
 _CAST = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
 """Dtypes that NumPy's files do not know; float32 holds every value of theirs."""
 
 
-def read(path: str, slots: Sequence[Slot], recipes: Sequence[Recipe]) -> tuple[list[Any], list[str], list[str]]:
+def read(
+    path: str, slots: Sequence[Slot], recipes: Sequence[Recipe]
+) -> tuple[list[Any], list[str], list[str]]:
     """
-    Return the arrays of a file in the order of the inputs, how each was taken, and the names of those that were passed over.
+    Return the arrays of a file in the order of the inputs, how each was taken, and the names of
+    those that were passed over.
 
-    :raises Refused: where the file cannot be read, is larger than the memory, or does not hold what the model takes.
+    :raises Refused: where the file cannot be read, is larger than the memory, or does not hold what
+        the model takes.
     """
     arrays = _arrays(path)
     names = [slot.name for slot in slots]
@@ -45,13 +66,18 @@ def read(path: str, slots: Sequence[Slot], recipes: Sequence[Recipe]) -> tuple[l
         arrays, left = {names[0]: next(iter(arrays.values()))}, []
     ignored = [name for name in left if name.lower() in TARGETS]
     if set(arrays) - set(ignored) != set(names):
-        raise _refused("{} holds {}, and the model takes {}", path, _listed(sorted(arrays)), _listed(names))
+        raise _refused(
+            "{} holds {}, and the model takes {}", path, _listed(sorted(arrays)), _listed(names)
+        )
     fitted = [_fitted(arrays[slot.name], slot, one) for slot, one in zip(slots, recipes)]
     return [array for array, _ in fitted], [how for _, how in fitted], ignored
 
 
 def write(path: str, arrays: Mapping[str, Any]) -> None:
-    """Write arrays by name, beside the place and then renamed: what is there is whole, before and after."""
+    """
+    Write arrays by name, beside the place and then renamed: what is there is whole, before and
+    after.
+    """
     draft = "{}.{}.draft".format(path, os.getpid())
     try:
         with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED, allowZip64=True) as archive:
@@ -72,7 +98,9 @@ def _storable(array: Any) -> Any:
         return array.astype("float32")
     if array.dtype.kind != "O":
         return array
-    flat = [one if isinstance(one, bytes) else str(one).encode("utf-8") for one in array.reshape(-1)]
+    flat = [
+        one if isinstance(one, bytes) else str(one).encode("utf-8") for one in array.reshape(-1)
+    ]
     try:
         return np.array([one.decode("utf-8") for one in flat], dtype="U").reshape(array.shape)
     except UnicodeDecodeError:
@@ -98,17 +126,30 @@ def _arrays(path: str) -> dict[str, Any]:
     except FileNotFoundError as error:
         raise _refused("{} does not exist", path) from error
     except _WRONG as error:
-        raise _refused("{} cannot be read as .npz or .npy ({}: {})", path, type(error).__name__, str(error).partition("\n")[0][:200]) from error
+        raise _refused(
+            "{} cannot be read as .npz or .npy ({}: {})",
+            path,
+            type(error).__name__,
+            str(error).partition("\n")[0][:200],
+        ) from error
 
 
 def _size(path: str, member: str, stream: IO[bytes]) -> int:
-    """Return how many bytes an array takes, from its header alone: a compressed one may take far more than its file."""
+    """
+    Return how many bytes an array takes, from its header alone: a compressed one may take far more
+    than its file.
+    """
     header = _HEADERS.get(np.lib.format.read_magic(stream))
     if header is None:
         raise _refused("{} cannot be read: the header of {} has a newer form", path, member or "it")
     shape, _, dtype = header(stream)
     if dtype.hasobject:
-        raise _refused("{} holds Python objects{}, which are not read: they could run code; save arrays of numbers or of strings", path, _in(member))
+        raise _refused(
+            "{} holds Python objects{}, which are not read: they could run code; save arrays of "
+            "numbers or of strings",
+            path,
+            _in(member),
+        )
     if any(extent < 0 for extent in shape):
         raise _refused("{} cannot be read: {} has a negative size", path, member or "it")
     size = max(int(dtype.itemsize), 1)
@@ -118,9 +159,16 @@ def _size(path: str, member: str, stream: IO[bytes]) -> int:
 
 
 def _check(sizes: Sequence[int], path: str) -> None:
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else None
+    memory = (
+        os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else None
+    )
     if memory is not None and sum(sizes) > memory:
-        raise _refused("{} holds {:,} bytes of arrays, and this machine has {:,} bytes of memory", path, sum(sizes), memory)
+        raise _refused(
+            "{} holds {:,} bytes of arrays, and this machine has {:,} bytes of memory",
+            path,
+            sum(sizes),
+            memory,
+        )
 
 
 def _in(member: str) -> str:
@@ -136,7 +184,11 @@ def _fitted(array: Any, slot: Slot, recipe: Recipe) -> tuple[Any, str]:
         encoded = np.char.encode(array, "utf-8") if array.dtype.kind == "U" else array
         return encoded.astype(object), "given"
     wanted = np.dtype("float32" if slot.dtype in _CAST else slot.dtype)
-    if array.dtype.kind not in "biuf" or (array.dtype.kind == "f" and wanted.kind != "f") or (array.dtype.kind != "b" and wanted.kind == "b"):
+    if (
+        array.dtype.kind not in "biuf"
+        or (array.dtype.kind == "f" and wanted.kind != "f")
+        or (array.dtype.kind != "b" and wanted.kind == "b")
+    ):
         raise _refused("input {} takes {}, and the file has {}", slot.name, slot.dtype, array.dtype)
     _check_range(array, slot, wanted)
     _check_ids(array, slot, recipe)
@@ -149,25 +201,49 @@ def _check_shape(array: Any, slot: Slot) -> None:
     dims = slot.shape if slot.shape != [] else [None]
     if dims is None:
         return
-    fits = len(shape) == len(dims) and all(size in (None, own) for own, size in zip(shape[1:], dims[1:]))
+    fits = len(shape) == len(dims) and all(
+        size in (None, own) for own, size in zip(shape[1:], dims[1:])
+    )
     if fits and dims[0] and shape[0] % dims[0]:
-        raise _refused("the model takes batches of {} alone, and the file has {} rows of input {}", dims[0], shape[0], slot.name)
+        raise _refused(
+            "the model takes batches of {} alone, and the file has {} rows of input {}",
+            dims[0],
+            shape[0],
+            slot.name,
+        )
     if not fits or not shape[0]:
-        raise _refused("input {} takes the shape {}, and the file has {}", slot.name, _shape(dims), _shape(shape))
+        raise _refused(
+            "input {} takes the shape {}, and the file has {}",
+            slot.name,
+            _shape(dims),
+            _shape(shape),
+        )
 
 
 def _check_range(array: Any, slot: Slot, wanted: Any) -> None:
-    """Refuse values that the input's dtype has not: integers would come round, and floats become infinite."""
+    """
+    Refuse values that the input's dtype has not: integers would come round, and floats become
+    infinite.
+    """
     if not array.size or array.dtype.kind == "b" or wanted.kind == "b":
         return
     bounds = np.iinfo(wanted) if wanted.kind in "iu" else np.finfo(wanted)
     finite = array[np.isfinite(array)] if array.dtype.kind == "f" else array
     if finite.size and (finite.min() < bounds.min or finite.max() > bounds.max):
-        raise _refused("input {} takes {}, and the file has values from {} to {}", slot.name, slot.dtype, finite.min(), finite.max())
+        raise _refused(
+            "input {} takes {}, and the file has values from {} to {}",
+            slot.name,
+            slot.dtype,
+            finite.min(),
+            finite.max(),
+        )
 
 
 def _check_ids(array: Any, slot: Slot, recipe: Recipe) -> None:
-    """Refuse ids that are none: on a GPU TensorFlow gives zeros for them without a word, on the CPU it fails."""
+    """
+    Refuse ids that are none: on a GPU TensorFlow gives zeros for them without a word, on the CPU it
+    fails.
+    """
     if recipe.limit is None or not array.size:
         return
     count, layer = recipe.limit

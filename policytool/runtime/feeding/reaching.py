@@ -1,8 +1,9 @@
 """
 Which layers the inputs of a functional model come to, as themselves.
 
-A value that is reshaped, cast or joined with others is still what was fed; one that a layer computed is not. The nodes of both Keras generations are
-gone through, with those of nested models, of Sequentials, and of the model or layer that a TimeDistributed holds.
+A value that is reshaped, cast or joined with others is still what was fed; one that a layer
+computed is not. The nodes of both Keras generations are gone through, with those of nested models,
+of Sequentials, and of the model or layer that a TimeDistributed holds.
 """
 
 from __future__ import annotations
@@ -21,28 +22,105 @@ if TYPE_CHECKING:
     """Position of an input to what became of its values: WHOLE, PART or CHANGED."""
 
 WHOLE, PART, CHANGED = 0, 1, 2
-"""All of the input's values as they are; some of them; or something near them, an offset or the inner workings of a class of someone else's between."""
+"""
+All of the input's values as they are; some of them; or something near them, an offset or the inner
+workings of a class of someone else's between.
+"""
 
 SHAPING = frozenset(
     {
-        *("InputLayer", "Reshape", "Flatten", "Permute", "RepeatVector", "Concatenate", "Masking", "Identity", "ActivityRegularization"),
-        *("Dropout", "SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D", "ZeroPadding1D", "ZeroPadding2D", "ZeroPadding3D"),
-        *("Resizing", "RandomFlip", "RandomTranslation", "RandomRotation", "RandomZoom", "RandomContrast", "RandomBrightness"),
+        *(
+            "InputLayer",
+            "Reshape",
+            "Flatten",
+            "Permute",
+            "RepeatVector",
+            "Concatenate",
+            "Masking",
+            "Identity",
+            "ActivityRegularization",
+        ),
+        *(
+            "Dropout",
+            "SpatialDropout1D",
+            "SpatialDropout2D",
+            "SpatialDropout3D",
+            "ZeroPadding1D",
+            "ZeroPadding2D",
+            "ZeroPadding3D",
+        ),
+        *(
+            "Resizing",
+            "RandomFlip",
+            "RandomTranslation",
+            "RandomRotation",
+            "RandomZoom",
+            "RandomContrast",
+            "RandomBrightness",
+        ),
     }
 )
-"""Layers that predict with their input's own values; augmentation does so where nothing is trained."""
+"""
+Layers that predict with their input's own values; augmentation does so where nothing is trained.
+"""
 
-CUTTING = frozenset({"Cropping1D", "Cropping2D", "Cropping3D", "CenterCrop", "RandomCrop", "SlicingOpLambda"})
+CUTTING = frozenset(
+    {"Cropping1D", "Cropping2D", "Cropping3D", "CenterCrop", "RandomCrop", "SlicingOpLambda"}
+)
 SHAPING_OPS = frozenset(
     {
-        *("cast", "reshape", "concat", "concatv2", "concatenate", "expanddims", "squeeze", "identity", "transpose", "stack", "pack", "flatten", "ravel"),
-        *("tile", "broadcastto", "repeat", "copy", "converttotensor", "saturatecast", "stopgradient", "moveaxis", "swapaxes", "toint32", "toint64"),
+        *(
+            "cast",
+            "reshape",
+            "concat",
+            "concatv2",
+            "concatenate",
+            "expanddims",
+            "squeeze",
+            "identity",
+            "transpose",
+            "stack",
+            "pack",
+            "flatten",
+            "ravel",
+        ),
+        *(
+            "tile",
+            "broadcastto",
+            "repeat",
+            "copy",
+            "converttotensor",
+            "saturatecast",
+            "stopgradient",
+            "moveaxis",
+            "swapaxes",
+            "toint32",
+            "toint64",
+        ),
     }
 )
-CUTTING_OPS = frozenset({"getitem", "stridedslice", "slice", "split", "splitv", "unstack", "unpack"})
+CUTTING_OPS = frozenset(
+    {"getitem", "stridedslice", "slice", "split", "splitv", "unstack", "unpack"}
+)
 CHANGING_OPS = frozenset(
     {
-        *("add", "addv2", "sub", "subtract", "mul", "multiply", "maximum", "minimum", "clip", "clipbyvalue", "where", "selectv2", "abs", "round", "floor"),
+        *(
+            "add",
+            "addv2",
+            "sub",
+            "subtract",
+            "mul",
+            "multiply",
+            "maximum",
+            "minimum",
+            "clip",
+            "clipbyvalue",
+            "where",
+            "selectv2",
+            "abs",
+            "round",
+            "floor",
+        ),
         *("mod", "floormod", "floordiv", "floordivide"),
     }
 )
@@ -64,7 +142,10 @@ class Reached:
 
 
 def kinds(layer: Any) -> set[str]:
-    """Return the names of a layer's class and of those that it derives from, so that a class of someone else's counts as what it extends."""
+    """
+    Return the names of a layer's class and of those that it derives from, so that a class of
+    someone else's counts as what it extends.
+    """
     return {one.__name__ for one in type(layer).__mro__}
 
 
@@ -79,9 +160,17 @@ def is_operation(layer: Any) -> bool:
 
 
 def ids(layer: Any) -> int | None:
-    """Return how many ids a layer takes, or the layers in it where it has none of its own; None where it takes none."""
+    """
+    Return how many ids a layer takes, or the layers in it where it has none of its own; None where
+    it takes none.
+    """
     counts: list[Any] = [len(layer.get_vocabulary())] if _is_inverted(layer) else []
-    counts += [getattr(one, IDS[name], None) for _, one in paths(layer) for name in IDS if name in kinds(one)]
+    counts += [
+        getattr(one, IDS[name], None)
+        for _, one in paths(layer)
+        for name in IDS
+        if name in kinds(one)
+    ]
     return min((count for count in counts if isinstance(count, int) and count > 0), default=None)
 
 
@@ -91,7 +180,10 @@ def _is_inverted(layer: Any) -> bool:
 
 
 def reached(library: Library, model: Any) -> list[list[Reached]] | None:
-    """Return what each input comes to, in the order of the model's inputs; None for a model whose calls nobody recorded."""
+    """
+    Return what each input comes to, in the order of the model's inputs; None for a model whose
+    calls nobody recorded.
+    """
     one = graph(model)
     if one is None:
         return None
@@ -108,15 +200,23 @@ class _Walk:
     def through(self, one: Any, flows: Sequence[Flow]) -> list[Flow]:
         """Follow flows into the inputs of a graph; return those that come out of it."""
         held = {id(tensor): flow for tensor, flow in zip(one.inputs, flows)}
-        for depth in sorted(one._nodes_by_depth, reverse=True):  # noqa: SLF001 - the order in which both generations run their graphs
-            for node in one._nodes_by_depth[depth]:  # noqa: SLF001 - as above
+        for depth in sorted(one._nodes_by_depth, reverse=True):  # noqa: SLF001  # the order in which both generations run their graphs
+            for node in one._nodes_by_depth[depth]:  # noqa: SLF001  # as above
                 layer = _layer(node)
                 if layer is None or type(layer).__name__ == "InputLayer":
                     continue
-                given = [held.get(id(tensor), {}) for tensor in self.flatten(_tensors(node, "keras_inputs", "input_tensors"))]
+                given = [
+                    held.get(id(tensor), {})
+                    for tensor in self.flatten(_tensors(node, "keras_inputs", "input_tensors"))
+                ]
                 outputs = self.flatten(_tensors(node, "outputs", "output_tensors"))
                 if any(given):
-                    held.update(zip([id(tensor) for tensor in outputs], self.out_of(layer, node, given, len(outputs))))
+                    held.update(
+                        zip(
+                            [id(tensor) for tensor in outputs],
+                            self.out_of(layer, node, given, len(outputs)),
+                        )
+                    )
         return [held.get(id(tensor), {}) for tensor in self.flatten(one.outputs)]
 
     def out_of(self, layer: Any, node: Any, given: Sequence[Flow], count: int) -> list[Flow]:
@@ -133,7 +233,11 @@ class _Walk:
         for position, way in flow.items():
             self.found[position].append(Reached(layer, CHANGED if is_inside else way, ranges))
         effect = _way(layer, symbol)
-        return [{} if effect is None else {position: max(before, effect) for position, before in flow.items()}] * count
+        return [
+            {}
+            if effect is None
+            else {position: max(before, effect) for position, before in flow.items()}
+        ] * count
 
 
 def _layer(node: Any) -> Any:
@@ -167,7 +271,10 @@ def _way(layer: Any, symbol: str) -> int | None:
 
 
 def _symbol(layer: Any) -> str:
-    """Return the operation that a node of the graph is, in lower case and without underscores; nothing for a layer."""
+    """
+    Return the operation that a node of the graph is, in lower case and without underscores; nothing
+    for a layer.
+    """
     name = type(layer).__name__
     if name == "TensorFlowOpLayer":
         text = str(layer.node_def.op)
@@ -182,5 +289,7 @@ def _depth(layer: Any, node: Any) -> int | None:
     """Return how many ids a one-hot operation tells apart."""
     arguments = list(getattr(node, "call_args", None) or [])
     named = getattr(node, "call_kwargs", None) or {}
-    found = getattr(layer, "num_classes", named.get("depth", arguments[1] if len(arguments) > 1 else None))
+    found = getattr(
+        layer, "num_classes", named.get("depth", arguments[1] if len(arguments) > 1 else None)
+    )
     return found if isinstance(found, int) and found > 0 else None

@@ -42,21 +42,29 @@ class Recipe:
     def __init__(self, how: str, draw: Draw) -> None:
         self.how = how
         self.draw = draw
-        """Takes NumPy's random state and a shape, and returns an array of about the input's dtype."""
+        """
+        Takes NumPy's random state and a shape, and returns an array of about the input's dtype.
+        """
 
         self.padding: float | None = None
         """What stands where a sequence has ended; None where sequences do not end."""
 
         self.limit: tuple[int, str] | None = None
-        """How many ids there are, and the name of the layer that takes them; None where the input does not come to it as a whole."""
+        """
+        How many ids there are, and the name of the layer that takes them; None where the input does
+        not come to it as a whole.
+        """
 
 
-def recipe(slot: Slot, reached: Sequence[Reached] | None, model: Any, few: int | None = None) -> Recipe:
+def recipe(
+    slot: Slot, reached: Sequence[Reached] | None, model: Any, few: int | None = None
+) -> Recipe:
     """
     Return how an input is drawn.
 
-    ``reached`` are the layers that it comes to, None where nobody knows: then what holds for every layer of the model holds for the input. ``few`` is how
-    many ids there are where no layer says it.
+    ``reached`` are the layers that it comes to, None where nobody knows: then what holds for every
+    layer of the model holds for the input. ``few`` is how many ids there are where no layer says
+    it.
     """
     found = _everything(model) if reached is None else reached
     made = _of_dtype(slot, found, model if reached is None else None, few)
@@ -69,7 +77,9 @@ def recipe(slot: Slot, reached: Sequence[Reached] | None, model: Any, few: int |
 
 
 def _padded(made: Recipe, padding: float) -> Recipe:
-    """Return a recipe whose values are none that mean the end of a sequence, where there are others."""
+    """
+    Return a recipe whose values are none that mean the end of a sequence, where there are others.
+    """
     draw = made.draw
     other = padding if made.limit is not None and made.limit[0] == 1 else padding + 1
 
@@ -83,11 +93,22 @@ def _padded(made: Recipe, padding: float) -> Recipe:
 
 
 def _everything(model: Any) -> list[Reached]:
-    return [Reached(layer, CHANGED, ids(layer)) for _, layer in paths(model) if takes_ids(layer) or not below(layer)] if model is not None else []
+    return (
+        [
+            Reached(layer, CHANGED, ids(layer))
+            for _, layer in paths(model)
+            if takes_ids(layer) or not below(layer)
+        ]
+        if model is not None
+        else []
+    )
 
 
 def _of_dtype(slot: Slot, found: Sequence[Reached], unknown: Any, few: int | None) -> Recipe:
-    """Return how an input of a dtype is drawn; ``unknown`` is a model of which nobody knows what its inputs come to."""
+    """
+    Return how an input of a dtype is drawn; ``unknown`` is a model of which nobody knows what its
+    inputs come to.
+    """
     sure = unknown is None
     if slot.dtype == "string":
         return _words(found)
@@ -95,7 +116,11 @@ def _of_dtype(slot: Slot, found: Sequence[Reached], unknown: Any, few: int | Non
         return _flags(slot)
     is_integer = "int" in slot.dtype
     may = is_integer or (not sure and slot.shape is not None and are_ids(slot.shape, unknown))
-    takers = [one for one in found if one.count is not None and (may or (sure and _carries_ids(slot, one)))]
+    takers = [
+        one
+        for one in found
+        if one.count is not None and (may or (sure and _carries_ids(slot, one)))
+    ]
     if takers:
         return _ids(slot, takers, sure=sure)
     if is_integer and _is_mask(slot):
@@ -104,23 +129,44 @@ def _of_dtype(slot: Slot, found: Sequence[Reached], unknown: Any, few: int | Non
     if lookup is not None and is_integer:
         return _numbers(lookup.layer)
     if sure:
-        for name, make in (("Discretization", _around), ("Normalization", _adapted), ("Rescaling", _scaled)):
+        for name, make in (
+            ("Discretization", _around),
+            ("Normalization", _adapted),
+            ("Rescaling", _scaled),
+        ):
             one = _first(found, name)
             made = make(slot, one.layer) if one is not None else None
             if made is not None:
                 return made
     if is_integer:
-        return _pixels() if _is_image(slot) else _below(slot, few or SMALL_IDS, "small ids, below {}")
+        return (
+            _pixels() if _is_image(slot) else _below(slot, few or SMALL_IDS, "small ids, below {}")
+        )
     return Recipe("normal values", lambda random, shape: random.standard_normal(size=shape))
 
 
 def _first(found: Sequence[Reached], name: str) -> Reached | None:
-    return next((one for one in found if name in kinds(one.layer) and not getattr(one.layer, "invert", False)), None)
+    return next(
+        (
+            one
+            for one in found
+            if name in kinds(one.layer) and not getattr(one.layer, "invert", False)
+        ),
+        None,
+    )
 
 
 def _carries_ids(slot: Slot, one: Reached) -> bool:
-    """Return whether a float input holds ids: before a class of someone else's that embeds, only a sequence of single values does."""
-    return takes_ids(one.layer) or is_operation(one.layer) or slot.shape is None or len(slot.shape) <= _SEQUENCE_RANK
+    """
+    Return whether a float input holds ids: before a class of someone else's that embeds, only a
+    sequence of single values does.
+    """
+    return (
+        takes_ids(one.layer)
+        or is_operation(one.layer)
+        or slot.shape is None
+        or len(slot.shape) <= _SEQUENCE_RANK
+    )
 
 
 def _ids(slot: Slot, takers: Sequence[Reached], *, sure: bool) -> Recipe:
@@ -137,12 +183,19 @@ def _ids(slot: Slot, takers: Sequence[Reached], *, sure: bool) -> Recipe:
 
 
 def _below(slot: Slot, count: int, how: str) -> Recipe:
-    most = min(count, EXACT.get(slot.dtype, count), int(np.iinfo(slot.dtype).max) if "int" in slot.dtype else count)
+    most = min(
+        count,
+        EXACT.get(slot.dtype, count),
+        int(np.iinfo(slot.dtype).max) if "int" in slot.dtype else count,
+    )
     return Recipe(how.format(count), lambda random, shape: random.randint(0, most, size=shape))
 
 
 def _pixels() -> Recipe:
-    return Recipe("values from 0 to 255, as pixels have them", lambda random, shape: random.randint(0, PIXELS, size=shape))
+    return Recipe(
+        "values from 0 to 255, as pixels have them",
+        lambda random, shape: random.randint(0, PIXELS, size=shape),
+    )
 
 
 def _flags(slot: Slot) -> Recipe:
@@ -155,7 +208,10 @@ def _flags(slot: Slot) -> Recipe:
 
 
 def _is_mask(slot: Slot) -> bool:
-    """Return whether an input is called a mask: random bits, or numbers, are none that a model was made for."""
+    """
+    Return whether an input is called a mask: random bits, or numbers, are none that a model was
+    made for.
+    """
     return "mask" in slot.name.lower()
 
 
@@ -163,17 +219,28 @@ def _numbers(layer: Any) -> Recipe:
     known = [int(number) for number in _vocabulary(layer)]
     outside = [max(known, default=0) + 1] if getattr(layer, "num_oov_indices", 1) else []
     values = np.array([*known, *outside], dtype="int64")
-    return Recipe("numbers of the vocabulary of {}".format(layer.name), lambda random, shape: values[random.randint(0, len(values), size=shape)])
+    return Recipe(
+        "numbers of the vocabulary of {}".format(layer.name),
+        lambda random, shape: values[random.randint(0, len(values), size=shape)],
+    )
 
 
 def _words(found: Sequence[Reached]) -> Recipe:
-    """Draw words of a vocabulary, several at a time where a layer splits them, with some that it does not hold where it takes such."""
+    """
+    Draw words of a vocabulary, several at a time where a layer splits them, with some that it does
+    not hold where it takes such.
+    """
     lookup = _first(found, "StringLookup") or _first(found, "TextVectorization")
     if lookup is None:
         choices = np.array(WORDS, dtype=object)
-        return Recipe("words", lambda random, shape: choices[random.randint(0, len(choices), size=shape)])
+        return Recipe(
+            "words", lambda random, shape: choices[random.randint(0, len(choices), size=shape)]
+        )
     layer = lookup.layer
-    known = [word.decode("utf-8", "replace") if isinstance(word, bytes) else str(word) for word in _vocabulary(layer)]
+    known = [
+        word.decode("utf-8", "replace") if isinstance(word, bytes) else str(word)
+        for word in _vocabulary(layer)
+    ]
     is_text = "TextVectorization" in kinds(layer)
     takes_others = is_text or bool(getattr(layer, "num_oov_indices", True))
     words: Any = np.array([*known, *([UNHEARD] if takes_others else [])], dtype=object)
@@ -181,16 +248,23 @@ def _words(found: Sequence[Reached]) -> Recipe:
     def draw(random: Any, shape: Sequence[int]) -> Any:
         if not is_text:
             return words[random.randint(0, len(words), size=shape)]
-        texts = [" ".join(words[random.randint(0, len(words), size=random.randint(1, 9))]) for _ in range(int(np.prod(shape)))]
+        texts = [
+            " ".join(words[random.randint(0, len(words), size=random.randint(1, 9))])
+            for _ in range(int(np.prod(shape)))
+        ]
         return np.array(texts, dtype=object).reshape(shape)
 
-    return Recipe("{} of the vocabulary of {}".format("texts" if is_text else "words", layer.name), draw)
+    return Recipe(
+        "{} of the vocabulary of {}".format("texts" if is_text else "words", layer.name), draw
+    )
 
 
 def _vocabulary(layer: Any) -> list[Any]:
     try:
         return list(layer.get_vocabulary())[:_KNOWN]
-    except Exception:  # a lookup that never got a vocabulary says so in a way of each release; what it does not hold can be fed all the same
+    except Exception:
+        # a lookup that never got a vocabulary says so in a way of each release; what it does not
+        # hold can be fed all the same
         return []
 
 
@@ -202,20 +276,30 @@ def _around(slot: Slot, layer: Any) -> Recipe | None:
     text = "values around the boundaries of {}".format(layer.name)
 
     def draw(random: Any, shape: Sequence[int]) -> Any:
-        near = boundaries[random.randint(0, len(boundaries), size=shape)] + width * random.standard_normal(size=shape)
+        near = boundaries[
+            random.randint(0, len(boundaries), size=shape)
+        ] + width * random.standard_normal(size=shape)
         return np.round(near) if "int" in slot.dtype else near
 
     return Recipe(text, draw)
 
 
 def _adapted(slot: Slot, layer: Any) -> Recipe | None:
-    """Draw from the mean and the variance that a layer learnt; None where they are not one for each of the input's values."""
+    """
+    Draw from the mean and the variance that a layer learnt; None where they are not one for each of
+    the input's values.
+    """
     statistics: list[Any] = [getattr(layer, name, None) for name in ("mean", "variance")]
     if slot.shape is None or any(one is None for one in statistics):
         return None
-    mean, variance = (np.asarray(one.numpy() if hasattr(one, "numpy") else one).astype("float64") for one in statistics)  # variables, up to TF 2.5
+    mean, variance = (
+        np.asarray(one.numpy() if hasattr(one, "numpy") else one).astype("float64")
+        for one in statistics
+    )  # variables, up to TF 2.5
     spread = np.sqrt(variance)
-    if mean.ndim > len(slot.shape) or any(own not in (1, size) for own, size in zip(mean.shape[::-1], slot.shape[::-1])):
+    if mean.ndim > len(slot.shape) or any(
+        own not in (1, size) for own, size in zip(mean.shape[::-1], slot.shape[::-1])
+    ):
         return None
     if _is_image(slot) and mean.min() > 1 and mean.max() < PIXELS:
         return _pixels()

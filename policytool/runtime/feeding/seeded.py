@@ -1,4 +1,7 @@
-"""Inputs for a model that nobody gave any for, one at a time: seeded, in the range of what the model takes."""
+"""
+Inputs for a model that nobody gave any for, one at a time: seeded, in the range of what the model
+takes.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,10 @@ if TYPE_CHECKING:
 
 BATCH = 3
 SIZES = (8, 32, 128, 224)
-"""What stands for a dimension that the model leaves open: the smallest that it can be called with is taken."""
+"""
+What stands for a dimension that the model leaves open: the smallest that it can be called with is
+taken.
+"""
 
 
 def specs_of(tensors: Sequence[Any]) -> list[Slot]:
@@ -28,10 +34,25 @@ def specs_of(tensors: Sequence[Any]) -> list[Slot]:
     for position, tensor in enumerate(tensors):
         kind = type(tensor).__name__
         if "Ragged" in kind or "Sparse" in kind or getattr(tensor, "is_tensor_like", True) is False:
-            raise Refused("inputs", "input {} is {}, for which no inputs are made".format(getattr(tensor, "name", position), kind))
+            raise Refused(
+                "inputs",
+                "input {} is {}, for which no inputs are made".format(
+                    getattr(tensor, "name", position), kind
+                ),
+            )
         shape = tensor.shape
-        dims = None if getattr(shape, "rank", 0) is None else [None if size is None else int(size) for size in shape]
-        found.append(Slot(str(getattr(tensor, "name", None) or position), dims, str(getattr(tensor.dtype, "name", tensor.dtype))))
+        dims = (
+            None
+            if getattr(shape, "rank", 0) is None
+            else [None if size is None else int(size) for size in shape]
+        )
+        found.append(
+            Slot(
+                str(getattr(tensor, "name", None) or position),
+                dims,
+                str(getattr(tensor.dtype, "name", tensor.dtype)),
+            )
+        )
     return found
 
 
@@ -39,18 +60,29 @@ def drawn(library: Library, model: Any, specs: Sequence[Slot], seed: int, size: 
     """
     Return one tensor for each spec.
 
-    The same seed and the same shapes and dtypes in the same order give the same values in every process, as long as the names by which the specs are found
-    among the model's inputs stay the same.
+    The same seed and the same shapes and dtypes in the same order give the same values in every
+    process, as long as the names by which the specs are found among the model's inputs stay the
+    same.
     """
     found = _reached(library, model)
     made = []
     for place, spec in enumerate(specs):
         random = np.random.RandomState(1000 * seed + place)
         dims = spec.shape if spec.shape is not None else [None, None]
-        shape = [BATCH if axis == 0 and extent is None else size if extent is None else extent for axis, extent in enumerate(dims)]
+        shape = [
+            BATCH if axis == 0 and extent is None else size if extent is None else extent
+            for axis, extent in enumerate(dims)
+        ]
         values = recipe(spec, found.get(spec.name.partition(":")[0]), model).draw(random, shape)
         dtype = library.tf.as_dtype(spec.dtype)
-        made.append(library.tf.constant(values if spec.dtype == "string" else np.asarray(values).astype(dtype.as_numpy_dtype), dtype=dtype))
+        made.append(
+            library.tf.constant(
+                values
+                if spec.dtype == "string"
+                else np.asarray(values).astype(dtype.as_numpy_dtype),
+                dtype=dtype,
+            )
+        )
     return made
 
 

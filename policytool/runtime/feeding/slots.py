@@ -1,4 +1,6 @@
-"""What a model is called with: the structure of its inputs, and the name, shape and dtype of each."""
+"""
+What a model is called with: the structure of its inputs, and the name, shape and dtype of each.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +22,24 @@ _IDS_RANK = 2
 class Slot:
     """One input."""
 
-    def __init__(self, name: str, shape: Sequence[int | None] | None, dtype: str, kind: str = DENSE) -> None:
+    def __init__(
+        self, name: str, shape: Sequence[int | None] | None, dtype: str, kind: str = DENSE
+    ) -> None:
         self.name = name
         self.shape = None if shape is None else list(shape)
-        """With the batch first; None for a dimension that is open, and in place of all where the rank is."""
+        """
+        With the batch first; None for a dimension that is open, and in place of all where the rank
+        is.
+        """
 
         self.dtype = dtype
         self.kind = kind
 
     @property
     def is_open(self) -> bool:
-        """Whether anything but the batch is open; the rows of a ragged input are, and need no size."""
+        """
+        Whether anything but the batch is open; the rows of a ragged input are, and need no size.
+        """
         return self.shape is None or (self.kind != RAGGED and None in self.shape[1:])
 
     def rows(self, batch: int) -> int:
@@ -58,7 +67,8 @@ def taken(library: Library, model: Any) -> Taken:
     """
     Return the inputs of a model, in the order in which TensorFlow flattens them.
 
-    A functional model says them itself. One of another kind is called as it was called or built when it was saved: Keras 2 keeps specs, Keras 3 shapes alone.
+    A functional model says them itself. One of another kind is called as it was called or built
+    when it was saved: Keras 2 keeps specs, Keras 3 shapes alone.
 
     :raises Refused: where a model says nothing of it, or takes several arguments.
     """
@@ -80,14 +90,22 @@ def taken(library: Library, model: Any) -> Taken:
 def of_signature(library: Library, signature: Any) -> Taken:
     """Return the inputs of a signature: a dict by name."""
     specs = dict(sorted(signature.structured_input_signature[1].items()))
-    return Taken(library, specs, [_slot((name,), spec, alone=False) for name, spec in specs.items()])
+    return Taken(
+        library, specs, [_slot((name,), spec, alone=False) for name, spec in specs.items()]
+    )
 
 
 def graph(model: Any) -> Any:
-    """Return what has the nodes of a functional model or of a Sequential; None for any other layer."""
+    """
+    Return what has the nodes of a functional model or of a Sequential; None for any other layer.
+    """
     inner = getattr(model, "_functional", None)  # a Sequential of Keras 3
     for one in (model, inner):
-        if one is not None and getattr(one, "_nodes_by_depth", None) and getattr(one, "inputs", None):
+        if (
+            one is not None
+            and getattr(one, "_nodes_by_depth", None)
+            and getattr(one, "inputs", None)
+        ):
             return one
     return None
 
@@ -96,9 +114,14 @@ def are_ids(shape: Sequence[int | None], model: Any) -> bool:
     """
     Return whether an input of a shape may hold ids, for all that a model tells that is no graph.
 
-    It does where an Embedding was built with that shape, or where none tells what it was built with: numbers of ids do no harm in other layers.
+    It does where an Embedding was built with that shape, or where none tells what it was built
+    with: numbers of ids do no harm in other layers.
     """
-    tables = [layer for _, layer in paths(model) if any(one.__name__ == "Embedding" for one in type(layer).__mro__)]
+    tables = [
+        layer
+        for _, layer in paths(model)
+        if any(one.__name__ == "Embedding" for one in type(layer).__mro__)
+    ]
     built = [_built_with(layer) for layer in tables]
     known = [list(one)[1:] for one in built if isinstance(one, (list, tuple))]
     return len(shape) <= _IDS_RANK and bool(tables) and (not known or list(shape)[1:] in known)
@@ -116,7 +139,10 @@ def _declared(model: Any) -> Any:
 
 
 def _called(model: Any) -> Any:
-    """Return slots from the specs of the call that Keras 2 saved a model with; the batch of it is no property of the model."""
+    """
+    Return slots from the specs of the call that Keras 2 saved a model with; the batch of it is no
+    property of the model.
+    """
     saved = model.save_spec() if hasattr(model, "save_spec") else None
     if saved is None or not saved[0]:
         nested = getattr(model, "_saved_model_inputs_spec", None)
@@ -124,27 +150,53 @@ def _called(model: Any) -> Any:
         raise _several(model, len(saved[0]))
     else:
         nested = saved[0][0]
-    return None if nested is None else _recorded(nested, casts=getattr(model, "_autocast", False) and not is_revived(model))
+    return (
+        None
+        if nested is None
+        else _recorded(nested, casts=getattr(model, "_autocast", False) and not is_revived(model))
+    )
 
 
 def _built(model: Any) -> Any:
-    """Return slots from the shapes that a model, or the first of its layers that has any, was built with."""
-    needed = [one for one in inspect.signature(model.call).parameters.values() if one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD]
+    """
+    Return slots from the shapes that a model, or the first of its layers that has any, was built
+    with.
+    """
+    needed = [
+        one
+        for one in inspect.signature(model.call).parameters.values()
+        if one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD
+    ]
     if len(needed) > 1:
         raise _several(model, len(needed))
     for _, layer in paths(model):
         found = _built_with(layer)
         if found is not None:
             return _shaped(found, model)
-    raise Refused("no-inputs", "{} does not say what it is called with: its file records no shape that it was built with".format(model.name))
+    raise Refused(
+        "no-inputs",
+        (
+            "{} does not say what it is called with: its file records no shape that it was built "
+            "with"
+        ).format(model.name),
+    )
 
 
 def _shaped(shapes: Any, model: Any) -> Any:
-    """Return slots in place of shapes; nothing says their dtypes, so that what has the shape that an Embedding was built with is taken for its ids."""
+    """
+    Return slots in place of shapes; nothing says their dtypes, so that what has the shape that an
+    Embedding was built with is taken for its ids.
+    """
     if hasattr(shapes, "as_list"):
         shapes = shapes.as_list()
-    if isinstance(shapes, (list, tuple)) and all(size is None or isinstance(size, int) for size in shapes):
-        dtype = "int32" if are_ids(shapes, model) else str(getattr(model, "variable_dtype", None) or "float32")
+    if isinstance(shapes, (list, tuple)) and all(
+        size is None or isinstance(size, int) for size in shapes
+    ):
+        dtype = (
+            "int32"
+            if are_ids(shapes, model)
+            else str(getattr(model, "variable_dtype", None) or "float32")
+        )
         return Slot("", [None, *shapes[1:]], dtype)
     if isinstance(shapes, dict):
         return {key: _shaped(one, model) for key, one in shapes.items()}
@@ -154,23 +206,35 @@ def _shaped(shapes: Any, model: Any) -> Any:
 def _built_with(layer: Any) -> Any:
     """Return the shapes that a layer was built with; None where it does not tell."""
     shapes = getattr(layer, "_build_shapes_dict", None)
-    found: Any = next(iter(shapes.values())) if isinstance(shapes, dict) and shapes else getattr(layer, "_build_input_shape", None)
+    found: Any = (
+        next(iter(shapes.values()))
+        if isinstance(shapes, dict) and shapes
+        else getattr(layer, "_build_input_shape", None)
+    )
     return found.as_list() if hasattr(found, "as_list") else found
 
 
 def _recorded(nested: Any, *, casts: bool) -> Any:
-    """Return slots for the specs of a call; Keras 2 notes them after it has cast to 16 bits what a model under a mixed policy was given."""
+    """
+    Return slots for the specs of a call; Keras 2 notes them after it has cast to 16 bits what a
+    model under a mixed policy was given.
+    """
     if isinstance(nested, dict):
         return {key: _recorded(one, casts=casts) for key, one in nested.items()}
     if isinstance(nested, (list, tuple)):
         return [_recorded(one, casts=casts) for one in nested]
     slot = _slot((), nested, alone=True)
     dtype = "float32" if casts and slot.dtype in ("float16", "bfloat16") else slot.dtype
-    return Slot("", None if slot.shape is None else [None, *slot.shape[1:]], dtype, slot.kind)  # the names of such specs are numbers
+    return Slot(
+        "", None if slot.shape is None else [None, *slot.shape[1:]], dtype, slot.kind
+    )  # the names of such specs are numbers
 
 
 def _several(model: Any, count: int) -> Refused:
-    text = "{} is called with {} arguments; inputs can be made for models that take one, which may be a list or a dict"
+    text = (
+        "{} is called with {} arguments; inputs can be made for models that take one, which may be "
+        "a list or a dict"
+    )
     return Refused("inputs", text.format(model.name, count))
 
 
@@ -191,10 +255,20 @@ def _slot(path: tuple[str, ...], leaf: Any, *, alone: bool) -> Slot:
     if isinstance(leaf, Slot):
         return Slot(name, leaf.shape, leaf.dtype, leaf.kind)
     told = type(getattr(leaf, "type_spec", leaf)).__name__
-    kinds = [kind for kind in (SPARSE, RAGGED) if kind.capitalize() in told or getattr(leaf, kind, False) is True]
+    kinds = [
+        kind
+        for kind in (SPARSE, RAGGED)
+        if kind.capitalize() in told or getattr(leaf, kind, False) is True
+    ]
     shape = leaf.shape
-    dims = None if getattr(shape, "rank", 0) is None else [None if size is None else int(size) for size in shape]
-    return Slot(name, dims, str(getattr(leaf.dtype, "name", leaf.dtype)), kinds[0] if kinds else DENSE)
+    dims = (
+        None
+        if getattr(shape, "rank", 0) is None
+        else [None if size is None else int(size) for size in shape]
+    )
+    return Slot(
+        name, dims, str(getattr(leaf.dtype, "name", leaf.dtype)), kinds[0] if kinds else DENSE
+    )
 
 
 def _name(leaf: Any) -> str:

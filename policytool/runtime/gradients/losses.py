@@ -1,8 +1,9 @@
 """
 The loss that a model is trained with, as its own library computes it, and targets that fit it.
 
-A recorded loss is one that the library has by its name, or one of the classes and functions that the user has registered. It is built from plain values
-alone: nothing of the file runs. Where it cannot be built, mean squared error stands in for it, and why is told.
+A recorded loss is one that the library has by its name, or one of the classes and functions that
+the user has registered. It is built from plain values alone: nothing of the file runs. Where it
+cannot be built, mean squared error stands in for it, and why is told.
 """
 
 from __future__ import annotations
@@ -37,10 +38,21 @@ _ALIASES = {
 """Short names that ``compile`` takes, and that not every release has among its losses."""
 
 _TARGETS = {
-    "classes": ("categorical_generalized_cross_entropy", "circle", "sparse_categorical_crossentropy"),
+    "classes": (
+        "categorical_generalized_cross_entropy",
+        "circle",
+        "sparse_categorical_crossentropy",
+    ),
     "one-hot": ("categorical_crossentropy", "categorical_focal_crossentropy", "categorical_hinge"),
     "distribution": ("kl_divergence",),
-    "binary": ("binary_crossentropy", "binary_focal_crossentropy", "dice", "hinge", "squared_hinge", "tversky"),
+    "binary": (
+        "binary_crossentropy",
+        "binary_focal_crossentropy",
+        "dice",
+        "hinge",
+        "squared_hinge",
+        "tversky",
+    ),
     "counts": ("poisson",),
     "positive": ("mean_absolute_percentage_error", "mean_squared_logarithmic_error"),
 }
@@ -48,10 +60,13 @@ _TARGETS = {
 
 _KINDS = {name.replace("_", ""): kind for kind, names in _TARGETS.items() for name in names}
 _LEFT_OUT = ("fn", "dtype")
-"""Keys of a loss' config that are no options of its formula; Keras 3 computes losses in float32 whatever the file says, unless a user made it otherwise."""
+"""
+Keys of a loss' config that are no options of its formula; Keras 3 computes losses in float32
+whatever the file says, unless a user made it otherwise.
+"""
 
 
-class Unbuildable(Exception):  # noqa: N818  # it says why another loss stands in
+class Unbuildable(Exception):  # it says why another loss stands in  # noqa: N818  # it says why another loss stands in
     """Why a recorded loss is not built, as a part of a sentence."""
 
 
@@ -87,16 +102,22 @@ class Part:
         }
 
 
-def parts(library: Library, names: Sequence[str], outputs: Sequence[Any], wanted: Mapping[str, Any]) -> list[Part]:
+def parts(
+    library: Library, names: Sequence[str], outputs: Sequence[Any], wanted: Mapping[str, Any]
+) -> list[Part]:
     """
     Return the loss of each output: the recorded one where it can be built.
 
-    ``outputs`` are tensors, or specs, of what the model returns. An output that is not of floats has none.
+    ``outputs`` are tensors, or specs, of what the model returns. An output that is not of floats
+    has none.
     """
     count = len(outputs)
     why = "the file records none" if wanted.get("loss") is None else None
     try:
-        recorded, weights = _spread(wanted.get("loss"), names), _spread(wanted.get("loss_weights"), names)
+        recorded, weights = (
+            _spread(wanted.get("loss"), names),
+            _spread(wanted.get("loss_weights"), names),
+        )
     except Unbuildable as error:
         recorded, weights, why = [None] * count, [None] * count, str(error)
     found = []
@@ -122,13 +143,18 @@ def substitute(library: Library, part: Part, why: str) -> None:
 
 
 def drawn(part: Part, output: Any, random: Any) -> Any:
-    """Return synthetic targets for an output, as NumPy has them; normal ones for what has no loss, which nothing looks at."""
+    """
+    Return synthetic targets for an output, as NumPy has them; normal ones for what has no loss,
+    which nothing looks at.
+    """
     shape = [int(size) for size in output.shape]
     last = shape[-1] if shape else 1
     if part.targets == "classes":
         return random.randint(0, max(last, 1), size=shape[:-1]).astype("int32")
     if part.targets == "one-hot":
-        return np.eye(max(last, 1), dtype="float32")[random.randint(0, max(last, 1), size=shape[:-1])]
+        return np.eye(max(last, 1), dtype="float32")[
+            random.randint(0, max(last, 1), size=shape[:-1])
+        ]
     if part.targets == "distribution":
         weights = np.exp(random.standard_normal(size=shape))
         return (weights / weights.sum(axis=-1, keepdims=True)).astype("float32")
@@ -141,35 +167,48 @@ def drawn(part: Part, output: Any, random: Any) -> Any:
 
 
 def compiled(library: Library, model: Any, outputs: Any, found: Sequence[Part]) -> None:
-    """Give a model its losses as ``compile`` does, and an optimizer that is never asked; ``outputs`` are what the model returns, nested as it does."""
+    """
+    Give a model its losses as ``compile`` does, and an optimizer that is never asked; ``outputs``
+    are what the model returns, nested as it does.
+    """
     losses: Any = [part.loss for part in found]
     weights: Any = [1.0 if part.weight is None else part.weight for part in found]
     if len(found) == 1:
         losses, weights = losses[0], weights[0]
     elif isinstance(outputs, dict):
-        losses, weights = (library.tf.nest.pack_sequence_as(outputs, one) for one in (losses, weights))
+        losses, weights = (
+            library.tf.nest.pack_sequence_as(outputs, one) for one in (losses, weights)
+        )
     if all(part.weight is None for part in found):
         weights = None
     options = {"jit_compile": False} if library.family == KERAS3 else {}
-    library.keras.Model.compile(model, optimizer="sgd", loss=losses, loss_weights=weights, **options)  # a class's own compile may take anything
+    library.keras.Model.compile(
+        model, optimizer="sgd", loss=losses, loss_weights=weights, **options
+    )  # a class's own compile may take anything
 
 
 def total(library: Library, model: Any, inputs: Any, targets: Any, outputs: Any) -> Any:
     """
     Return the loss that ``train_step`` differentiates, added and regularisation losses included.
 
-    Each library computes in the dtype that is its way: Keras 2 in that of the prediction, Keras 3 in float32.
+    Each library computes in the dtype that is its way: Keras 2 in that of the prediction, Keras 3
+    in float32.
     """
     if library.family == KERAS3:
-        return library.keras.Model.compute_loss(model, x=inputs, y=targets, y_pred=outputs, sample_weight=None)
-    return model.compiled_loss(targets, outputs, None, regularization_losses=model.losses)  # what ``compute_loss`` is from TF 2.9 on
+        return library.keras.Model.compute_loss(
+            model, x=inputs, y=targets, y_pred=outputs, sample_weight=None
+        )
+    return model.compiled_loss(
+        targets, outputs, None, regularization_losses=model.losses
+    )  # what ``compute_loss`` is from TF 2.9 on
 
 
 def built(library: Library, spelled: Any) -> tuple[Any, str]:
     """
     Return a recorded loss, a function or an object, and its name.
 
-    :raises Unbuildable: for what the library does not have, or what is more than a name and plain values.
+    :raises Unbuildable: for what the library does not have, or what is more than a name and plain
+        values.
     """
     name, config = spelled, None
     if isinstance(spelled, dict):
@@ -186,12 +225,21 @@ def built(library: Library, spelled: Any) -> tuple[Any, str]:
     if not callable(found):
         text = "{} has no loss {}; a custom one is named with --custom-objects"
         raise Unbuildable(text.format(library.versions["library"], name[:100]))
-    return (_instance(library, found, config or {}), short) if inspect.isclass(found) else (found, short)
+    return (
+        (_instance(library, found, config or {}), short)
+        if inspect.isclass(found)
+        else (found, short)
+    )
 
 
 def _spread(spelled: Any, names: Sequence[str]) -> list[Any]:
-    """Return what each output has of a recorded loss, or of recorded weights: one for all, one for each, or by name."""
-    if isinstance(spelled, dict) and spelled.get("class_name") == "__tuple__":  # Keras 3's way to write one
+    """
+    Return what each output has of a recorded loss, or of recorded weights: one for all, one for
+    each, or by name.
+    """
+    if (
+        isinstance(spelled, dict) and spelled.get("class_name") == "__tuple__"
+    ):  # Keras 3's way to write one
         spelled = spelled.get("items")
     if isinstance(spelled, dict) and "class_name" not in spelled:
         unknown = sorted(set(spelled) - set(names))
@@ -209,12 +257,16 @@ def _spread(spelled: Any, names: Sequence[str]) -> list[Any]:
 
 def _instance(library: Library, found: Any, config: Any) -> Any:
     """Return an object of a class of losses, from the plain values of its config."""
-    if not isinstance(config, dict) or not _plain([value for key, value in config.items() if key not in _LEFT_OUT]):
+    if not isinstance(config, dict) or not _plain(
+        [value for key, value in config.items() if key not in _LEFT_OUT]
+    ):
         text = "the config of the recorded {} holds more than plain values"
         raise Unbuildable(text.format(found.__name__))
     options = {key: value for key, value in config.items() if key not in _LEFT_OUT}
     if library.family == KERAS3 and options.get("reduction") == "auto":
-        options["reduction"] = "sum_over_batch_size"  # what Keras 2 takes auto for outside of a strategy
+        options["reduction"] = (
+            "sum_over_batch_size"  # what Keras 2 takes auto for outside of a strategy
+        )
     try:
         return found(**options)
     except Exception as error:  # the constructor of a class of someone else's can raise anything
@@ -223,7 +275,10 @@ def _instance(library: Library, found: Any, config: Any) -> Any:
 
 
 def _plain(value: Any) -> bool:
-    """Return whether a value is of numbers, texts and lists of them: objects would be looked up, and code of the file would run."""
+    """
+    Return whether a value is of numbers, texts and lists of them: objects would be looked up, and
+    code of the file would run.
+    """
     if isinstance(value, (list, tuple)):
         return all(_plain(one) for one in value)
     return value is None or isinstance(value, (bool, int, float, str))

@@ -1,4 +1,7 @@
-"""The variables that training changes, and how far a candidate's gradients of them are from the reference's, reduced on the device to a few numbers each."""
+"""
+The variables that training changes, and how far a candidate's gradients of them are from the
+reference's, reduced on the device to a few numbers each.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +32,12 @@ FIELDS = (
 """
 What stands where in the vector of one variable.
 
-``undefined`` elements have a reference that is not finite, and are in none of the counts after it. ``nonzero`` are those with a reference that is not
-zero; ``underflow`` are those of them that the candidate has as zero when it is unscaled, and ``squared_lost`` is what the reference has in them, squared.
-``overflow`` elements are not finite before they are unscaled. ``subnormal`` and ``largest`` (of what is finite) are of the scaled gradient too, and
-subnormal in the dtype in which it flowed. Squares are summed over what is finite in both.
+``undefined`` elements have a reference that is not finite, and are in none of the counts after it.
+``nonzero`` are those with a reference that is not zero; ``underflow`` are those of them that the
+candidate has as zero when it is unscaled, and ``squared_lost`` is what the reference has in them,
+squared. ``overflow`` elements are not finite before they are unscaled. ``subnormal`` and
+``largest`` (of what is finite) are of the scaled gradient too, and subnormal in the dtype in which
+it flowed. Squares are summed over what is finite in both.
 """
 
 _PASSING = ("ExpandDims", "Identity", "Reshape", "Squeeze", "Transpose")
@@ -48,16 +53,28 @@ class Variable:
         self.raw = raw
         """TensorFlow's own variable."""
         self.flow: str | None = None
-        """The dtype that its gradient came in before it was cast to the variable's; None until a step was traced, and where there is no gradient."""
+        """
+        The dtype that its gradient came in before it was cast to the variable's; None until a step
+        was traced, and where there is no gradient.
+        """
 
     def told(self) -> dict[str, Any]:
         """Return what it is."""
         shape, dtype = [int(size) for size in self.raw.shape], str(self.raw.dtype.base_dtype.name)
-        return {"layer": self.layer, "variable": self.name, "shape": shape, "dtype": dtype, "flow": self.flow}
+        return {
+            "layer": self.layer,
+            "variable": self.name,
+            "shape": shape,
+            "dtype": dtype,
+            "flow": self.flow,
+        }
 
 
 def trainable(library: Library, model: Any) -> list[Variable]:
-    """Return the variables that training changes, each once, in the model's order, with the path of the innermost layer that has it."""
+    """
+    Return the variables that training changes, each once, in the model's order, with the path of
+    the innermost layer that has it.
+    """
     owners: dict[int, str] = {}
     for path, layer in paths(model):
         for held in layer.trainable_variables:
@@ -65,11 +82,19 @@ def trainable(library: Library, model: Any) -> list[Variable]:
             if here is None or path.startswith(here + "/"):
                 owners[id(held)] = path
     once = {id(held): held for held in model.trainable_variables}
-    return [Variable(owners.get(key, str(model.name)), held, held.value if library.family == KERAS3 else held) for key, held in once.items()]
+    return [
+        Variable(
+            owners.get(key, str(model.name)), held, held.value if library.family == KERAS3 else held
+        )
+        for key, held in once.items()
+    ]
 
 
 def flow(gradient: Any) -> str:
-    """Return the dtype in which a symbolic gradient was computed: what comes out of a cast from 16 bits has the range of 16 bits."""
+    """
+    Return the dtype in which a symbolic gradient was computed: what comes out of a cast from 16
+    bits has the range of 16 bits.
+    """
     tensor = getattr(gradient, "values", gradient)  # of an embedding there are slices
     while tensor.op.type in _PASSING:
         tensor = tensor.op.inputs[0]
@@ -81,20 +106,27 @@ def unscaled(library: Library, gradient: Any, scale: Any) -> Any:
     """
     Return a gradient as the optimizer gets it.
 
-    Keras 2 multiplies with the reciprocal of the scale in the gradient's own dtype, where it may underflow again (``get_unscaled_gradients``); Keras 3
-    divides by a float32, which makes the result one (``LossScaleOptimizer``).
+    Keras 2 multiplies with the reciprocal of the scale in the gradient's own dtype, where it may
+    underflow again (``get_unscaled_gradients``); Keras 3 divides by a float32, which makes the
+    result one (``LossScaleOptimizer``).
     """
     tf = library.tf
     if library.family == KERAS2:
         return gradient * tf.cast(1.0 / scale, gradient.dtype)
-    return tf.cast(gradient, tf.float32) / scale if gradient.dtype.size < tf.float32.size else gradient / tf.cast(scale, gradient.dtype)
+    return (
+        tf.cast(gradient, tf.float32) / scale
+        if gradient.dtype.size < tf.float32.size
+        else gradient / tf.cast(scale, gradient.dtype)
+    )
 
 
 class Reducer:
     """
-    Reduces gradients on the device, one variable after the other, traced once for each pair of dtypes and for all sizes.
+    Reduces gradients on the device, one variable after the other, traced once for each pair of
+    dtypes and for all sizes.
 
-    As a part of the step it would be optimised for each of hundreds of variables: for EfficientNetV2-B0 that was measured to take 30 s, and twice the memory.
+    As a part of the step it would be optimised for each of hundreds of variables: for
+    EfficientNetV2-B0 that was measured to take 30 s, and twice the memory.
     """
 
     def __init__(self, library: Library) -> None:
@@ -102,25 +134,36 @@ class Reducer:
         self._traced: dict[Any, Any] = {}
 
     def reduced(self, reference: Any, scaled: Any, scale: Any, kind: str) -> Any:
-        """Return the reductions over one variable, as a float64 vector in the order of FIELDS; ``kind`` is the dtype in which the gradient flowed."""
+        """
+        Return the reductions over one variable, as a float64 vector in the order of FIELDS;
+        ``kind`` is the dtype in which the gradient flowed.
+        """
         tf, key = self.library.tf, (reference.dtype, scaled.dtype)
         if key not in self._traced:
-            specs = [tf.TensorSpec([None], dtype) for dtype in key] + [tf.TensorSpec([], tf.float32)] * 2
+            specs = [tf.TensorSpec([None], dtype) for dtype in key] + [
+                tf.TensorSpec([], tf.float32)
+            ] * 2
             self._traced[key] = tf.function(self._reduced, input_signature=specs, autograph=False)
         return self._traced[key](reference, scaled, scale, tf.constant(_normal(kind), tf.float32))
 
     def _reduced(self, reference: Any, scaled: Any, scale: Any, normal: Any) -> Any:
-        return _reduced(self.library.tf, reference, (scaled, unscaled(self.library, scaled, scale)), normal)
+        return _reduced(
+            self.library.tf, reference, (scaled, unscaled(self.library, scaled, scale)), normal
+        )
 
 
 def _reduced(tf: Any, reference: Any, candidate: tuple[Any, Any], normal: Any) -> Any:
     """
-    Return the reductions of a candidate's gradient before and after it is unscaled; ``normal`` is the smallest normal number where it flowed.
+    Return the reductions of a candidate's gradient before and after it is unscaled; ``normal`` is
+    the smallest normal number where it flowed.
 
-    Squares are of values relative to the largest reference: gradients are small, and in float32 the squares of what is below 1e-19 are zero.
+    Squares are of values relative to the largest reference: gradients are small, and in float32 the
+    squares of what is below 1e-19 are zero.
     """
     scaled, given = candidate
-    reference = tf.cast(reference, tf.float32) if reference.dtype.size < tf.float32.size else reference
+    reference = (
+        tf.cast(reference, tf.float32) if reference.dtype.size < tf.float32.size else reference
+    )
     wide, got = tf.cast(scaled, reference.dtype), tf.cast(given, reference.dtype)
     defined = tf.math.is_finite(reference)
     nonzero = tf.logical_and(defined, tf.not_equal(reference, 0))
@@ -142,7 +185,10 @@ def _reduced(tf: Any, reference: Any, candidate: tuple[Any, Any], normal: Any) -
         _count(tf, nonzero),
         _count(tf, lost),
         _count(tf, tf.logical_and(defined, tf.logical_not(finite))),
-        _count(tf, tf.logical_and(defined, tf.logical_and(size > 0, size < tf.cast(normal, size.dtype)))),
+        _count(
+            tf,
+            tf.logical_and(defined, tf.logical_and(size > 0, size < tf.cast(normal, size.dtype))),
+        ),
         squares(true - got, both),
         squares(true, both),
         squares(true, lost),
@@ -163,9 +209,13 @@ def _count(tf: Any, true: Any) -> Any:
 
 
 def _largest(tf: Any, values: Any) -> Any:
-    return tf.maximum(tf.reduce_max(values), 0)  # of an empty variable it is the lowest number there is
+    return tf.maximum(
+        tf.reduce_max(values), 0
+    )  # of an empty variable it is the lowest number there is
 
 
 def _normal(dtype: str) -> float:
     """Return the smallest normal number of a float dtype."""
-    return 2.0**-14 if dtype == "float16" else float(np.finfo("float32").tiny)  # bfloat16's is the same, and float64 has none to speak of
+    return (
+        2.0**-14 if dtype == "float16" else float(np.finfo("float32").tiny)
+    )  # bfloat16's is the same, and float64 has none to speak of

@@ -1,10 +1,13 @@
 """
-What one step of training does up to the optimizer: a model is called, its library computes the loss, and a tape differentiates it.
+What one step of training does up to the optimizer: a model is called, its library computes the
+loss, and a tape differentiates it.
 
-The call is one in training because batch normalisation is another function there, with other gradients: of a MobileNetV2 with random weights, 0.06 % of the
-gradient elements were measured to be below 2**-25 in training, and 76 % with ``training=False``, in tf_keras 2.21 and Keras 3.15 alike. Layers that draw
-numbers run as in inference all the same: both libraries draw in the compute dtype, so that under one seed the masks of a Dropout in float32 and in float16
-were measured to differ in half of their elements.
+The call is one in training because batch normalisation is another function there, with other
+gradients: of a MobileNetV2 with random weights, 0.06 % of the gradient elements were measured to be
+below 2**-25 in training, and 76 % with ``training=False``, in tf_keras 2.21 and Keras 3.15 alike.
+Layers that draw numbers run as in inference all the same: both libraries draw in the compute dtype,
+so that under one seed the masks of a Dropout in float32 and in float16 were measured to differ in
+half of their elements.
 """
 
 from __future__ import annotations
@@ -35,18 +38,28 @@ class Step:
         self.library = library
         self.model = model
         self.variables = variables
-        autograph = library.family == KERAS2  # as in ``fit``: classes of Keras 2 may branch on tensors, and Keras 3 converts nothing
+        autograph = (
+            library.family == KERAS2
+        )  # as in ``fit``: classes of Keras 2 may branch on tensors, and Keras 3 converts nothing
         self.forward = library.tf.function(self._outputs, autograph=autograph)
         self.backward = library.tf.function(self._differentiated, autograph=autograph)
 
     def outputs(self, inputs: Any) -> Any:
-        """Return what the model makes of a batch in training: tensors, or nothing but their dtypes and shapes where tracing tells them."""
+        """
+        Return what the model makes of a batch in training: tensors, or nothing but their dtypes and
+        shapes where tracing tells them.
+        """
         found = self.forward.get_concrete_function(inputs).structured_outputs
-        known = all(tensor.shape.is_fully_defined() for tensor in self.library.tf.nest.flatten(found))
+        known = all(
+            tensor.shape.is_fully_defined() for tensor in self.library.tf.nest.flatten(found)
+        )
         return found if known else self._run(self.forward, inputs)
 
     def gradients(self, scale: Any, inputs: Any, targets: Any) -> tuple[float, list[Any]]:
-        """Return the loss, and the gradients of the loss times the scale as vectors; None for what it does not depend on."""
+        """
+        Return the loss, and the gradients of the loss times the scale as vectors; None for what it
+        does not depend on.
+        """
         loss, found = self._run(self.backward, scale, inputs, targets)
         return float(loss.numpy()), found
 
@@ -58,7 +71,11 @@ class Step:
         """Return what a traced function makes of the arguments, and put back what it changed."""
         own = {id(getattr(variable.raw, "_variable", variable.raw)) for variable in self.variables}
         graph = traced.get_concrete_function(*arguments).graph
-        kept = [(variable, self.library.tf.identity(variable)) for variable in graph.variables if id(variable) not in own]
+        kept = [
+            (variable, self.library.tf.identity(variable))
+            for variable in graph.variables
+            if id(variable) not in own
+        ]
         try:
             return traced(*arguments)
         finally:
@@ -73,18 +90,30 @@ class Step:
         tf = self.library.tf
         with tf.GradientTape() as tape:
             loss = losses.total(self.library, self.model, inputs, targets, self._outputs(inputs))
-            scaled = loss * tf.cast(scale, loss.dtype)  # as ``get_scaled_loss`` and ``scale_loss`` have it: a loss in float16 overflows here
+            scaled = loss * tf.cast(
+                scale, loss.dtype
+            )  # as ``get_scaled_loss`` and ``scale_loss`` have it: a loss in float16 overflows here
         found = tape.gradient(scaled, [variable.raw for variable in self.variables])
         for variable, gradient in zip(self.variables, found):
             variable.flow = None if gradient is None else flow(gradient)
-        vectors = [None if one is None else tf.reshape(tf.convert_to_tensor(one), [-1]) for one in found]  # of an embedding there are slices
+        vectors = [
+            None if one is None else tf.reshape(tf.convert_to_tensor(one), [-1]) for one in found
+        ]  # of an embedding there are slices
         return tf.reduce_mean(tf.cast(loss, tf.float32)), vectors
 
 
 @contextlib.contextmanager
 def quiet(model: Any) -> Iterator[list[str]]:
-    """Let the layers that draw numbers run as in inference within the context, and yield their paths."""
-    found = [(path, layer) for path, layer in paths(model) if layer is not model and _draws(layer) and "training" in inspect.signature(layer.call).parameters]
+    """
+    Let the layers that draw numbers run as in inference within the context, and yield their paths.
+    """
+    found = [
+        (path, layer)
+        for path, layer in paths(model)
+        if layer is not model
+        and _draws(layer)
+        and "training" in inspect.signature(layer.call).parameters
+    ]
     had = [vars(layer).get("call") for _, layer in found]
     for _, layer in found:
         object.__setattr__(layer, "call", _inferring(layer.call))  # past the tracking of attributes
@@ -99,11 +128,16 @@ def quiet(model: Any) -> Iterator[list[str]]:
 
 
 def _draws(layer: Any) -> bool:
-    """Return whether a layer draws numbers in training: one of Keras' own with a rate, or of its random ones; any other that has a generator."""
+    """
+    Return whether a layer draws numbers in training: one of Keras' own with a rate, or of its
+    random ones; any other that has a generator.
+    """
     kind = type(layer)
     if kind.__module__.partition(".")[0] in ("keras", "tensorflow", "tf_keras"):
         rates = [getattr(layer, name, None) for name in _RATES]
-        return kind.__name__.startswith("Random") or any(isinstance(rate, (int, float)) and rate > 0 for rate in rates)
+        return kind.__name__.startswith("Random") or any(
+            isinstance(rate, (int, float)) and rate > 0 for rate in rates
+        )
     return any(getattr(layer, name, None) is not None for name in _GENERATORS)
 
 
@@ -119,7 +153,10 @@ def _inferring(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _drawing(graph: Any) -> list[str]:
-    """Return the kinds of ops that draw what a graph's outputs depend on; a layer of Keras 3 draws masks that it then leaves unused."""
+    """
+    Return the kinds of ops that draw what a graph's outputs depend on; a layer of Keras 3 draws
+    masks that it then leaves unused.
+    """
     definition = graph.as_graph_def()
     bodies = {function.signature.name: function for function in definition.library.function}
     nodes = {node.name: node for node in definition.node}

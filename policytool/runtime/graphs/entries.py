@@ -1,4 +1,7 @@
-"""What of a SavedModel can be called, as a graph: its signatures or, where it has none, the functions of its root object."""
+"""
+What of a SavedModel can be called, as a graph: its signatures or, where it has none, the functions
+of its root object.
+"""
 
 from __future__ import annotations
 
@@ -12,49 +15,77 @@ if TYPE_CHECKING:
     from typing import Any
 
 _INTERNAL = "__saved_model_"
-"""What the names of ops for initialisation and training begin with, which TF 1 puts among the signatures."""
+"""
+What the names of ops for initialisation and training begin with, which TF 1 puts among the
+signatures.
+"""
 
 _ASSIGNING = ("Assign", "ResourceApply", "ResourceScatter", "ResourceSparseApply")
 
 
 def loaded(tf: Any, path: str, tags: Any) -> Any:
     """
-    Return the root object of a SavedModel, with its tables initialised; it has to be held, because signatures do not keep their variables alive.
+    Return the root object of a SavedModel, with its tables initialised; it has to be held, because
+    signatures do not keep their variables alive.
 
     :raises Refused: with what TensorFlow says, where it cannot be loaded.
     """
     try:
         return tf.saved_model.load(path, tags=tags)
     except Exception as error:  # whatever the library raises is its refusal
-        raise Refused("not-loadable", "TensorFlow {} cannot load the graph: {}".format(tf.__version__, sentence(error))) from error
+        raise Refused(
+            "not-loadable",
+            "TensorFlow {} cannot load the graph: {}".format(tf.__version__, sentence(error)),
+        ) from error
 
 
 def named(tf: Any, root: Any) -> dict[str, Any]:
     """
-    Return the signatures by name; where there are none, the functions of the root object, each as it was first traced without training.
+    Return the signatures by name; where there are none, the functions of the root object, each as
+    it was first traced without training.
 
     :raises Refused: for a file that holds no graph.
     """
-    found = {str(name): signature for name, signature in root.signatures.items() if not name.startswith(_INTERNAL)}
+    found = {
+        str(name): signature
+        for name, signature in root.signatures.items()
+        if not name.startswith(_INTERNAL)
+    }
     for name, value in () if found else sorted(vars(root).items()):
-        traced = [one for one in getattr(value, "concrete_functions", ()) if True not in one.structured_input_signature[0]]
+        traced = [
+            one
+            for one in getattr(value, "concrete_functions", ())
+            if True not in one.structured_input_signature[0]
+        ]
         if traced and inputs(traced[0]):
             found[name] = _by_keywords(tf, traced[0])
     if not found:
-        text = "the file holds no graph that could be run: it was saved without signatures and traces (save_traces=False), and only its classes can call it"
+        text = (
+            "the file holds no graph that could be run: it was saved without signatures and traces "
+            "(save_traces=False), and only its classes can call it"
+        )
         raise Refused("no-signature", text)
     return found
 
 
 def _by_keywords(tf: Any, function: Any) -> Any:
-    """Return a function that takes tensors among other values as one that takes them by name, as signatures do."""
+    """
+    Return a function that takes tensors among other values as one that takes them by name, as
+    signatures do.
+    """
     structure = function.structured_input_signature
     flat = tf.nest.flatten(structure)
-    specs = {"{}".format(one.name or place): one for place, one in enumerate(flat) if isinstance(one, tf.TensorSpec)}
+    specs = {
+        "{}".format(one.name or place): one
+        for place, one in enumerate(flat)
+        if isinstance(one, tf.TensorSpec)
+    }
 
     def called(**given: Any) -> Any:
         tensors = iter(given[name] for name in specs)
-        arguments, keywords = tf.nest.pack_sequence_as(structure, [next(tensors) if isinstance(one, tf.TensorSpec) else one for one in flat])
+        arguments, keywords = tf.nest.pack_sequence_as(
+            structure, [next(tensors) if isinstance(one, tf.TensorSpec) else one for one in flat]
+        )
         return function(*arguments, **keywords)
 
     wanted = {name: tf.TensorSpec(one.shape, one.dtype, name=name) for name, one in specs.items()}
@@ -62,24 +93,45 @@ def _by_keywords(tf: Any, function: Any) -> Any:
 
 
 def inputs(signature: Any) -> list[tuple[str, Any]]:
-    """Return what a signature takes: each keyword with its placeholder, in the order of the graph's."""
+    """
+    Return what a signature takes: each keyword with its placeholder, in the order of the graph's.
+    """
     placeholders = signature.inputs[: len(signature.inputs) - len(signature.captured_inputs)]
     keywords = getattr(signature, "_arg_keywords", None)
-    names = list(keywords) if keywords is not None else sorted(signature.structured_input_signature[1])
+    names = (
+        list(keywords) if keywords is not None else sorted(signature.structured_input_signature[1])
+    )
     if len(names) != len(placeholders):
         names = [tensor.name.partition(":")[0] for tensor in placeholders]
     return list(zip(names, placeholders))
 
 
 def outputs(signature: Any) -> list[tuple[str, Any]]:
-    """Return what a signature gives: each name with its tensor; parts of what is nested, ragged or sparse by their place."""
+    """
+    Return what a signature gives: each name with its tensor; parts of what is nested, ragged or
+    sparse by their place.
+    """
     tensors = list(signature.outputs)
-    names = sorted(signature.structured_outputs) if isinstance(signature.structured_outputs, dict) else []
-    return list(zip(names if len(names) == len(tensors) else ["output_{}".format(place) for place in range(len(tensors))], tensors))
+    names = (
+        sorted(signature.structured_outputs)
+        if isinstance(signature.structured_outputs, dict)
+        else []
+    )
+    return list(
+        zip(
+            names
+            if len(names) == len(tensors)
+            else ["output_{}".format(place) for place in range(len(tensors))],
+            tensors,
+        )
+    )
 
 
 class State:
-    """What a signature captures; where it writes variables, the rewritten graph has copies, and every batch finds them as they were."""
+    """
+    What a signature captures; where it writes variables, the rewritten graph has copies, and every
+    batch finds them as they were.
+    """
 
     def __init__(self, tf: Any, signature: Any) -> None:
         captured = list(signature.captured_inputs)
@@ -87,15 +139,28 @@ class State:
         self.read = {placeholder.name: one for placeholder, one in zip(placeholders, captured)}
         """Name of a placeholder to what is captured."""
 
-        written = any(node.op.startswith(_ASSIGNING) for node in grappler.nodes(signature.graph.as_graph_def()))
-        variables = {id(variable.handle): variable for variable in signature.graph.variables} if written else {}
-        self._pairs = {name: (variables[id(one)], tf.Variable(variables[id(one)])) for name, one in self.read.items() if id(one) in variables}
+        written = any(
+            node.op.startswith(_ASSIGNING)
+            for node in grappler.nodes(signature.graph.as_graph_def())
+        )
+        variables = (
+            {id(variable.handle): variable for variable in signature.graph.variables}
+            if written
+            else {}
+        )
+        self._pairs = {
+            name: (variables[id(one)], tf.Variable(variables[id(one)]))
+            for name, one in self.read.items()
+            if id(one) in variables
+        }
         self._first = {name: variable.numpy() for name, (variable, _) in self._pairs.items()}
         self.copied = {name: copy.handle for name, (_, copy) in self._pairs.items()}
         """The same for the rewritten graph, as far as it differs."""
 
     def reset(self) -> None:
-        """Give every variable that may have been written, and its copy, the value that it began with."""
+        """
+        Give every variable that may have been written, and its copy, the value that it began with.
+        """
         for name, pair in self._pairs.items():
             for variable in pair:
                 variable.assign(self._first[name])

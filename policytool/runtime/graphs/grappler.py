@@ -1,8 +1,9 @@
 """
-Single passes of grappler, TensorFlow's optimiser of graphs, run on a graph by themselves; and what such graphs need before and after.
+Single passes of grappler, TensorFlow's optimiser of graphs, run on a graph by themselves; and what
+such graphs need before and after.
 
-Passes are named, so that no other runs: with toggles some that cannot be turned off would. They are told of devices that are only described, so that what is
-there decides nothing.
+Passes are named, so that no other runs: with toggles some that cannot be turned off would. They are
+told of devices that are only described, so that what is there decides nothing.
 """
 
 from __future__ import annotations
@@ -42,31 +43,47 @@ def optimised(graph_def: Any, kept: Sequence[str], option: str, device: str = CP
     """
     meta_graph = _module("core.protobuf.meta_graph_pb2").MetaGraphDef()
     meta_graph.graph_def.CopyFrom(graph_def)
-    for body in (meta_graph.graph_def.node, *(function.node_def for function in meta_graph.graph_def.library.function)):
-        _sort(body)  # auto_mixed_precision_cpu fails (IndexError of a map of its own) where a node stands before one of its inputs
-    meta_graph.collection_def["train_op"].node_list.value.extend(kept)  # what grappler takes for the fetches
+    for body in (
+        meta_graph.graph_def.node,
+        *(function.node_def for function in meta_graph.graph_def.library.function),
+    ):
+        # auto_mixed_precision_cpu fails (IndexError of a map of its own) where a node stands before
+        # one of its inputs
+        _sort(body)
+    meta_graph.collection_def["train_op"].node_list.value.extend(
+        kept
+    )  # what grappler takes for the fetches
     config = _module("core.protobuf.config_pb2").ConfigProto()
     options = config.graph_options.rewrite_options
     options.min_graph_nodes = -1
     options.meta_optimizer_iterations = 1
     options.optimizers.append(option)
-    return _module("python.grappler.tf_optimizer").OptimizeGraph(config, meta_graph, verbose=False, cluster=_cluster(device))
+    return _module("python.grappler.tf_optimizer").OptimizeGraph(
+        config, meta_graph, verbose=False, cluster=_cluster(device)
+    )
 
 
 def knows(option: str) -> bool:
     """Return whether this release has heard of a pass; it may be built without it nonetheless."""
-    return option in _module("core.protobuf.rewriter_config_pb2").RewriterConfig.DESCRIPTOR.fields_by_name
+    return (
+        option
+        in _module("core.protobuf.rewriter_config_pb2").RewriterConfig.DESCRIPTOR.fields_by_name
+    )
 
 
 def inlined(function: Any, *, loops: bool) -> Any:
     """
-    Return the graph of a concrete function with the functions that it calls written out; its variables stay inputs.
+    Return the graph of a concrete function with the functions that it calls written out; its
+    variables stay inputs.
 
-    :param loops: whether loops and branches are written out as well, as they are before TensorFlow itself runs mixed precision; else they stay one op each.
+    :param loops: whether loops and branches are written out as well, as they are before TensorFlow
+        itself runs mixed precision; else they stay one op each.
     """
     graph_def = function.graph.as_graph_def()
     for one in graph_def.library.function:
-        if "api_implements" in one.attr:  # another implementation for GPUs, which would be taken instead of what was traced
+        if (
+            "api_implements" in one.attr
+        ):  # another implementation for GPUs, which would be taken instead of what was traced
             del one.attr["api_implements"]
     if not loops:
         for node in nodes(graph_def):
@@ -82,18 +99,29 @@ def names(function: Any) -> list[str]:
 
 def nodes(graph_def: Any) -> list[Any]:
     """Return the nodes of a graph and of its functions."""
-    return [*graph_def.node, *(node for function in graph_def.library.function for node in function.node_def)]
+    return [
+        *graph_def.node,
+        *(node for function in graph_def.library.function for node in function.node_def),
+    ]
 
 
 def has_old_loops(graph_def: Any) -> bool:
-    """Return whether a graph has loops as TF 1 makes them, and as grappler writes out those of TF 2."""
+    """
+    Return whether a graph has loops as TF 1 makes them, and as grappler writes out those of TF 2.
+    """
     return any(node.op in _BACK for node in graph_def.node)
 
 
 def rename(graph_def: Any, prefix: str) -> None:
-    """Give the functions and loops of a graph names of their own: a process knows one function of a name, and a graph one loop."""
+    """
+    Give the functions and loops of a graph names of their own: a process knows one function of a
+    name, and a graph one loop.
+    """
     own = "{}_{}_".format(prefix, next(_NUMBERS))
-    new = {function.signature.name: own + function.signature.name for function in graph_def.library.function}
+    new = {
+        function.signature.name: own + function.signature.name
+        for function in graph_def.library.function
+    }
     for function in graph_def.library.function:
         function.signature.name = new[function.signature.name]
     for gradient in graph_def.library.gradient:
@@ -109,7 +137,9 @@ def rename(graph_def: Any, prefix: str) -> None:
 
 
 def _called(value: Any) -> list[Any]:
-    """Return the functions that an attribute names; asking for one that is not there would make it."""
+    """
+    Return the functions that an attribute names; asking for one that is not there would make it.
+    """
     kind = value.WhichOneof("value")
     if kind == "func":
         return [value.func]
@@ -129,7 +159,10 @@ def _sort(body: Any) -> None:
             elif name not in placed and name in by_name:
                 pending.append((name, True))
                 if by_name[name].op not in _BACK:
-                    pending += [(source.lstrip("^").partition(":")[0], False) for source in reversed(by_name[name].input)]
+                    pending += [
+                        (source.lstrip("^").partition(":")[0], False)
+                        for source in reversed(by_name[name].input)
+                    ]
     copies = [type(node).FromString(node.SerializeToString()) for node in placed.values()]
     del body[:]
     body.extend(copies)
@@ -140,13 +173,17 @@ def _cluster(kind: str) -> Any:
     properties = _module("core.protobuf.device_properties_pb2")
     devices = []
     for one in (CPU,) if kind == CPU else (CPU, GPU):
-        device = properties.NamedDevice(name="/job:localhost/replica:0/task:0/device:{}:0".format(one))
+        device = properties.NamedDevice(
+            name="/job:localhost/replica:0/task:0/device:{}:0".format(one)
+        )
         device.properties.type = one
         device.properties.frequency = 1000
         device.properties.num_cores = 1
         if one == GPU:
             device.properties.vendor = "NVIDIA"
-            device.properties.environment.update({"architecture": _CAPABILITY, "cuda": "12000", "cudnn": "8900"})
+            device.properties.environment.update(
+                {"architecture": _CAPABILITY, "cuda": "12000", "cudnn": "8900"}
+            )
         devices.append(device)
     return _module("python.grappler.cluster").Cluster(devices=devices)
 

@@ -1,21 +1,26 @@
 """
 TensorFlow's own automatic mixed precision: the pass of grappler that rewrites a graph to 16 bits.
 
-Which pass there is depends on the release, on how it was built, on oneDNN and on the processor. Whether one does anything here is not looked up but tried, on
-a graph of two matrix products. Measured with TF 2.2 to 2.21 on a CPU:
+Which pass there is depends on the release, on how it was built, on oneDNN and on the processor.
+Whether one does anything here is not looked up but tried, on a graph of two matrix products.
+Measured with TF 2.2 to 2.21 on a CPU:
 
-======== ====== =============================================================================================================================
-policy   device pass
-======== ====== =============================================================================================================================
-bfloat16 CPU    ``auto_mixed_precision_onednn_bfloat16``, before TF 2.10 ``auto_mixed_precision_mkl``; both need oneDNN, which is on from TF 2.9
+======== ======
+=============================================================================================================================
+policy device pass ======== ======
+=============================================================================================================================
+bfloat16 CPU ``auto_mixed_precision_onednn_bfloat16``, before TF 2.10 ``auto_mixed_precision_mkl``;
+both need oneDNN, which is on from TF 2.9
                 on, and with TF_ENABLE_ONEDNN_OPTS=1 from TF 2.5 on
-float16  GPU    ``auto_mixed_precision``
-float16  CPU    ``auto_mixed_precision_cpu`` from TF 2.9 on: ops stay float32, what they take and give is rounded to float16. Where it fails, the pass
-                for GPUs on a GPU that is only described, if TensorFlow is built for CUDA; the CPU's float16 kernels run what it makes
-bfloat16 GPU    none
-======== ====== =============================================================================================================================
+float16 GPU ``auto_mixed_precision`` float16 CPU ``auto_mixed_precision_cpu`` from TF 2.9 on: ops
+stay float32, what they take and give is rounded to float16. Where it fails, the pass
+                for GPUs on a GPU that is only described, if TensorFlow is built for CUDA; the CPU's
+                float16 kernels run what it makes
+bfloat16 GPU none ======== ======
+=============================================================================================================================
 
-The emulation and the pass for GPUs choose the same ops (on every graph here, with TF 2.21 built for CUDA), but for those that give no floats.
+The emulation and the pass for GPUs choose the same ops (on every graph here, with TF 2.21 built for
+CUDA), but for those that give no floats.
 """
 
 from __future__ import annotations
@@ -44,14 +49,23 @@ FLOAT16 = "mixed_float16"
 BFLOAT16 = "mixed_bfloat16"
 
 _FIRST = (2, 4)
-"""Before it, a function asks for the values of placeholders that an imported graph has something else for."""
+"""
+Before it, a function asks for the values of placeholders that an imported graph has something else
+for.
+"""
 
 _MEDDLING = ("TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE_", "TF_ENABLE_AUTO_MIXED_PRECISION")
-"""Variables that change a pass's lists, or turn it on for everything that runs, the reference included."""
+"""
+Variables that change a pass's lists, or turn it on for everything that runs, the reference
+included.
+"""
 
 _SAID = {
     CUDA: "TensorFlow's rewrite for GPUs",
-    EMULATED: "TensorFlow's emulation of float16 on CPUs: what ops take and give is rounded to float16, and they compute in float32",
+    EMULATED: (
+        "TensorFlow's emulation of float16 on CPUs: what ops take and give is rounded to float16, "
+        "and they compute in float32"
+    ),
 }
 
 
@@ -74,7 +88,10 @@ class Rewrite:
 
 
 def undisturbed() -> list[str]:
-    """Take the variables out of the environment by which a user changes a pass, and return their names: what is measured is TensorFlow's own."""
+    """
+    Take the variables out of the environment by which a user changes a pass, and return their
+    names: what is measured is TensorFlow's own.
+    """
     found = sorted(name for name in os.environ if name.startswith(_MEDDLING))
     for name in found:
         del os.environ[name]
@@ -89,11 +106,23 @@ def chosen(tf: Any, policy: str, device: str) -> list[Rewrite]:
     """
     on_gpu = device.lower().startswith("gpu")
     if policy not in (FLOAT16, BFLOAT16):
-        raise Refused("no-rewrite", "a graph can be rewritten to {} or {} alone, not to {}".format(FLOAT16, BFLOAT16, policy))
+        raise Refused(
+            "no-rewrite",
+            "a graph can be rewritten to {} or {} alone, not to {}".format(
+                FLOAT16, BFLOAT16, policy
+            ),
+        )
     if on_gpu and policy == BFLOAT16:
-        raise Refused("no-rewrite", "TensorFlow rewrites graphs to bfloat16 for CPUs alone: --device cpu measures that, --to mixed_float16 a GPU")
+        raise Refused(
+            "no-rewrite",
+            "TensorFlow rewrites graphs to bfloat16 for CPUs alone: --device cpu measures that, "
+            "--to mixed_float16 a GPU",
+        )
     if tuple(int(part) for part in tf.__version__.split(".")[:2]) < _FIRST:
-        text = "TensorFlow {} cannot run a graph beside the rewritten one; --python names an interpreter with TensorFlow 2.9 or newer"
+        text = (
+            "TensorFlow {} cannot run a graph beside the rewritten one; --python names an "
+            "interpreter with TensorFlow 2.9 or newer"
+        )
         raise Refused("no-rewrite", text.format(tf.__version__))
     found = [rewrite for rewrite in _candidates(policy, on_gpu=on_gpu) if _works(tf, rewrite)]
     if not found:
@@ -112,7 +141,10 @@ def rewritten(graph_def: Any, kept: Sequence[str], rewrite: Rewrite) -> Any:
     except Exception as error:  # whatever C++ raises through the bindings
         text = "TensorFlow's pass {} fails on this graph ({})"
         if rewrite.emulates and grappler.has_old_loops(graph_def):
-            text += ", as it does on loops of TensorFlow 1; --to mixed_bfloat16 and --device gpu:0 take another pass, and so does a TensorFlow built for CUDA"
+            text += (
+                ", as it does on loops of TensorFlow 1; --to mixed_bfloat16 and --device gpu:0 "
+                "take another pass, and so does a TensorFlow built for CUDA"
+            )
         raise Refused("rewrite-failed", text.format(rewrite.option, sentence(error))) from error
 
 
@@ -120,37 +152,56 @@ def converted(tf: Any, graph_def: Any, kept: Sequence[str], rewrite: Rewrite) ->
     """
     Return the names of the ops that the emulating pass has in float16, of those that give floats.
 
-    Its casts do not tell: an op that stays float32 has them on both sides where its neighbours do not. So each op gets one more user that has to stay as it
-    is, and what the pass puts before that one is the op's own.
+    Its casts do not tell: an op that stays float32 has them on both sides where its neighbours do
+    not. So each op gets one more user that has to stay as it is, and what the pass puts before that
+    one is the op's own.
     """
     probed = type(graph_def)()
     probed.CopyFrom(graph_def)
     with tf.Graph().as_default() as graph:
         tf.graph_util.import_graph_def(graph_def, name="")
-        floats = [op.name for op in graph.get_operations() if op.outputs and op.outputs[0].dtype == tf.float32 and op.name + ":0" not in kept]
+        floats = [
+            op.name
+            for op in graph.get_operations()
+            if op.outputs and op.outputs[0].dtype == tf.float32 and op.name + ":0" not in kept
+        ]
     probes = {}
     for name in floats:
         node = probed.node.add(name="policytool_probe/" + name, op="Identity", input=[name])
         node.attr["T"].type = tf.float32.as_datatype_enum
         probes[node.name] = name
     made = rewritten(probed, [*kept, *(name + ":0" for name in probes)], rewrite)
-    return frozenset(probes[node.name] for node in made.node if node.name in probes and node.input[0] != probes[node.name])
+    return frozenset(
+        probes[node.name]
+        for node in made.node
+        if node.name in probes and node.input[0] != probes[node.name]
+    )
 
 
 def _candidates(policy: str, *, on_gpu: bool) -> list[Rewrite]:
     if policy == BFLOAT16:
-        known = [name for name in ONEDNN if grappler.knows(name)]  # the second is another name of the first
-        return [Rewrite(name, grappler.CPU, "TensorFlow's rewrite for CPUs with oneDNN") for name in known[:1]]
+        known = [
+            name for name in ONEDNN if grappler.knows(name)
+        ]  # the second is another name of the first
+        return [
+            Rewrite(name, grappler.CPU, "TensorFlow's rewrite for CPUs with oneDNN")
+            for name in known[:1]
+        ]
     if on_gpu:
         return [Rewrite(CUDA, grappler.GPU, _SAID[CUDA])]
     return [
         Rewrite(EMULATED, grappler.CPU, _SAID[EMULATED]),
-        Rewrite(CUDA, grappler.GPU, _SAID[CUDA] + ", whose result runs on the CPU's float16 kernels"),
+        Rewrite(
+            CUDA, grappler.GPU, _SAID[CUDA] + ", whose result runs on the CPU's float16 kernels"
+        ),
     ]
 
 
 def _works(tf: Any, rewrite: Rewrite) -> bool:
-    """Return whether the pass takes a small graph to 16 bits; not its matrix products alone, which is all it does without its device's kernels."""
+    """
+    Return whether the pass takes a small graph to 16 bits; not its matrix products alone, which is
+    all it does without its device's kernels.
+    """
     if not grappler.knows(rewrite.option):
         return False
     with tf.Graph().as_default() as graph:
@@ -159,8 +210,12 @@ def _works(tf: Any, rewrite: Rewrite) -> bool:
         between = tf.nn.relu(tf.matmul(given, weights))
         tf.identity(tf.matmul(between, weights), name="y")
     try:
-        made = grappler.optimised(graph.as_graph_def(), ["x:0", "y:0"], rewrite.option, rewrite.device)
-    except Exception:  # a pass that this build lacks raises what its bindings make of it; what that means is told by the caller
+        made = grappler.optimised(
+            graph.as_graph_def(), ["x:0", "y:0"], rewrite.option, rewrite.device
+        )
+    except Exception:
+        # a pass that this build lacks raises what its bindings make of it; what that means is told
+        # by the caller
         return False
     casts = any(node.name.endswith(SUFFIX) for node in made.node)
     relu = next(node for node in made.node if node.op == "Relu")
@@ -169,12 +224,19 @@ def _works(tf: Any, rewrite: Rewrite) -> bool:
 
 def _what_would_do(tf: Any, policy: str, *, on_gpu: bool) -> str:
     if on_gpu:
-        text = "TensorFlow {} is not built for CUDA, and rewrites no graph for a GPU; --device cpu emulates float16 from TensorFlow 2.9 on"
+        text = (
+            "TensorFlow {} is not built for CUDA, and rewrites no graph for a GPU; --device cpu "
+            "emulates float16 from TensorFlow 2.9 on"
+        )
     elif policy == FLOAT16:
-        text = "TensorFlow {} cannot emulate float16 on a CPU; --python names an interpreter with TensorFlow 2.9 or newer, --device gpu:0 takes a GPU"
+        text = (
+            "TensorFlow {} cannot emulate float16 on a CPU; --python names an interpreter with "
+            "TensorFlow 2.9 or newer, --device gpu:0 takes a GPU"
+        )
     else:
         text = (
-            "TensorFlow {} does not rewrite graphs to bfloat16 here: that takes TensorFlow 2.9 or newer, or 2.5 with TF_ENABLE_ONEDNN_OPTS=1, "
+            "TensorFlow {} does not rewrite graphs to bfloat16 here: that takes TensorFlow 2.9 or "
+            "newer, or 2.5 with TF_ENABLE_ONEDNN_OPTS=1, "
             "with oneDNN not turned off, and a processor whose bfloat16 oneDNN supports (AVX-512)"
         )
     return text.format(tf.__version__)

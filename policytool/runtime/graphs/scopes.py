@@ -1,9 +1,12 @@
 """
-What of a saved graph is looked at: of each scope the tensor that leaves it, and what the rewrite changed.
+What of a saved graph is looked at: of each scope the tensor that leaves it, and what the rewrite
+changed.
 
-A scope is the name of an op without its last part, as if every function were written out where it is called: the names of the calls themselves are left out.
-An op of an entry point itself, which is in no scope, is looked at where the rewrite changed it.
-Within loops and branches (of TF 1, which grappler also makes of those of TF 2) tensors exist more than once or not at all; they are seen through what leaves.
+A scope is the name of an op without its last part, as if every function were written out where it
+is called: the names of the calls themselves are left out. An op of an entry point itself, which is
+in no scope, is looked at where the rewrite changed it. Within loops and branches (of TF 1, which
+grappler also makes of those of TF 2) tensors exist more than once or not at all; they are seen
+through what leaves.
 """
 
 from __future__ import annotations
@@ -25,7 +28,18 @@ FLOAT = 1
 NARROW = {14: "bfloat16", 19: "float16"}
 
 MOVES = frozenset(
-    ("Cast", "Const", "Identity", "IdentityN", "NoOp", "Placeholder", "PlaceholderWithDefault", "PreventGradient", "ReadVariableOp", "StopGradient")
+    (
+        "Cast",
+        "Const",
+        "Identity",
+        "IdentityN",
+        "NoOp",
+        "Placeholder",
+        "PlaceholderWithDefault",
+        "PreventGradient",
+        "ReadVariableOp",
+        "StopGradient",
+    )
 )
 """Ops that pass on what others made."""
 
@@ -45,7 +59,8 @@ _INLINED = "Func"
 
 def path(name: str, *, loop: bool = False) -> str:
     """
-    Return the scope of an op by its name; nothing for the ops of an entry point itself, and for what grappler put around functions.
+    Return the scope of an op by its name; nothing for the ops of an entry point itself, and for
+    what grappler put around functions.
 
     A loop that is one op is a scope by itself.
     """
@@ -61,24 +76,43 @@ class Changes:
     """What a rewrite did to a graph and to the functions of its loops."""
 
     def __init__(self, before: Any, after: Any, emulated: AbstractSet[str] | None = None) -> None:
-        """``emulated``: the ops in 16 bits where the rewrite leaves them float32 and rounds what they take and give."""
+        """
+        ``emulated``: the ops in 16 bits where the rewrite leaves them float32 and rounds what they
+        take and give.
+        """
         old, new = _nodes(before), _nodes(after)
-        added = {key: node for key, node in new.items() if key not in old and node.op == "Cast" and node.name.endswith(SUFFIX)}
+        added = {
+            key: node
+            for key, node in new.items()
+            if key not in old and node.op == "Cast" and node.name.endswith(SUFFIX)
+        }
         casts = {key: node for key, node in added.items() if node.attr["DstT"].type in NARROW}
         if emulated is not None:
-            names = {(key[0], node.input[0].partition(":")[0]) for key, node in casts.items() if key[0]} | {("", name) for name in emulated}
+            names = {
+                (key[0], node.input[0].partition(":")[0]) for key, node in casts.items() if key[0]
+            } | {("", name) for name in emulated}
         else:
-            names = {key for key, node in new.items() if key in old and _types(node) != _types(old[key])}
+            names = {
+                key for key, node in new.items() if key in old and _types(node) != _types(old[key])
+            }
         changed = sorted(key for key in names if key in old and old[key].op not in MOVES)
-        self.total = sum(1 for node in old.values() if node.op not in MOVES and _has(node, (FLOAT,)))
-        self.narrow_before = sum(1 for node in old.values() if node.op not in MOVES and _has(node, NARROW))
+        self.total = sum(
+            1 for node in old.values() if node.op not in MOVES and _has(node, (FLOAT,))
+        )
+        self.narrow_before = sum(
+            1 for node in old.values() if node.op not in MOVES and _has(node, NARROW)
+        )
         self.casts = len(added)
         self.ops = len(changed)
         self.by_type = Counter(old[key].op for key in changed)
         self.names = frozenset(name for function, name in changed if not function)
         """Ops of the graph itself, without those in functions."""
 
-        self.rounded = {_source(node): node.name + ":0" for key, node in casts.items() if node.input[0].partition(":")[0] in (emulated or ())}
+        self.rounded = {
+            _source(node): node.name + ":0"
+            for key, node in casts.items()
+            if node.input[0].partition(":")[0] in (emulated or ())
+        }
         """Emulated alone: tensor (``name:0``) to what the cast gives that rounds it."""
 
     @property
@@ -87,21 +121,35 @@ class Changes:
         if self.ops:
             return None
         if self.narrow_before:
-            text = "the rewrite changes nothing: {} ops of this graph have 16 bits as it is, and no matrix product or convolution is left in float32"
+            text = (
+                "the rewrite changes nothing: {} ops of this graph have 16 bits as it is, and no "
+                "matrix product or convolution is left in float32"
+            )
             return text.format(self.narrow_before)
-        return "the rewrite changes nothing: it begins with matrix products, convolutions and RNN kernels in float32, and finds none in this graph"
+        return (
+            "the rewrite changes nothing: it begins with matrix products, convolutions and RNN "
+            "kernels in float32, and finds none in this graph"
+        )
 
     def told(self) -> dict[str, Any]:
         """Return them as JSON."""
-        found = {"ops": self.ops, "total": self.total, "casts": self.casts, "narrow_before": self.narrow_before}
+        found = {
+            "ops": self.ops,
+            "total": self.total,
+            "casts": self.casts,
+            "narrow_before": self.narrow_before,
+        }
         return {**found, "by_type": dict(sorted(self.by_type.items())), "unchanged": self.unchanged}
 
 
-def watched(ops: Sequence[Any], given: Iterable[Any], changed: AbstractSet[str], inner: Mapping[str, bool]) -> list[tuple[str, Any]]:
+def watched(
+    ops: Sequence[Any], given: Iterable[Any], changed: AbstractSet[str], inner: Mapping[str, bool]
+) -> list[tuple[str, Any]]:
     """
     Return, for each scope in the order of the graph, the tensor that stands for it.
 
-    It is the last float one of the scope that depends on what the signature is given, and that another scope uses or whose op the rewrite changed.
+    It is the last float one of the scope that depends on what the signature is given, and that
+    another scope uses or whose op the rewrite changed.
 
     :param ops: those of the plain graph, each after its inputs.
     :param given: the tensors that the signature takes.
@@ -112,12 +160,20 @@ def watched(ops: Sequence[Any], given: Iterable[Any], changed: AbstractSet[str],
     fed = _downstream(ops, given)
     found: dict[str, Any] = {}
     for op in ops:
-        scope = path(own(op.name), loop=op.type in LOOPS) or (alone(op.name) if op.name in changed else "")
+        scope = path(own(op.name), loop=op.type in LOOPS) or (
+            alone(op.name) if op.name in changed else ""
+        )
         if not scope or op.type in MOVES or op.name not in fed or inner[op.name]:
             continue
         for tensor in op.outputs:
-            users = [user for user in tensor.consumers() if user.name in known] if tensor.dtype.is_floating else []
-            if users and (op.name in changed or any(path(own(user.name)) != scope for user in users)):
+            users = (
+                [user for user in tensor.consumers() if user.name in known]
+                if tensor.dtype.is_floating
+                else []
+            )
+            if users and (
+                op.name in changed or any(path(own(user.name)) != scope for user in users)
+            ):
                 found.pop(scope, None)
                 found[scope] = tensor
                 break
@@ -126,9 +182,11 @@ def watched(ops: Sequence[Any], given: Iterable[Any], changed: AbstractSet[str],
 
 def depth_of(ops: Sequence[Any], found: Sequence[tuple[str, Any]]) -> list[int]:
     """
-    Return how many terms are added up for each tensor that is looked at, one reduction after the other.
+    Return how many terms are added up for each tensor that is looked at, one reduction after the
+    other.
 
-    An op counts for the tensor whose scope has most in common with its own, the next in the graph of several; what runs in a loop counts once.
+    An op counts for the tensor whose scope has most in common with its own, the next in the graph
+    of several; what runs in a loop counts once.
     """
     ends = [tensor.op.name for _, tensor in found]
     groups: list[list[Any]] = [[] for _ in found]
@@ -153,7 +211,9 @@ def within(ops: Sequence[Any]) -> dict[str, bool]:
     loops: dict[str, int] = {}
     branches: dict[str, int] = {}
     for op in ops:
-        sources = [source.name for source in [*(tensor.op for tensor in op.inputs), *op.control_inputs]]
+        sources = [
+            source.name for source in [*(tensor.op for tensor in op.inputs), *op.control_inputs]
+        ]
         loop = max([loops.get(name, 0) for name in sources], default=0)
         branch = max([branches.get(name, 0) for name in sources], default=0)
         if op.type in ("Enter", "RefEnter"):
@@ -174,19 +234,33 @@ def own(name: str) -> str:
 
 
 def alone(name: str) -> str:
-    """Return what an op that is in no scope is looked at as: its name in the graph that was imported, without those of the calls of functions."""
+    """
+    Return what an op that is in no scope is looked at as: its name in the graph that was imported,
+    without those of the calls of functions.
+    """
     return path(own(name), loop=True)
 
 
 def _common(one: str, other: str) -> int:
     """Return how many names two scopes begin with alike."""
-    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one.split("/"), other.split("/"))))
+    return sum(
+        1
+        for _ in itertools.takewhile(
+            lambda pair: pair[0] == pair[1], zip(one.split("/"), other.split("/"))
+        )
+    )
 
 
 def _nodes(graph_def: Any) -> dict[tuple[str, str], Any]:
     """Return every node by its function, which is nothing for the graph itself, and its name."""
     found = {("", node.name): node for node in graph_def.node}
-    found.update({(function.signature.name, node.name): node for function in graph_def.library.function for node in function.node_def})
+    found.update(
+        {
+            (function.signature.name, node.name): node
+            for function in graph_def.library.function
+            for node in function.node_def
+        }
+    )
     return found
 
 
@@ -197,8 +271,17 @@ def _source(cast: Any) -> str:
 
 
 def _types(node: Any) -> list[tuple[str, int]]:
-    """Return the dtypes that a node's attributes name; those that begin with an underscore are notes of grappler's."""
-    return sorted((key, number) for key, value in node.attr.items() if not key.startswith("_") for number in (value.type, *value.list.type) if number)
+    """
+    Return the dtypes that a node's attributes name; those that begin with an underscore are notes
+    of grappler's.
+    """
+    return sorted(
+        (key, number)
+        for key, value in node.attr.items()
+        if not key.startswith("_")
+        for number in (value.type, *value.list.type)
+        if number
+    )
 
 
 def _has(node: Any, wanted: Iterable[int]) -> bool:
@@ -212,5 +295,10 @@ def _downstream(ops: Sequence[Any], given: Iterable[Any]) -> set[str]:
     before = -1
     while before < len(found):  # again for what comes round a loop
         before = len(found)
-        found.update(op.name for op in ops if op.type not in _SHAPES and any(tensor.op.name in reached or tensor.op.name in found for tensor in op.inputs))
+        found.update(
+            op.name
+            for op in ops
+            if op.type not in _SHAPES
+            and any(tensor.op.name in reached or tensor.op.name in found for tensor in op.inputs)
+        )
     return found

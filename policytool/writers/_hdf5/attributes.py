@@ -1,4 +1,7 @@
-"""Attributes as they are stored: read, copied and compared without a change of type; texts rewritten in their own type."""
+"""
+Attributes as they are stored: read, copied and compared without a change of type; texts rewritten
+in their own type.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,19 @@ if TYPE_CHECKING:
 
     Object: TypeAlias = h5g.GroupID | h5d.DatasetID | h5t.TypeID
 
-_PLAIN: Final = {h5t.INTEGER, h5t.FLOAT, h5t.TIME, h5t.BITFIELD, h5t.OPAQUE, h5t.ENUM, h5t.REFERENCE}
-"""Classes whose bytes are the value; those of a reference are so in one file, and no reference gets into another."""
+_PLAIN: Final = {
+    h5t.INTEGER,
+    h5t.FLOAT,
+    h5t.TIME,
+    h5t.BITFIELD,
+    h5t.OPAQUE,
+    h5t.ENUM,
+    h5t.REFERENCE,
+}
+"""
+Classes whose bytes are the value; those of a reference are so in one file, and no reference gets
+into another.
+"""
 
 
 def is_plain(kind: h5t.TypeID) -> bool:
@@ -30,7 +44,9 @@ def is_plain(kind: h5t.TypeID) -> bool:
         case h5t.ARRAY:
             return is_plain(kind.get_super())
         case h5t.COMPOUND:
-            return all(is_plain(kind.get_member_type(index)) for index in range(kind.get_nmembers()))
+            return all(
+                is_plain(kind.get_member_type(index)) for index in range(kind.get_nmembers())
+            )
         case other:
             return other in _PLAIN
 
@@ -42,12 +58,17 @@ def refuse_references(kind: h5t.TypeID, where: str) -> None:
     :raises WriteError: for references to objects.
     """
     if kind.detect_class(h5t.REFERENCE):
-        raise WriteError("not-rewritable", f"{where} holds HDF5 references, which cannot be moved to a new file; Keras writes none")
+        raise WriteError(
+            "not-rewritable",
+            f"{where} holds HDF5 references, which cannot be moved to a new file; Keras writes "
+            "none",
+        )
 
 
 def names(item: Object) -> list[bytes]:
     """
-    Return the names of an object's attributes, listed in one pass: HDF5 reads all of them again to open one by its index.
+    Return the names of an object's attributes, listed in one pass: HDF5 reads all of them again to
+    open one by its index.
 
     :raises WriteError: for more than can be copied one by one.
     """
@@ -59,7 +80,9 @@ def names(item: Object) -> list[bytes]:
 
 
 def raw(attribute: h5a.AttrID) -> np.ndarray[Any, Any] | None:
-    """Return the stored value; bytes where they are the value, None where there is no data space."""
+    """
+    Return the stored value; bytes where they are the value, None where there is no data space.
+    """
     space, kind = attribute.get_space(), attribute.get_type()
     if space.get_simple_extent_type() == h5s.NULL:
         return None
@@ -72,11 +95,23 @@ def raw(attribute: h5a.AttrID) -> np.ndarray[Any, Any] | None:
     return array
 
 
-def frozen(value: Any) -> object:  # noqa: ANN401  # whatever HDF5 holds
-    """Return a value that can be compared bit by bit, arrays of texts and arrays in arrays included."""
+def frozen(value: Any) -> object:  # whatever HDF5 holds  # noqa: ANN401  # whatever HDF5 holds
+    """
+    Return a value that can be compared bit by bit, arrays of texts and arrays in arrays included.
+    """
     if isinstance(value, np.ndarray):
-        return (value.shape, tuple(frozen(item) for item in value.ravel().tolist())) if value.dtype.hasobject else (value.shape, value.tobytes())
-    return repr(value) if isinstance(value, float) else tuple(frozen(item) for item in value) if isinstance(value, tuple) else value
+        return (
+            (value.shape, tuple(frozen(item) for item in value.ravel().tolist()))
+            if value.dtype.hasobject
+            else (value.shape, value.tobytes())
+        )
+    return (
+        repr(value)
+        if isinstance(value, float)
+        else tuple(frozen(item) for item in value)
+        if isinstance(value, tuple)
+        else value
+    )
 
 
 def copy(source: Object, target: Object, without: Container[bytes] = ()) -> None:
@@ -94,16 +129,23 @@ def copy(source: Object, target: Object, without: Container[bytes] = ()) -> None
 
 
 def copy_text(source: h5g.GroupID, target: h5g.GroupID, name: bytes, text: bytes) -> None:
-    """Write a text attribute in the type that the source has for it: its kind of length, character set and padding."""
+    """
+    Write a text attribute in the type that the source has for it: its kind of length, character set
+    and padding.
+    """
     attribute = h5a.open(source, name)
-    _write_text(h5a.create(target, name, _sized(attribute.get_type(), text), attribute.get_space()), text)
+    _write_text(
+        h5a.create(target, name, _sized(attribute.get_type(), text), attribute.get_space()), text
+    )
 
 
 def change_text(file: h5py.File, name: bytes, text: bytes) -> None:
     """
-    Write another text where one stands, in its own type, and leave nothing of the old one in the file.
+    Write another text where one stands, in its own type, and leave nothing of the old one in the
+    file.
 
-    The old bytes of a text of variable length have to be wiped before (:func:`policytool.writers._hdf5.wiping.wipe`).
+    The old bytes of a text of variable length have to be wiped before
+    (:func:`policytool.writers._hdf5.wiping.wipe`).
     """
     attribute = h5a.open(file.id, name)
     kind, space = attribute.get_type(), attribute.get_space()
@@ -130,7 +172,11 @@ def stored_text(group: h5g.GroupID, name: bytes) -> bytes | None:
         return None
     found = value.item()
     text = found if isinstance(found, bytes) else str(found).encode("utf-8", "surrogateescape")
-    return text if kind.is_variable_str() else text.rstrip(b" " if kind.get_strpad() == h5t.STR_SPACEPAD else b"\0")
+    return (
+        text
+        if kind.is_variable_str()
+        else text.rstrip(b" " if kind.get_strpad() == h5t.STR_SPACEPAD else b"\0")
+    )
 
 
 def is_variable(group: h5g.GroupID, name: bytes) -> bool:
@@ -143,14 +189,19 @@ def same_kind(one: h5a.AttrID, other: h5a.AttrID) -> bool:
     first, second = one.get_type(), other.get_type()
     if first.get_class() != h5t.STRING or second.get_class() != h5t.STRING:
         return False
-    return all(getattr(first, question)() == getattr(second, question)() for question in ("is_variable_str", "get_cset", "get_strpad")) and _shape(
-        one
-    ) == _shape(other)
+    return all(
+        getattr(first, question)() == getattr(second, question)()
+        for question in ("is_variable_str", "get_cset", "get_strpad")
+    ) and _shape(one) == _shape(other)
 
 
 def same(one: h5a.AttrID, other: h5a.AttrID) -> bool:
     """Return whether two attributes have the same type, shape and value."""
-    return bool(one.get_type().equal(other.get_type())) and _shape(one) == _shape(other) and frozen(raw(one)) == frozen(raw(other))
+    return (
+        bool(one.get_type().equal(other.get_type()))
+        and _shape(one) == _shape(other)
+        and frozen(raw(one)) == frozen(raw(other))
+    )
 
 
 def _shape(attribute: h5a.AttrID) -> tuple[int, object]:
@@ -173,7 +224,9 @@ def _write_text(attribute: h5a.AttrID, text: bytes) -> None:
         attribute.write(value)
         return
     padding = b" " if kind.get_strpad() == h5t.STR_SPACEPAD else b"\0"
-    attribute.write(np.array(text.ljust(kind.get_size(), padding), dtype=f"V{kind.get_size()}"), mtype=kind)
+    attribute.write(
+        np.array(text.ljust(kind.get_size(), padding), dtype=f"V{kind.get_size()}"), mtype=kind
+    )
 
 
 def _write(attribute: h5a.AttrID, value: np.ndarray[Any, Any]) -> None:

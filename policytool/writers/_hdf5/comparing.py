@@ -1,7 +1,9 @@
 """
-A written file compared with its source: every object, link, attribute and stored byte, but for what was to change.
+A written file compared with its source: every object, link, attribute and stored byte, but for what
+was to change.
 
-What changed is compared with what it should be; nothing of it is trusted because it was written a moment ago.
+What changed is compared with what it should be; nothing of it is trusted because it was written a
+moment ago.
 """
 
 from __future__ import annotations
@@ -53,7 +55,9 @@ class _Comparison:
         texts = {name.encode(): value.encode("utf-8") for name, value in changes.texts.items()}
         self._attributes(old, new, (), without=texts)
         for name, value in texts.items():
-            is_same_kind = h5a.exists(new, name) and attributes.same_kind(h5a.open(old, name), h5a.open(new, name))
+            is_same_kind = h5a.exists(new, name) and attributes.same_kind(
+                h5a.open(old, name), h5a.open(new, name)
+            )
             if not is_same_kind or attributes.stored_text(new, name) != value:
                 raise differs(name.decode())
         self._seen[address(old)] = address(new)
@@ -67,7 +71,9 @@ class _Comparison:
         """Compare the optimizer's state with its slots: these datasets, and no others."""
         groups = {slot.tensor[:depth] for slot in slots for depth in range(1, len(slot.tensor))}
         expected = {slot.tensor for slot in slots} | groups
-        found = {path for name in {slot.tensor[0] for slot in slots} for path in _paths(new, (name,))}
+        found = {
+            path for name in {slot.tensor[0] for slot in slots} for path in _paths(new, (name,))
+        }
         if found != expected:
             raise differs("/".join(min(found ^ expected)))
         for path in groups:
@@ -84,19 +90,32 @@ class _Comparison:
             elif (dataset := find(old, slot.source)) is not None:
                 self._dataset(dataset, made, where)
 
-    def _group(self, old: h5g.GroupID, new: h5g.GroupID, path: tuple[bytes, ...], without: Collection[bytes]) -> Iterator[Pair]:
+    def _group(
+        self,
+        old: h5g.GroupID,
+        new: h5g.GroupID,
+        path: tuple[bytes, ...],
+        without: Collection[bytes],
+    ) -> Iterator[Pair]:
         """Compare two groups, and yield those in them."""
-        ones, others = ({link.name: link for link in links(group) if link.name not in without} for group in (old, new))
+        ones, others = (
+            {link.name: link for link in links(group) if link.name not in without}
+            for group in (old, new)
+        )
         if ones != others:
             raise differs(text(path))
         for link in ones.values():
             where = (*path, link.name)
             if link.kind == h5l.TYPE_HARD:
                 yield from self._object(old, new, where)
-            elif link.kind in {h5l.TYPE_SOFT, h5l.TYPE_EXTERNAL} and old.links.get_val(link.name) != new.links.get_val(link.name):
+            elif link.kind in {h5l.TYPE_SOFT, h5l.TYPE_EXTERNAL} and old.links.get_val(
+                link.name
+            ) != new.links.get_val(link.name):
                 raise differs(text(where))
 
-    def _object(self, old: h5g.GroupID, new: h5g.GroupID, path: tuple[bytes, ...]) -> Iterator[Pair]:
+    def _object(
+        self, old: h5g.GroupID, new: h5g.GroupID, path: tuple[bytes, ...]
+    ) -> Iterator[Pair]:
         one, other = address(old, path[-1]), address(new, path[-1])
         if one in self._seen or other in self._met:
             if self._seen.get(one) != other:
@@ -116,8 +135,16 @@ class _Comparison:
         elif not first.equal(second):
             raise differs(text(path))
 
-    def _attributes(self, old: attributes.Object, new: attributes.Object, path: tuple[bytes, ...], without: Collection[bytes] = ()) -> None:
-        ones, others = ({name for name in attributes.names(item) if name not in without} for item in (old, new))
+    def _attributes(
+        self,
+        old: attributes.Object,
+        new: attributes.Object,
+        path: tuple[bytes, ...],
+        without: Collection[bytes] = (),
+    ) -> None:
+        ones, others = (
+            {name for name in attributes.names(item) if name not in without} for item in (old, new)
+        )
         if ones != others:
             raise differs(f"the attributes of {text(path)}")
         for name in ones:
@@ -136,7 +163,11 @@ class _Comparison:
             old.get_type().equal(new.get_type())
             and old.get_space().get_simple_extent_type() == new.get_space().get_simple_extent_type()
             and old.shape == new.shape
-            and (old.shape is None or old.get_space().get_simple_extent_dims(maxdims=True) == new.get_space().get_simple_extent_dims(maxdims=True))
+            and (
+                old.shape is None
+                or old.get_space().get_simple_extent_dims(maxdims=True)
+                == new.get_space().get_simple_extent_dims(maxdims=True)
+            )
             and stored.same((old, self._old), (new, self._new))
         )
         if not is_same:
@@ -151,4 +182,6 @@ def _paths(root: h5g.GroupID, start: tuple[str, ...]) -> Iterator[tuple[str, ...
         yield path
         group = group_at(root, path)
         if group is not None:
-            pending += [(*path, link.name.decode("utf-8", "surrogateescape")) for link in links(group)]
+            pending += [
+                (*path, link.name.decode("utf-8", "surrogateescape")) for link in links(group)
+            ]

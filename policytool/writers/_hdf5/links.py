@@ -35,7 +35,11 @@ def links(group: h5g.GroupID) -> list[Link]:
     found: list[Link] = []
     is_ordered = group.get_create_plist().get_link_creation_order() & h5p.CRT_ORDER_TRACKED
     order = h5.INDEX_CRT_ORDER if is_ordered else h5.INDEX_NAME
-    group.links.iterate(lambda name, info: found.append(Link(name=name, kind=info.type, cset=info.cset)), idx_type=order, info=True)
+    group.links.iterate(
+        lambda name, info: found.append(Link(name=name, kind=info.type, cset=info.cset)),
+        idx_type=order,
+        info=True,
+    )
     return found
 
 
@@ -50,7 +54,11 @@ def find(root: h5g.GroupID, path: tuple[str, ...]) -> h5d.DatasetID | None:
     here = root
     for index, step in enumerate(path):
         name = step.encode("utf-8", "surrogateescape")
-        if not isinstance(here, h5g.GroupID) or not here.links.exists(name) or here.links.get_info(name).type != h5l.TYPE_HARD:
+        if (
+            not isinstance(here, h5g.GroupID)
+            or not here.links.exists(name)
+            or here.links.get_info(name).type != h5l.TYPE_HARD
+        ):
             return None
         if index > limits.H5_DEPTH.value:
             return None
@@ -83,6 +91,8 @@ def bounded(paths: Iterator[tuple[bytes, ...]]) -> Iterator[tuple[bytes, ...]]:
     :raises WriteError: beyond the bounds.
     """
     for count, path in enumerate(paths):
-        if beyond := limits.H5_OBJECTS.beyond(count, counting=True) or limits.H5_DEPTH.beyond(len(path), counting=True):
+        if beyond := limits.H5_OBJECTS.beyond(count, counting=True) or limits.H5_DEPTH.beyond(
+            len(path), counting=True
+        ):
             raise WriteError("not-rewritable", f"holds groups of {beyond}")
         yield path

@@ -1,5 +1,6 @@
 """
-A new file made of the objects of another: some datasets cast, some texts changed, the optimizer's state arranged anew.
+A new file made of the objects of another: some datasets cast, some texts changed, the optimizer's
+state arranged anew.
 
 Everything else is copied by HDF5 as it is stored: chunks are not decompressed, links stay links.
 """
@@ -43,7 +44,9 @@ class Rebuild:
         """The groups at the root that are made anew from slots."""
         if self.state is None:
             return frozenset()
-        return frozenset(slot.tensor[0].encode() for slot in self.state) or frozenset({STATE.encode()})
+        return frozenset(slot.tensor[0].encode() for slot in self.state) or frozenset(
+            {STATE.encode()}
+        )
 
 
 def by_address(root: h5g.GroupID, casts: Mapping[tuple[str, ...], Cast]) -> dict[int, Cast]:
@@ -56,11 +59,18 @@ def by_address(root: h5g.GroupID, casts: Mapping[tuple[str, ...], Cast]) -> dict
     for path, cast in casts.items():
         dataset = find(root, path)
         if dataset is None:
-            raise WriteError("source-changed", f"has no tensor {'/'.join(path)}, which the plan casts; plan again")
+            raise WriteError(
+                "source-changed",
+                f"has no tensor {'/'.join(path)}, which the plan casts; plan again",
+            )
         tensors.check(dataset, cast)
         other = found.setdefault(address(dataset), cast)
         if (other.after, other.through) != (cast.after, cast.through):
-            raise WriteError("not-rewritable", f"{'/'.join(other.tensor)} and {'/'.join(cast.tensor)} are one dataset, and the plan casts them differently")
+            raise WriteError(
+                "not-rewritable",
+                f"{'/'.join(other.tensor)} and {'/'.join(cast.tensor)} are one dataset, and the "
+                "plan casts them differently",
+            )
     return found
 
 
@@ -90,11 +100,15 @@ class _Work:
 
     def copy_all(self) -> None:
         """Copy every object but for the groups that are made anew."""
-        texts = {name.encode(): value.encode("utf-8") for name, value in self._changes.texts.items()}
+        texts = {
+            name.encode(): value.encode("utf-8") for name, value in self._changes.texts.items()
+        }
         attributes.copy(self._old, self._new, without=texts)
         for name, value in texts.items():
             attributes.copy_text(self._old, self._new, name, value)
-        pending: list[tuple[h5g.GroupID, h5g.GroupID, tuple[bytes, ...]]] = [(self._old, self._new, ())]
+        pending: list[tuple[h5g.GroupID, h5g.GroupID, tuple[bytes, ...]]] = [
+            (self._old, self._new, ())
+        ]
         while pending:
             old, new, path = pending.pop()
             self._target.storage.check()
@@ -115,17 +129,30 @@ class _Work:
                 continue
             dataset = find(self._old, slot.source)
             if dataset is None:
-                raise WriteError("source-changed", f"has no tensor {'/'.join(slot.source)}, which the plan keeps; plan again")
+                raise WriteError(
+                    "source-changed",
+                    f"has no tensor {'/'.join(slot.source)}, which the plan keeps; plan again",
+                )
             self._copy_dataset(dataset, group, name)
 
-    def _copy_link(self, old: h5g.GroupID, new: h5g.GroupID, link: Link, path: tuple[bytes, ...]) -> tuple[h5g.GroupID, h5g.GroupID] | None:
-        """Make one link; return the old and the new group where it leads to a group that is yet to be filled."""
+    def _copy_link(
+        self, old: h5g.GroupID, new: h5g.GroupID, link: Link, path: tuple[bytes, ...]
+    ) -> tuple[h5g.GroupID, h5g.GroupID] | None:
+        """
+        Make one link; return the old and the new group where it leads to a group that is yet to be
+        filled.
+        """
         if link.kind == h5l.TYPE_SOFT:
             new.links.create_soft(link.name, old.links.get_val(link.name), lcpl=link.properties)
         elif link.kind == h5l.TYPE_EXTERNAL:
-            new.links.create_external(link.name, *old.links.get_val(link.name), lcpl=link.properties)
+            new.links.create_external(
+                link.name, *old.links.get_val(link.name), lcpl=link.properties
+            )
         elif link.kind != h5l.TYPE_HARD:
-            raise WriteError("not-rewritable", f"{text(path)} is a user-defined HDF5 link, which cannot be moved to a new file")
+            raise WriteError(
+                "not-rewritable",
+                f"{text(path)} is a user-defined HDF5 link, which cannot be moved to a new file",
+            )
         elif (there := self._made.get(number := address(old, link.name))) is not None:
             new.links.create_hard(link.name, self._new, there, lcpl=link.properties)
         else:
@@ -133,7 +160,9 @@ class _Work:
             return self._copy_object(old, new, link)
         return None
 
-    def _copy_object(self, old: h5g.GroupID, new: h5g.GroupID, link: Link) -> tuple[h5g.GroupID, h5g.GroupID] | None:
+    def _copy_object(
+        self, old: h5g.GroupID, new: h5g.GroupID, link: Link
+    ) -> tuple[h5g.GroupID, h5g.GroupID] | None:
         item = h5o.open(old, link.name)
         if isinstance(item, h5g.GroupID):
             made = h5g.create(new, link.name, lcpl=link.properties, gcpl=item.get_create_plist())
@@ -145,7 +174,9 @@ class _Work:
             h5o.copy(old, link.name, new, link.name, lcpl=link.properties)
         return None
 
-    def _copy_dataset(self, dataset: h5d.DatasetID, group: h5g.GroupID, name: bytes, link: Link | None = None) -> None:
+    def _copy_dataset(
+        self, dataset: h5d.DatasetID, group: h5g.GroupID, name: bytes, link: Link | None = None
+    ) -> None:
         where = name.decode("utf-8", "replace")
         cast = self._casts.get(address(dataset))
         if cast is not None:
@@ -155,7 +186,9 @@ class _Work:
         h5o.copy(dataset, b".", group, name, **({} if link is None else {"lcpl": link.properties}))
 
     def _group(self, path: tuple[str, ...]) -> h5g.GroupID:
-        """Return the group at a path of the new file, made like that of the source where there is one."""
+        """
+        Return the group at a path of the new file, made like that of the source where there is one.
+        """
         here = self._new
         for depth, step in enumerate(path, start=1):
             name = step.encode()

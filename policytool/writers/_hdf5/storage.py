@@ -1,4 +1,7 @@
-"""HDF5 over an open file, or a part of one, so that drafts without a name and members of archives are files like others."""
+"""
+HDF5 over an open file, or a part of one, so that drafts without a name and members of archives are
+files like others.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +25,26 @@ _CACHED: Final = 2048
 """HDF5 reads metadata in many small pieces that lie close together (``H5Pset_meta_block_size``)."""
 
 _SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
-_HDF5_ERRORS: Final = (RuntimeError, OSError, LookupError, ValueError, TypeError, OverflowError, SystemError)
-"""What h5py raises, by where libhdf5 fails; SystemError where a callback raised while it was closing."""
+_HDF5_ERRORS: Final = (
+    RuntimeError,
+    OSError,
+    LookupError,
+    ValueError,
+    TypeError,
+    OverflowError,
+    SystemError,
+)
+"""
+What h5py raises, by where libhdf5 fails; SystemError where a callback raised while it was closing.
+"""
 
 
 class Storage:
     """
     The file object that h5py reads from and writes to.
 
-    An exception that leaves a callback confuses libhdf5, so a failed write is kept in ``failure``, later writes are dropped, and whoever opened the
-    file raises it at the end.
+    An exception that leaves a callback confuses libhdf5, so a failed write is kept in ``failure``,
+    later writes are dropped, and whoever opened the file raises it at the end.
     """
 
     def __init__(self, descriptor: int, *, start: int = 0, size: int | None = None) -> None:
@@ -54,7 +67,11 @@ class Storage:
 
     def read(self, count: int = -1) -> bytes:
         """Return bytes from the position on; h5py asks whether there is such a method."""
-        block = os.pread(self.descriptor, count if count >= 0 else self._end() - self._position, self.start + self._position)
+        block = os.pread(
+            self.descriptor,
+            count if count >= 0 else self._end() - self._position,
+            self.start + self._position,
+        )
         self._position += len(block)
         return block
 
@@ -66,7 +83,9 @@ class Storage:
         view[available:] = bytes(count - available)
         view = view[:available]
         while view:
-            read = self._cached(view, position) or os.preadv(self.descriptor, [view], self.start + position)
+            read = self._cached(view, position) or os.preadv(
+                self.descriptor, [view], self.start + position
+            )
             if not read:
                 view[:] = bytes(len(view))
                 break
@@ -81,7 +100,7 @@ class Storage:
         if self.failure is None:
             try:
                 write_all(self.descriptor, view, self.start + self._position)
-            except BaseException as error:  # noqa: BLE001  # raised again when the file is closed
+            except BaseException as error:  # raised again when the file is closed  # noqa: BLE001  # raised again when the file is closed
                 self.failure = error
         self._position += len(view)
         return len(view)
@@ -92,7 +111,7 @@ class Storage:
         if self.failure is None:
             try:
                 os.ftruncate(self.descriptor, self.start + size)
-            except BaseException as error:  # noqa: BLE001  # raised again when the file is closed
+            except BaseException as error:  # raised again when the file is closed  # noqa: BLE001  # raised again when the file is closed
                 self.failure = error
         return size
 
@@ -154,7 +173,8 @@ def reading(path: Path, *, start: int = 0, size: int | None = None) -> Iterator[
 @contextmanager
 def changing(path: Path) -> Iterator[Opened]:
     """
-    Open a draft to change it where it stands; formats of new parts are those that the oldest readers know.
+    Open a draft to change it where it stands; formats of new parts are those that the oldest
+    readers know.
 
     :raises WriteError: where HDF5 fails.
     :raises OSError: where the system fails, on a full disk for example.
@@ -168,7 +188,8 @@ def changing(path: Path) -> Iterator[Opened]:
 @contextmanager
 def making(path: Path) -> Iterator[Opened]:
     """
-    Make a file in an empty draft, in the oldest formats that hold what is put in it: those that every release reads.
+    Make a file in an empty draft, in the oldest formats that hold what is put in it: those that
+    every release reads.
 
     :raises WriteError: where HDF5 fails.
     :raises OSError: where the system fails, on a full disk for example.
@@ -182,7 +203,8 @@ def making(path: Path) -> Iterator[Opened]:
 @contextmanager
 def creating(path: Path, like: Opened) -> Iterator[Opened]:
     """
-    Make a file in an empty draft, with the creation properties, the user block and the format version of ``like``.
+    Make a file in an empty draft, with the creation properties, the user block and the format
+    version of ``like``.
 
     :raises WriteError: where HDF5 fails.
     :raises OSError: where the system fails, on a full disk for example.
@@ -191,7 +213,9 @@ def creating(path: Path, like: Opened) -> Iterator[Opened]:
         storage = Storage(descriptor)
         with _told(storage):
             properties = like.file.id.get_create_plist()
-            block = os.pread(like.storage.descriptor, properties.get_userblock(), like.storage.start)
+            block = os.pread(
+                like.storage.descriptor, properties.get_userblock(), like.storage.start
+            )
             with h5py.File(_created(storage, properties, like)) as file:
                 yield Opened(file=file, storage=storage)
             if block:
@@ -207,14 +231,24 @@ def _created(storage: Storage, properties: h5p.PropFCID, like: Opened) -> h5f.Fi
 
 
 def _lowest_format(like: Opened, offset: int) -> int:
-    """Return the bound that makes HDF5 write a superblock of the same version (HDF5 file format, section II.A)."""
+    """
+    Return the bound that makes HDF5 write a superblock of the same version (HDF5 file format,
+    section II.A).
+    """
     head = os.pread(like.storage.descriptor, len(_SIGNATURE) + 1, like.storage.start + offset)
     version = head[-1] if head.startswith(_SIGNATURE) else 0
-    return int({0: h5f.LIBVER_EARLIEST, 1: h5f.LIBVER_EARLIEST, 2: h5f.LIBVER_V18}.get(version, h5f.LIBVER_V110))
+    return int(
+        {0: h5f.LIBVER_EARLIEST, 1: h5f.LIBVER_EARLIEST, 2: h5f.LIBVER_V18}.get(
+            version, h5f.LIBVER_V110
+        )
+    )
 
 
 def _first_cause(error: BaseException) -> BaseException:
-    """Return what a callback raised, which Python wraps anew for each function that it meets on the way."""
+    """
+    Return what a callback raised, which Python wraps anew for each function that it meets on the
+    way.
+    """
     while isinstance(error, SystemError) and error.__cause__ is not None:
         error = error.__cause__
     return error

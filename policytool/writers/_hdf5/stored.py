@@ -1,4 +1,7 @@
-"""Datasets compared as they are stored: bytes in the file where these are the values, chunks as they are compressed."""
+"""
+Datasets compared as they are stored: bytes in the file where these are the values, chunks as they
+are compressed.
+"""
 
 from __future__ import annotations
 
@@ -33,21 +36,37 @@ def same(old: Placed, new: Placed) -> bool:
     if not attributes.is_plain(old[0].get_type()):
         return _same_values(old[0], new[0])
     if layout == h5d.CHUNKED:
-        return _same_chunks_behind(old[0], new[0]) if _has_user_block(old[0]) or _has_user_block(new[0]) else _same_chunks(old, new)
+        return (
+            _same_chunks_behind(old[0], new[0])
+            if _has_user_block(old[0]) or _has_user_block(new[0])
+            else _same_chunks(old, new)
+        )
     ranges = [_contiguous(*placed) for placed in (old, new)]
     return equal(ranges[0], ranges[1]) if ranges[0] and ranges[1] else _same_values(old[0], new[0])
 
 
 def _contiguous(dataset: h5d.DatasetID, storage: Storage) -> Range | None:
-    """Return where the bytes of a dataset are; None where they are in its header, or nowhere yet."""
+    """
+    Return where the bytes of a dataset are; None where they are in its header, or nowhere yet.
+    """
     start = dataset.get_offset()
-    return None if start is None else Range(descriptor=storage.descriptor, start=storage.start + start, size=dataset.get_storage_size())
+    return (
+        None
+        if start is None
+        else Range(
+            descriptor=storage.descriptor,
+            start=storage.start + start,
+            size=dataset.get_storage_size(),
+        )
+    )
 
 
 def _same_chunks(old: Placed, new: Placed) -> bool:
     ones, others = _chunks(old[0]), _chunks(new[0])
     return ones.keys() == others.keys() and all(
-        mask == others[place][0] and equal(_range(old, start, size), _range(new, *others[place][1:])) for place, (mask, start, size) in ones.items()
+        mask == others[place][0]
+        and equal(_range(old, start, size), _range(new, *others[place][1:]))
+        for place, (mask, start, size) in ones.items()
     )
 
 
@@ -56,9 +75,14 @@ def _has_user_block(dataset: h5d.DatasetID) -> bool:
 
 
 def _same_chunks_behind(old: h5d.DatasetID, new: h5d.DatasetID) -> bool:
-    """Compare chunks behind a user block, from the start or the end of which HDF5 1.14 and 2.0 count their places differently."""
+    """
+    Compare chunks behind a user block, from the start or the end of which HDF5 1.14 and 2.0 count
+    their places differently.
+    """
     places = _chunks(old).keys()
-    return places == _chunks(new).keys() and all(old.read_direct_chunk(place) == new.read_direct_chunk(place) for place in places)
+    return places == _chunks(new).keys() and all(
+        old.read_direct_chunk(place) == new.read_direct_chunk(place) for place in places
+    )
 
 
 def _range(placed: Placed, start: int, size: int) -> Range:
@@ -68,7 +92,11 @@ def _range(placed: Placed, start: int, size: int) -> Range:
 def _chunks(dataset: h5d.DatasetID) -> dict[tuple[int, ...], Chunk]:
     """Return the chunks by where they begin in the dataset."""
     found: dict[tuple[int, ...], Chunk] = {}
-    dataset.chunk_iter(lambda info: found.update({info.chunk_offset: (info.filter_mask, info.byte_offset, info.size)}))
+    dataset.chunk_iter(
+        lambda info: found.update(
+            {info.chunk_offset: (info.filter_mask, info.byte_offset, info.size)}
+        )
+    )
     return found
 
 

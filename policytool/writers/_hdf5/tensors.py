@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     """Where a block begins, and its shape."""
 
 NAME: Final = b"dtype"
-"""The attribute in which Keras 3 names a dtype that HDF5 has no type for (keras/src/saving/saving_lib.py, ``H5Entry``)."""
+"""
+The attribute in which Keras 3 names a dtype that HDF5 has no type for
+(keras/src/saving/saving_lib.py, ``H5Entry``).
+"""
 
 _BFLOAT16_BYTES: Final = 2
 _BFLOAT16_EXPONENT_BITS: Final = 8
@@ -40,7 +43,8 @@ _LARGEST_COMPACT: Final = 64_000
 
 def cast_into(source: h5d.DatasetID, group: h5g.GroupID, name: bytes, cast: Cast) -> Counts:
     """
-    Make a dataset that holds the values of ``source`` in another dtype, with its layout, filters and attributes.
+    Make a dataset that holds the values of ``source`` in another dtype, with its layout, filters
+    and attributes.
 
     :raises WriteError: where the source is not what the plan says.
     """
@@ -48,7 +52,10 @@ def cast_into(source: h5d.DatasetID, group: h5g.GroupID, name: bytes, cast: Cast
     properties, space = source.get_create_plist(), source.get_space()
     properties.set_obj_track_times(False)  # as h5py writes them: the same input makes the same file
     kind = _type(cast.after)
-    if properties.get_layout() == h5d.COMPACT and space.get_simple_extent_npoints() * kind.get_size() > _LARGEST_COMPACT:
+    if (
+        properties.get_layout() == h5d.COMPACT
+        and space.get_simple_extent_npoints() * kind.get_size() > _LARGEST_COMPACT
+    ):
         properties.set_layout(h5d.CONTIGUOUS)
     if properties.get_layout() == h5d.CHUNKED:
         properties.set_chunk(properties.get_chunk())  # forgets the size of the old type
@@ -58,7 +65,9 @@ def cast_into(source: h5d.DatasetID, group: h5g.GroupID, name: bytes, cast: Cast
         _name(made, cast.after)
     counts = Counts()
     for block in blocks(source):
-        values, counted = casting.cast(_read(source, block, cast.before), cast.before, cast.after, cast.through)
+        values, counted = casting.cast(
+            _read(source, block, cast.before), cast.before, cast.after, cast.through
+        )
         _write(made, block, values)
         counts += counted
     return counts
@@ -71,16 +80,26 @@ def measured(source: h5d.DatasetID, cast: Cast) -> Counts:
     :raises WriteError: where the source is not what the plan says.
     """
     check(source, cast)
-    counts = (casting.cast(_read(source, block, cast.before), cast.before, cast.after, cast.through)[1] for block in blocks(source))
+    counts = (
+        casting.cast(_read(source, block, cast.before), cast.before, cast.after, cast.through)[1]
+        for block in blocks(source)
+    )
     return sum(counts, Counts())
 
 
 def is_cast(source: h5d.DatasetID, made: h5d.DatasetID, cast: Cast) -> bool:
     """Return whether a dataset holds, bit by bit, the cast values of another, in its layout."""
-    if stored_dtype(made) != cast.after or made.shape != source.shape or h5a.exists(made, NAME) != (cast.after == casting.BFLOAT16):
+    if (
+        stored_dtype(made) != cast.after
+        or made.shape != source.shape
+        or h5a.exists(made, NAME) != (cast.after == casting.BFLOAT16)
+    ):
         return False
     return all(
-        casting.cast(_read(source, block, cast.before), cast.before, cast.after, cast.through)[0].tobytes() == _read(made, block, cast.after).tobytes()
+        casting.cast(_read(source, block, cast.before), cast.before, cast.after, cast.through)[
+            0
+        ].tobytes()
+        == _read(made, block, cast.after).tobytes()
         for block in blocks(source)
     )
 
@@ -88,7 +107,11 @@ def is_cast(source: h5d.DatasetID, made: h5d.DatasetID, cast: Cast) -> bool:
 def scalar(group: h5g.GroupID, name: bytes, dtype: str, value: float) -> None:
     """Make a dataset of one value."""
     is_bfloat16 = dtype == casting.BFLOAT16
-    array = np.array(value, dtype=casting.DTYPES[dtype]).view("V2") if is_bfloat16 else np.array(value, dtype=dtype)
+    array = (
+        np.array(value, dtype=casting.DTYPES[dtype]).view("V2")
+        if is_bfloat16
+        else np.array(value, dtype=dtype)
+    )
     kind = _type(dtype) if dtype in casting.DTYPES else h5t.py_create(array.dtype, logical=True)
     properties = h5p.create(h5p.DATASET_CREATE)
     properties.set_obj_track_times(False)
@@ -104,10 +127,15 @@ def is_scalar(made: h5d.DatasetID, dtype: str, value: float) -> bool:
         return False
     if dtype == casting.BFLOAT16:
         expected = np.array(value, dtype=casting.DTYPES[dtype])
-        return stored_dtype(made) == dtype and _read(made, ((), ()), dtype).tobytes() == expected.tobytes()
+        return (
+            stored_dtype(made) == dtype
+            and _read(made, ((), ()), dtype).tobytes() == expected.tobytes()
+        )
     found = np.zeros((), dtype=made.dtype)
     made.read(h5s.ALL, h5s.ALL, found)
-    return bool(made.dtype == np.dtype(dtype) and found.tobytes() == np.array(value, dtype=dtype).tobytes())
+    return bool(
+        made.dtype == np.dtype(dtype) and found.tobytes() == np.array(value, dtype=dtype).tobytes()
+    )
 
 
 def check(source: h5d.DatasetID, cast: Cast) -> None:
@@ -119,16 +147,32 @@ def check(source: h5d.DatasetID, cast: Cast) -> None:
     where = "/".join(cast.tensor)
     found = stored_dtype(source)
     if found != cast.before:
-        raise WriteError("source-changed", f"stores {where} as {found or 'another type'}, and the plan says {cast.before}; plan again")
+        raise WriteError(
+            "source-changed",
+            f"stores {where} as {found or 'another type'}, and the plan says {cast.before}; plan "
+            "again",
+        )
     if cast.after not in casting.DTYPES or (cast.through or cast.after) not in casting.DTYPES:
-        raise WriteError("not-rewritable", f"{where} cannot be cast to {cast.through or cast.after}: only float dtypes are cast")
+        raise WriteError(
+            "not-rewritable",
+            f"{where} cannot be cast to {cast.through or cast.after}: only float dtypes are cast",
+        )
     properties = source.get_create_plist()
     if properties.get_layout() == h5d.VIRTUAL or properties.get_external_count():
-        raise WriteError("not-rewritable", f"{where} keeps its values in another file, which is not read")
+        raise WriteError(
+            "not-rewritable", f"{where} keeps its values in another file, which is not read"
+        )
     if beyond := _hdf5.inflation(source):
         raise WriteError("not-rewritable", f"{where} is not read: its {beyond}")
-    if properties.get_layout() == h5d.CHUNKED and math.prod(properties.get_chunk()) > _LARGEST_CHUNK:
-        raise WriteError("not-rewritable", f"{where} has chunks of {math.prod(properties.get_chunk())} values; at most {_LARGEST_CHUNK} are held at once")
+    if (
+        properties.get_layout() == h5d.CHUNKED
+        and math.prod(properties.get_chunk()) > _LARGEST_CHUNK
+    ):
+        raise WriteError(
+            "not-rewritable",
+            f"{where} has chunks of {math.prod(properties.get_chunk())} values; at most "
+            f"{_LARGEST_CHUNK} are held at once",
+        )
 
 
 def stored_dtype(dataset: h5d.DatasetID) -> str | None:
@@ -136,17 +180,25 @@ def stored_dtype(dataset: h5d.DatasetID) -> str | None:
     kind = dataset.get_type()
     size = kind.get_size()
     match kind.get_class():
-        case h5t.FLOAT if size == _BFLOAT16_BYTES and kind.get_fields()[2] == _BFLOAT16_EXPONENT_BITS:
+        case h5t.FLOAT if (
+            size == _BFLOAT16_BYTES and kind.get_fields()[2] == _BFLOAT16_EXPONENT_BITS
+        ):
             return casting.BFLOAT16
         case h5t.FLOAT if f"float{8 * size}" in casting.DTYPES:
             return f"float{8 * size}"
-        case h5t.OPAQUE if size == _BFLOAT16_BYTES and attributes.stored_text(dataset, NAME) in {None, casting.BFLOAT16.encode()}:
+        case h5t.OPAQUE if size == _BFLOAT16_BYTES and attributes.stored_text(dataset, NAME) in {
+            None,
+            casting.BFLOAT16.encode(),
+        }:
             return casting.BFLOAT16
     return None
 
 
 def blocks(dataset: h5d.DatasetID) -> Iterator[Block]:
-    """Yield blocks of at most :data:`BLOCK` bytes that cover a dataset, made of whole chunks where it has some."""
+    """
+    Yield blocks of at most :data:`BLOCK` bytes that cover a dataset, made of whole chunks where it
+    has some.
+    """
     shape = dataset.shape
     if not shape:
         if shape is not None:
@@ -162,8 +214,16 @@ def blocks(dataset: h5d.DatasetID) -> Iterator[Block]:
         step[axis] = min(step[axis] * fitting, max(shape[axis], 1))
         if step[axis] < shape[axis]:
             break
-    for start in itertools.product(*(range(0, size, width) for size, width in zip(shape, step, strict=True))):
-        yield start, tuple(min(width, size - begin) for begin, size, width in zip(start, shape, step, strict=True))
+    for start in itertools.product(
+        *(range(0, size, width) for size, width in zip(shape, step, strict=True))
+    ):
+        yield (
+            start,
+            tuple(
+                min(width, size - begin)
+                for begin, size, width in zip(start, shape, step, strict=True)
+            ),
+        )
 
 
 def _type(dtype: str) -> h5t.TypeID:
@@ -187,7 +247,11 @@ def _read(dataset: h5d.DatasetID, block: Block, dtype: str) -> np.ndarray[Any, A
 def _write(dataset: h5d.DatasetID, block: Block, values: np.ndarray[Any, Any]) -> None:
     plain = np.ascontiguousarray(values).reshape(values.shape)
     is_bfloat16 = plain.dtype == casting.DTYPES[casting.BFLOAT16]
-    dataset.write(*_spaces(dataset, block), plain.view("V2") if is_bfloat16 else plain, mtype=dataset.get_type() if is_bfloat16 else None)
+    dataset.write(
+        *_spaces(dataset, block),
+        plain.view("V2") if is_bfloat16 else plain,
+        mtype=dataset.get_type() if is_bfloat16 else None,
+    )
 
 
 def _spaces(dataset: h5d.DatasetID, block: Block) -> tuple[Any, Any]:

@@ -1,8 +1,9 @@
 """
 Old texts taken out of a file for good.
 
-A text of variable length lies in a global heap, which HDF5 neither clears nor protects by a checksum: an old config would stay in the file, to be
-found by whoever looks. It is overwritten in the draft before HDF5 opens it for writing.
+A text of variable length lies in a global heap, which HDF5 neither clears nor protects by a
+checksum: an old config would stay in the file, to be found by whoever looks. It is overwritten in
+the draft before HDF5 opens it for writing.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ _SHORTEST: Final = 16
 """Shorter texts are everywhere, and say nothing."""
 
 _NEAR: Final = 4 * 2**20
-"""Keras writes its attributes near the start of a file or at its end, so that is where one looks first."""
+"""
+Keras writes its attributes near the start of a file or at its end, so that is where one looks
+first.
+"""
 
 
 def wipe(draft: Path, name: bytes, text: bytes) -> None:
@@ -47,7 +51,11 @@ def _places(descriptor: int, text: bytes) -> Iterator[int]:
     size = os.fstat(descriptor).st_size
     seen: set[int] = set()
     with mmap.mmap(descriptor, size, access=mmap.ACCESS_READ) as view:
-        for start, end in ((0, _NEAR + len(text)), (max(0, size - _NEAR - len(text)), size), (0, size)):
+        for start, end in (
+            (0, _NEAR + len(text)),
+            (max(0, size - _NEAR - len(text)), size),
+            (0, size),
+        ):
             place = view.find(text, start, end)
             while place >= 0:
                 if place not in seen:

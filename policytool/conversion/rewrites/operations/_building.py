@@ -17,12 +17,16 @@ if TYPE_CHECKING:
 
 
 class UnsayableError(ValueError):
-    """What the other side has no words for; the message ends a sentence that begins with the layer."""
+    """
+    What the other side has no words for; the message ends a sentence that begins with the layer.
+    """
 
 
 @dataclass
 class Builder:
-    """What stands in one unit's place: further units, and the last, which has the name of the first."""
+    """
+    What stands in one unit's place: further units, and the last, which has the name of the first.
+    """
 
     unit: Unit
     names: set[str]
@@ -41,7 +45,11 @@ class Builder:
         return name
 
     def operation(
-        self, which: str, args: tuple[Argument, ...], config: Mapping[str, Value] | None = None, kwargs: Mapping[str, Argument] | None = None
+        self,
+        which: str,
+        args: tuple[Argument, ...],
+        config: Mapping[str, Value] | None = None,
+        kwargs: Mapping[str, Argument] | None = None,
     ) -> Reference:
         """Add an operation of Keras 3, named as ``module.Class``, and return its result."""
         module, _, op = which.partition(".")
@@ -56,16 +64,39 @@ class Builder:
         )
         return self._put(unit)
 
-    def function(self, name: str, first: Argument, kwargs: Mapping[str, Argument] | None = None, *, layer: str = LAMBDA) -> Reference:
+    def function(
+        self,
+        name: str,
+        first: Argument,
+        kwargs: Mapping[str, Argument] | None = None,
+        *,
+        layer: str = LAMBDA,
+    ) -> Reference:
         """Add an op layer of Keras 2 and return its result."""
         config: dict[str, Value] = {"trainable": True, "dtype": FLOAT32, "function": name}
         call = Call(args=(first,), kwargs=dict(kwargs or {}))
-        return self._put(Unit(class_name=layer, name=self.fresh(name.rpartition(".")[2]), config=config, path=self.unit.path, calls=(call,)))
+        return self._put(
+            Unit(
+                class_name=layer,
+                name=self.fresh(name.rpartition(".")[2]),
+                config=config,
+                path=self.unit.path,
+                calls=(call,),
+            )
+        )
 
     def layer(self, class_name: str, source: Argument, config: Mapping[str, Value]) -> Reference:
         """Add a layer and return its result."""
         call = Call(args=(source,))
-        return self._put(Unit(class_name=class_name, name=self.fresh(class_name.lower()), config=dict(config), path=self.unit.path, calls=(call,)))
+        return self._put(
+            Unit(
+                class_name=class_name,
+                name=self.fresh(class_name.lower()),
+                config=dict(config),
+                path=self.unit.path,
+                calls=(call,),
+            )
+        )
 
     def _put(self, unit: Unit) -> Reference:
         self.added.append(unit)

@@ -18,7 +18,10 @@ SLICING = "SlicingOpLambda"
 
 
 def module_of(unit: Unit) -> str:
-    """Return the last part of an operation's module; HDF5 files do not hold it, and each class stands in one module."""
+    """
+    Return the last part of an operation's module; HDF5 files do not hold it, and each class stands
+    in one module.
+    """
     if unit.module is not None:
         return unit.module.removeprefix(operations.MODULES)
     return operations.module_of(unit.class_name) or ""
@@ -45,10 +48,15 @@ def named2(row: Row, call: Call) -> dict[str, Argument] | None:
 
 
 def named3(row: Row, unit: Unit, call: Call) -> dict[str, Argument] | None:
-    """Return the arguments of an operation's call and of its constructor; None where one that the function needs is not told."""
+    """
+    Return the arguments of an operation's call and of its constructor; None where one that the
+    function needs is not told.
+    """
     if len(call.args) > len(row.called):
         return None
-    given: dict[str, Argument] = {pair.keras3: value for pair, value in zip(row.called, call.args, strict=False)}
+    given: dict[str, Argument] = {
+        pair.keras3: value for pair, value in zip(row.called, call.args, strict=False)
+    }
     given |= call.kwargs
     found: dict[str, Argument] = {}
     for pair in row.pairs:
@@ -65,4 +73,10 @@ def named3(row: Row, unit: Unit, call: Call) -> dict[str, Argument] | None:
 
 def number(argument: Argument) -> Argument:
     """Return a constant of one number as the number, anything else as it is."""
-    return argument.value if isinstance(argument, Constant) and argument.dtype is None and isinstance(argument.value, bool | int | float | str) else argument
+    return (
+        argument.value
+        if isinstance(argument, Constant)
+        and argument.dtype is None
+        and isinstance(argument.value, bool | int | float | str)
+        else argument
+    )

@@ -21,22 +21,75 @@ if TYPE_CHECKING:
 
 _PASSING: Final = frozenset(
     {
-        *("Flatten", "Reshape", "Permute", "RepeatVector", "Concatenate", "Add", "Subtract", "Multiply", "Maximum", "Minimum", "Average", "Dot"),
-        *("Activation", "Dropout", "Masking", "Identity", "ZeroPadding1D", "ZeroPadding2D", "ZeroPadding3D", "Cropping1D", "Cropping2D", "Cropping3D"),
-        *("UpSampling1D", "UpSampling2D", "UpSampling3D", "GlobalMaxPooling1D", "MaxPooling1D", "MaxPooling2D", "Lambda", "ReLU"),
+        *(
+            "Flatten",
+            "Reshape",
+            "Permute",
+            "RepeatVector",
+            "Concatenate",
+            "Add",
+            "Subtract",
+            "Multiply",
+            "Maximum",
+            "Minimum",
+            "Average",
+            "Dot",
+        ),
+        *(
+            "Activation",
+            "Dropout",
+            "Masking",
+            "Identity",
+            "ZeroPadding1D",
+            "ZeroPadding2D",
+            "ZeroPadding3D",
+            "Cropping1D",
+            "Cropping2D",
+            "Cropping3D",
+        ),
+        *(
+            "UpSampling1D",
+            "UpSampling2D",
+            "UpSampling3D",
+            "GlobalMaxPooling1D",
+            "MaxPooling1D",
+            "MaxPooling2D",
+            "Lambda",
+            "ReLU",
+        ),
     }
 )
-"""Layers that give numbers of no floating-point dtype as they get them: Keras casts floating-point inputs alone."""
+"""
+Layers that give numbers of no floating-point dtype as they get them: Keras casts floating-point
+inputs alone.
+"""
 
 _UNSAID: Final = frozenset(
     {
-        *("StringLookup", "IntegerLookup", "TextVectorization", "Hashing", "HashedCrossing", "Discretization", "CategoryEncoding"),
+        *(
+            "StringLookup",
+            "IntegerLookup",
+            "TextVectorization",
+            "Hashing",
+            "HashedCrossing",
+            "Discretization",
+            "CategoryEncoding",
+        ),
         *("TensorFlowOpLayer", "ClassMethod", "InstanceMethod", "InstanceProperty"),
     }
 )
 """Layers whose result has another dtype than their policy says."""
 
-_AS_FIRST: Final = frozenset({"math.squared_difference", "math.l2_normalize", "nn.l2_normalize", "norm", "compat.v1.norm", "math.add_n"})
+_AS_FIRST: Final = frozenset(
+    {
+        "math.squared_difference",
+        "math.l2_normalize",
+        "nn.l2_normalize",
+        "norm",
+        "compat.v1.norm",
+        "math.add_n",
+    }
+)
 """Functions without a row, whose result has the dtype of their first argument."""
 
 _WIDTH: Final = {"float16": 1, "bfloat16": 1, "float32": 2, "float64": 3}
@@ -66,7 +119,9 @@ def promoted(found: Iterable[str | None], scalars: Iterable[Argument] = ()) -> s
     plain = tuple(scalars)
     if any(isinstance(value, float) for value in plain):
         return _FLOATX
-    if numbers == {"bool"} and any(isinstance(value, int) and not isinstance(value, bool) for value in plain):
+    if numbers == {"bool"} and any(
+        isinstance(value, int) and not isinstance(value, bool) for value in plain
+    ):
         return "int32"
     return numbers.pop()
 
@@ -100,7 +155,13 @@ def of_network(network: Network) -> Dtypes:
 def _note(unit: Unit, found: Dtypes) -> None:
     if unit.class_name == INPUT_CLASS:
         dtype = unit.config.get("dtype")
-        found.known[unit.name, 0, -1] = dtype if isinstance(dtype, str) else dtype.compute_dtype if isinstance(dtype, Policy) else _FLOATX
+        found.known[unit.name, 0, -1] = (
+            dtype
+            if isinstance(dtype, str)
+            else dtype.compute_dtype
+            if isinstance(dtype, Policy)
+            else _FLOATX
+        )
         return
     if unit.role is Role.MODEL and unit.network is not None and not unit.network.is_chain:
         inner = of_network(unit.network)
@@ -143,18 +204,27 @@ def split(row: Row, arguments: dict[str, Argument]) -> tuple[list[Argument], lis
     values: list[Argument] = []
     for pair in row.pairs:
         value = arguments.get(pair.tf)
-        if pair.kind is Kind.TENSOR or (pair.kind is Kind.FREE and pair is row.pairs[0] and len(row.called) == 1):
+        if pair.kind is Kind.TENSOR or (
+            pair.kind is Kind.FREE and pair is row.pairs[0] and len(row.called) == 1
+        ):
             values.append(value)
         elif pair.kind is Kind.TENSORS:
             values += list(value) if isinstance(value, list | tuple) else [value]
-    tensors: list[Argument] = [value for value in values if isinstance(value, Reference) or (isinstance(value, Constant) and value.dtype is not None)]
+    tensors: list[Argument] = [
+        value
+        for value in values
+        if isinstance(value, Reference) or (isinstance(value, Constant) and value.dtype is not None)
+    ]
     return tensors, [value for value in values if isinstance(value, bool | int | float)]
 
 
 def _of_layer(unit: Unit, call: Call, found: Dtypes) -> str | None:
     first = next((reference for argument in call.args for reference in references(argument)), None)
     given = found.of(first) if first is not None else None
-    if unit.class_name in {"SlicingOpLambda", "GetItem"} or str(unit.config.get("function")) in _AS_FIRST:
+    if (
+        unit.class_name in {"SlicingOpLambda", "GetItem"}
+        or str(unit.config.get("function")) in _AS_FIRST
+    ):
         return given
     if unit.role is Role.OPERATION or unit.class_name in _UNSAID or unit.class_name == "TFOpLambda":
         return None
@@ -162,6 +232,8 @@ def _of_layer(unit: Unit, call: Call, found: Dtypes) -> str | None:
     if isinstance(policy, PolicyMap):
         policy = policy.default
     computed = policy.compute_dtype if isinstance(policy, Policy) else _FLOATX
-    if computed is None or (unit.class_name in _PASSING and given is not None and given not in dtypes.FLOATS):
+    if computed is None or (
+        unit.class_name in _PASSING and given is not None and given not in dtypes.FLOATS
+    ):
         return given
     return computed

@@ -122,20 +122,47 @@ OPS: Final[Mapping[str, Op]] = MappingProxyType(
     {
         **{op: Op(function=function) for op, function in _UNARY.items()},
         **{op: Op(function=function, inputs=(FIRST, "y")) for op, function in _BINARY.items()},
-        **{op: Op(function=function, inputs=(FIRST, "axis"), attributes={"keep_dims": "keepdims"}) for op, function in _REDUCTIONS.items()},
-        "Equal": Op(function="math.equal", inputs=(FIRST, "y"), needed={"incompatible_shape_error": True}),
-        "NotEqual": Op(function="math.not_equal", inputs=(FIRST, "y"), needed={"incompatible_shape_error": True}),
+        **{
+            op: Op(function=function, inputs=(FIRST, "axis"), attributes={"keep_dims": "keepdims"})
+            for op, function in _REDUCTIONS.items()
+        },
+        "Equal": Op(
+            function="math.equal", inputs=(FIRST, "y"), needed={"incompatible_shape_error": True}
+        ),
+        "NotEqual": Op(
+            function="math.not_equal",
+            inputs=(FIRST, "y"),
+            needed={"incompatible_shape_error": True},
+        ),
         "Atan2": Op(function="math.atan2", inputs=(FIRST, "x")),
         "BiasAdd": Op(function="math.add", inputs=(FIRST, "y"), needed=_NHWC),
         "AddN": Op(function="math.add_n", inputs=(REST,)),
         "Cast": Op(function="cast", attributes={"DstT": "dtype"}, needed={"Truncate": False}),
         "LeakyRelu": Op(function="nn.leaky_relu", attributes={"alpha": "alpha"}),
-        "ClipByValue": Op(function="clip_by_value", inputs=(FIRST, "clip_value_min", "clip_value_max")),
+        "ClipByValue": Op(
+            function="clip_by_value", inputs=(FIRST, "clip_value_min", "clip_value_max")
+        ),
         "SelectV2": Op(function="where", inputs=(FIRST, "x", "y")),
-        "ArgMax": Op(function="math.argmax", inputs=(FIRST, "axis"), attributes={"output_type": "output_type"}),
-        "ArgMin": Op(function="math.argmin", inputs=(FIRST, "axis"), attributes={"output_type": "output_type"}),
-        "Cumsum": Op(function="math.cumsum", inputs=(FIRST, "axis"), attributes={"exclusive": "exclusive", "reverse": "reverse"}),
-        "Cumprod": Op(function="math.cumprod", inputs=(FIRST, "axis"), attributes={"exclusive": "exclusive", "reverse": "reverse"}),
+        "ArgMax": Op(
+            function="math.argmax",
+            inputs=(FIRST, "axis"),
+            attributes={"output_type": "output_type"},
+        ),
+        "ArgMin": Op(
+            function="math.argmin",
+            inputs=(FIRST, "axis"),
+            attributes={"output_type": "output_type"},
+        ),
+        "Cumsum": Op(
+            function="math.cumsum",
+            inputs=(FIRST, "axis"),
+            attributes={"exclusive": "exclusive", "reverse": "reverse"},
+        ),
+        "Cumprod": Op(
+            function="math.cumprod",
+            inputs=(FIRST, "axis"),
+            attributes={"exclusive": "exclusive", "reverse": "reverse"},
+        ),
         "TopKV2": Op(function="math.top_k", inputs=(FIRST, "k"), attributes={"sorted": "sorted"}),
         "Reshape": Op(function="reshape", inputs=(FIRST, "shape")),
         "Transpose": Op(function="transpose", inputs=(FIRST, "perm")),
@@ -147,19 +174,54 @@ OPS: Final[Mapping[str, Op]] = MappingProxyType(
         "ConcatV2": Op(function="concat", inputs=(REST, "axis")),
         "Pack": Op(function="stack", inputs=(REST,), attributes={"axis": "axis"}),
         "Unpack": Op(function="unstack", attributes={"num": "num", "axis": "axis"}),
-        "Split": Op(function="split", inputs=("axis", FIRST), attributes={"num_split": "num_or_size_splits"}),
+        "Split": Op(
+            function="split", inputs=("axis", FIRST), attributes={"num_split": "num_or_size_splits"}
+        ),
         "SplitV": Op(function="split", inputs=(FIRST, "num_or_size_splits", "axis")),
         "Pad": Op(function="pad", inputs=(FIRST, "paddings")),
         "PadV2": Op(function="pad", inputs=(FIRST, "paddings", "constant_values")),
         "MirrorPad": Op(function="pad", inputs=(FIRST, "paddings"), attributes={"mode": "mode"}),
-        "GatherV2": Op(function="gather", inputs=(FIRST, "indices", "axis"), attributes={"batch_dims": "batch_dims"}),
-        "OneHot": Op(function="one_hot", inputs=(FIRST, "depth", "on_value", "off_value"), attributes={"axis": "axis", "T": "dtype"}),
-        "MatMul": Op(function="linalg.matmul", inputs=(FIRST, "b"), attributes={"transpose_a": "transpose_a", "transpose_b": "transpose_b"}),
-        "BatchMatMulV2": Op(function="linalg.matmul", inputs=(FIRST, "b"), attributes={"adj_x": "adjoint_a", "adj_y": "adjoint_b"}),
-        "ResizeBilinear": Op(function="image.resize", inputs=(FIRST, "size"), needed=_RESIZE, said={"method": "bilinear"}),
-        "ResizeNearestNeighbor": Op(function="image.resize", inputs=(FIRST, "size"), needed=_RESIZE, said={"method": "nearest"}),
-        "DepthToSpace": Op(function="nn.depth_to_space", attributes={"block_size": "block_size"}, needed=_NHWC),
-        "SpaceToDepth": Op(function="nn.space_to_depth", attributes={"block_size": "block_size"}, needed=_NHWC),
+        "GatherV2": Op(
+            function="gather",
+            inputs=(FIRST, "indices", "axis"),
+            attributes={"batch_dims": "batch_dims"},
+        ),
+        "OneHot": Op(
+            function="one_hot",
+            inputs=(FIRST, "depth", "on_value", "off_value"),
+            attributes={"axis": "axis", "T": "dtype"},
+        ),
+        "MatMul": Op(
+            function="linalg.matmul",
+            inputs=(FIRST, "b"),
+            attributes={"transpose_a": "transpose_a", "transpose_b": "transpose_b"},
+        ),
+        "BatchMatMulV2": Op(
+            function="linalg.matmul",
+            inputs=(FIRST, "b"),
+            attributes={"adj_x": "adjoint_a", "adj_y": "adjoint_b"},
+        ),
+        "ResizeBilinear": Op(
+            function="image.resize",
+            inputs=(FIRST, "size"),
+            needed=_RESIZE,
+            said={"method": "bilinear"},
+        ),
+        "ResizeNearestNeighbor": Op(
+            function="image.resize",
+            inputs=(FIRST, "size"),
+            needed=_RESIZE,
+            said={"method": "nearest"},
+        ),
+        "DepthToSpace": Op(
+            function="nn.depth_to_space", attributes={"block_size": "block_size"}, needed=_NHWC
+        ),
+        "SpaceToDepth": Op(
+            function="nn.space_to_depth", attributes={"block_size": "block_size"}, needed=_NHWC
+        ),
     }
 )
-"""By the op's name; those that cut out a part are told by :mod:`policytool.conversion.rewrites.operations.node_defs`."""
+"""
+By the op's name; those that cut out a part are told by
+:mod:`policytool.conversion.rewrites.operations.node_defs`.
+"""

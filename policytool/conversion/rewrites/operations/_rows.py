@@ -1,4 +1,7 @@
-"""What a row of the correspondence is: one function of TensorFlow and the operation of Keras 3 that computes the same."""
+"""
+What a row of the correspondence is: one function of TensorFlow and the operation of Keras 3 that
+computes the same.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,10 @@ class Kind(StrEnum):
     """A list of numbers, of which one may be a tensor: it is what is left over."""
 
     AXES = "axes"
-    """One axis or several: TensorFlow's ``reverse`` wants a list, Keras 3.0 and 3.3 one number where there is one."""
+    """
+    One axis or several: TensorFlow's ``reverse`` wants a list, Keras 3.0 and 3.3 one number where
+    there is one.
+    """
 
     LIST = "list"
     """One axis or several, of which Keras 3.0 and 3.3 want a list."""
@@ -82,7 +88,10 @@ class Row:
     """One function and one operation."""
 
     functions: tuple[str, ...]
-    """Names that TensorFlow's op layers write, the one that is written here first; the first pair is the function's first parameter."""
+    """
+    Names that TensorFlow's op layers write, the one that is written here first; the first pair is
+    the function's first parameter.
+    """
 
     module: str
     """Of Keras 3: ``numpy``, ``nn``, ``math``, ``core``, ``image``, ``linalg``."""
@@ -91,14 +100,19 @@ class Row:
     pairs: tuple[Pair, ...]
     """In the order of the operation's call; the arguments of its constructor behind them."""
 
-    ignored: Mapping[str, tuple[Argument, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    ignored: Mapping[str, tuple[Argument, ...]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
     """Further parameters of the function, with the values that change nothing."""
 
     floats: bool = False
     """Whether both compute the same of floating-point tensors alone."""
 
     result: str | None = None
-    """The dtype of the function's result; None for that of its tensors, ``@dtype`` for what an argument says."""
+    """
+    The dtype of the function's result; None for that of its tensors, ``@dtype`` for what an
+    argument says.
+    """
 
     result3: str | None = None
     """The same of the operation, where it is another."""
@@ -114,21 +128,56 @@ class Row:
         return tuple(pair for pair in self.pairs if pair.place is Place.CALL)
 
 
-def tensor(tf: str, keras3: str = "x", *, kind: Kind = Kind.TENSOR, default: Argument | Unset = REQUIRED) -> Pair:
+def tensor(
+    tf: str, keras3: str = "x", *, kind: Kind = Kind.TENSOR, default: Argument | Unset = REQUIRED
+) -> Pair:
     """Return an argument that both are called with."""
-    return Pair(tf=tf, keras3=keras3, kind=kind, place=Place.CALL, default=default, default3=default)
+    return Pair(
+        tf=tf, keras3=keras3, kind=kind, place=Place.CALL, default=default, default3=default
+    )
 
 
-def option(tf: str, keras3: str | None = None, *, default: Argument | Unset = REQUIRED, default3: Argument | Unset = REQUIRED, kind: Kind = Kind.PLAIN) -> Pair:
+def option(
+    tf: str,
+    keras3: str | None = None,
+    *,
+    default: Argument | Unset = REQUIRED,
+    default3: Argument | Unset = REQUIRED,
+    kind: Kind = Kind.PLAIN,
+) -> Pair:
     """Return an argument that Keras 3 has in the operation's config."""
     return Pair(tf=tf, keras3=keras3 or tf, kind=kind, default=default, default3=default3)
 
 
-def unary(function: str, op: str, *more: str, of: str = "x", module: str = "numpy", floats: bool = False, result: str | None = None) -> Row:
+def unary(
+    function: str,
+    op: str,
+    *more: str,
+    of: str = "x",
+    module: str = "numpy",
+    floats: bool = False,
+    result: str | None = None,
+) -> Row:
     """Return the row of a function of one tensor."""
-    return Row(functions=(function, *more), module=module, op=op, pairs=(tensor(of),), floats=floats, result=result)
+    return Row(
+        functions=(function, *more),
+        module=module,
+        op=op,
+        pairs=(tensor(of),),
+        floats=floats,
+        result=result,
+    )
 
 
-def binary(function: str, op: str, *more: str, floats: bool = False, result: str | None = None) -> Row:
+def binary(
+    function: str, op: str, *more: str, floats: bool = False, result: str | None = None
+) -> Row:
     """Return the row of a function of two tensors."""
-    return Row(functions=(function, *more), module="numpy", op=op, pairs=(tensor("x", "x1"), tensor("y", "x2")), floats=floats, result=result)
+    return Row(
+        functions=(function, *more),
+        module="numpy",
+        op=op,
+        pairs=(tensor("x", "x1"), tensor("y", "x2")),
+        floats=floats,
+        result=result,
+    )

@@ -14,7 +14,11 @@ if TYPE_CHECKING:
 
 ROWS: Final[tuple[Row, ...]] = (*elementwise.ROWS, *reductions.ROWS, *shapes.ROWS, *neural.ROWS)
 
-BY_FUNCTION: Final[Mapping[str, Row]] = MappingProxyType({name: row for row in reversed(ROWS) for name in row.functions})
+BY_FUNCTION: Final[Mapping[str, Row]] = MappingProxyType(
+    {name: row for row in reversed(ROWS) for name in row.functions}
+)
 """The first row where several have a function."""
 
-BY_OPERATION: Final[Mapping[tuple[str, str], Row]] = MappingProxyType({(row.module, row.op): row for row in reversed(ROWS)})
+BY_OPERATION: Final[Mapping[tuple[str, str], Row]] = MappingProxyType(
+    {(row.module, row.op): row for row in reversed(ROWS)}
+)

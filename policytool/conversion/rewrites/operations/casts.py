@@ -20,16 +20,32 @@ if TYPE_CHECKING:
 CAST = "Cast"
 
 
-def dropped(network: Network, dtypes: Dtypes, *, first_alone: bool) -> tuple[Network, tuple[Unit, ...]]:
+def dropped(
+    network: Network, dtypes: Dtypes, *, first_alone: bool
+) -> tuple[Network, tuple[Unit, ...]]:
     """
     Return the network without the casts that the layers behind them do, and those casts.
 
     :param first_alone: whether layers cast their first argument alone, as Keras 2 does
     """
-    casts = {unit.name: unit for unit in network.units if unit.role is Role.OPERATION and unit.class_name == CAST and len(unit.calls) == 1}
-    floats = {name: unit for name, unit in casts.items() if _source(unit) is not None and dtypes.of(_source(unit)) in names_of_dtypes.FLOATS}
+    casts = {
+        unit.name: unit
+        for unit in network.units
+        if unit.role is Role.OPERATION and unit.class_name == CAST and len(unit.calls) == 1
+    }
+    floats = {
+        name: unit
+        for name, unit in casts.items()
+        if _source(unit) is not None and dtypes.of(_source(unit)) in names_of_dtypes.FLOATS
+    }
     units = tuple(_rewired(unit, floats, first_alone=first_alone) for unit in network.units)
-    used = {reference.layer for unit in units for call in unit.calls for item in (*call.args, *call.kwargs.values()) for reference in references(item)}
+    used = {
+        reference.layer
+        for unit in units
+        for call in unit.calls
+        for item in (*call.args, *call.kwargs.values())
+        for reference in references(item)
+    }
     used |= {reference.layer for reference in references(network.outputs)}
     gone = tuple(unit for name, unit in floats.items() if name not in used)
     names = {unit.name for unit in gone}
@@ -43,17 +59,31 @@ def _source(unit: Unit) -> Argument:
 
 def _rewired(unit: Unit, casts: Mapping[str, Unit], *, first_alone: bool) -> Unit:
     policy = unit.config.get("dtype")
-    if unit.role is not Role.LAYER or unit.class_name == INPUT_CLASS or not isinstance(policy, Policy):
+    if (
+        unit.role is not Role.LAYER
+        or unit.class_name == INPUT_CLASS
+        or not isinstance(policy, Policy)
+    ):
         return unit
 
     def change(reference: Reference) -> Argument:
         cast = casts.get(reference.layer)
-        return _source(cast) if cast is not None and cast.config.get("dtype") == policy.compute_dtype else reference
+        return (
+            _source(cast)
+            if cast is not None and cast.config.get("dtype") == policy.compute_dtype
+            else reference
+        )
 
     calls = tuple(
         Call(
-            args=tuple(replaced(item, change) if number == 0 or not first_alone else item for number, item in enumerate(call.args)),
-            kwargs={key: item if first_alone else replaced(item, change) for key, item in call.kwargs.items()},
+            args=tuple(
+                replaced(item, change) if number == 0 or not first_alone else item
+                for number, item in enumerate(call.args)
+            ),
+            kwargs={
+                key: item if first_alone else replaced(item, change)
+                for key, item in call.kwargs.items()
+            },
         )
         for call in unit.calls
     )

@@ -23,26 +23,40 @@ def _floats(call: Call, dtypes: Dtypes) -> Reference:
     """Return the tensor that a function of one is called with."""
     first = call.args[0]
     if not isinstance(first, Reference) or dtypes.of(first) not in names_of_dtypes.FLOATS:
-        raise UnsayableError("calls a function of TensorFlow with something else than a tensor of floating-point numbers")
+        raise UnsayableError(
+            "calls a function of TensorFlow with something else than a tensor of floating-point "
+            "numbers"
+        )
     return first
 
 
 def _matmul(builder: Builder, call: Call, dtypes: Dtypes) -> Reference | None:
     """``transpose_a`` and ``transpose_b`` swap the last two axes."""
-    flags = [call.kwargs.get(f"transpose_{side}") or call.kwargs.get(f"adjoint_{side}") for side in "ab"]
+    flags = [
+        call.kwargs.get(f"transpose_{side}") or call.kwargs.get(f"adjoint_{side}") for side in "ab"
+    ]
     if not any(flags):
         return None
     _floats(call, dtypes)
     sides = [call.args[0], call.kwargs.get("b")]
-    if not all(isinstance(side, Reference) for side in sides) or call.kwargs.get("output_type") is not None:
+    if (
+        not all(isinstance(side, Reference) for side in sides)
+        or call.kwargs.get("output_type") is not None
+    ):
         raise UnsayableError("multiplies matrices of which one is no tensor of the graph")
     swapped = {"axis1": -1, "axis2": -2}
-    args = [builder.operation("numpy.Swapaxes", (side,), swapped) if flag else side for side, flag in zip(sides, flags, strict=True)]
+    args = [
+        builder.operation("numpy.Swapaxes", (side,), swapped) if flag else side
+        for side, flag in zip(sides, flags, strict=True)
+    ]
     return builder.operation("numpy.Matmul", tuple(args))
 
 
 def _normalized(builder: Builder, call: Call, dtypes: Dtypes) -> Reference:
-    """``tf.math.l2_normalize``: times the reciprocal root of the sum of squares, which is at least ``epsilon``."""
+    """
+    ``tf.math.l2_normalize``: times the reciprocal root of the sum of squares, which is at least
+    ``epsilon``.
+    """
     x = _floats(call, dtypes)
     epsilon = call.kwargs.get("epsilon", 1e-12)
     squares = builder.operation("numpy.Square", (x,))
@@ -64,10 +78,16 @@ def _norm(builder: Builder, call: Call, dtypes: Dtypes) -> Reference:
     """Return the Euclidean norm."""
     if call.kwargs.get("ord", "euclidean") not in {"euclidean", 2}:
         raise UnsayableError("computes a norm that is not the Euclidean one")
-    if call.kwargs.get("ord") == 2 and not isinstance(call.kwargs.get("axis"), int):  # noqa: PLR2004  # the norm's order: of a matrix another thing
+    if call.kwargs.get("ord") == 2 and not isinstance(  # noqa: PLR2004  # the norm's order: of a matrix another thing
+        call.kwargs.get("axis"), int
+    ):  # the norm's order: of a matrix another thing
         raise UnsayableError("computes a norm of matrices")
     squares = builder.operation("numpy.Square", (_floats(call, dtypes),))
-    total = builder.operation("numpy.Sum", (squares,), {"axis": _axis(call), "keepdims": bool(call.kwargs.get("keepdims"))})
+    total = builder.operation(
+        "numpy.Sum",
+        (squares,),
+        {"axis": _axis(call), "keepdims": bool(call.kwargs.get("keepdims"))},
+    )
     return builder.operation("numpy.Sqrt", (total,))
 
 
@@ -100,17 +120,28 @@ _METHODS: Final = frozenset({"bilinear", "nearest", "bicubic", "lanczos3", "lanc
 
 
 def _resized(builder: Builder, call: Call, dtypes: Dtypes) -> Reference:
-    """``tf.image.resize`` gives float32 whatever it takes, but for the nearest pixels; Keras 3 gives what it takes."""
+    """
+    ``tf.image.resize`` gives float32 whatever it takes, but for the nearest pixels; Keras 3 gives
+    what it takes.
+    """
     x, size = call.args[0], call.kwargs.get("size")
     method = call.kwargs.get("method") or "bilinear"
     dtype = dtypes.of(x)
-    if not isinstance(x, Reference) or dtype is None or method not in _METHODS or call.kwargs.get("preserve_aspect_ratio"):
+    if (
+        not isinstance(x, Reference)
+        or dtype is None
+        or method not in _METHODS
+        or call.kwargs.get("preserve_aspect_ratio")
+    ):
         raise UnsayableError(f"resizes images by {method} or otherwise than Keras 3 can")
     if not isinstance(size, list) or not all(isinstance(item, int) for item in size):
         raise UnsayableError("resizes images to what a tensor says")
     if dtype != "float32" and method != "nearest":
         x = builder.operation("core.Cast", (x,), {"dtype": "float32"})
-    config: dict[str, Value] = {"size": [item for item in size if isinstance(item, int)], "interpolation": str(method)}
+    config: dict[str, Value] = {
+        "size": [item for item in size if isinstance(item, int)],
+        "interpolation": str(method),
+    }
     config |= {"antialias": bool(call.kwargs.get("antialias")), "data_format": "channels_last"}
     return builder.operation("image.Resize", (x,), config)
 

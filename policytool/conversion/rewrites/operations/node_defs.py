@@ -1,8 +1,10 @@
 """
-``TensorFlowOpLayer`` of TF 1.15 to 2.3: an op of TensorFlow's own, with its ``node_def`` and those of its inputs that are constants.
+``TensorFlowOpLayer`` of TF 1.15 to 2.3: an op of TensorFlow's own, with its ``node_def`` and those
+of its inputs that are constants.
 
-They are told as the op layers that TF 2.4 and later write in their place, ``TFOpLambda`` and ``SlicingOpLambda``, which the rest of this package reads. The
-constants stand by the number of the input (``_make_op`` of tensorflow/python/keras/engine/base_layer.py, TF 1.15 to 2.3).
+They are told as the op layers that TF 2.4 and later write in their place, ``TFOpLambda`` and
+``SlicingOpLambda``, which the rest of this package reads. The constants stand by the number of the
+input (``_make_op`` of tensorflow/python/keras/engine/base_layer.py, TF 1.15 to 2.3).
 """
 
 from __future__ import annotations
@@ -47,16 +49,24 @@ _TYPES: Final = {
 
 def told(network: Network) -> tuple[Network, dict[str, str]]:
     """
-    Return the network with the op layers that TF 2.4 and later have, and by name why a layer is left as it was.
+    Return the network with the op layers that TF 2.4 and later have, and by name why a layer is
+    left as it was.
 
-    A shape that is packed of numbers and sizes is told as that list where a tensor is reshaped to it.
+    A shape that is packed of numbers and sizes is told as that list where a tensor is reshaped to
+    it.
     """
     units: dict[str, Unit] = {}
     reasons: dict[str, str] = {}
-    packed = {unit.name: inputs for unit in network.units if _op(unit) == _PACK and len(unit.calls) == 1 and (inputs := _inputs(unit, unit.calls[0]))}
+    packed = {
+        unit.name: inputs
+        for unit in network.units
+        if _op(unit) == _PACK and len(unit.calls) == 1 and (inputs := _inputs(unit, unit.calls[0]))
+    }
     for unit in network.units:
         try:
-            units[unit.name] = _told(unit, packed) if unit.class_name == NODE_DEF and not unit.custom else unit
+            units[unit.name] = (
+                _told(unit, packed) if unit.class_name == NODE_DEF and not unit.custom else unit
+            )
         except UnsayableError as error:
             units[unit.name], reasons[unit.name] = unit, str(error)
     found = replace(network, units=tuple(units.values()))
@@ -64,9 +74,18 @@ def told(network: Network) -> tuple[Network, dict[str, str]]:
 
 
 def _without_packs(network: Network, packs: frozenset[str]) -> Network:
-    used = {r.layer for unit in network.units for call in unit.calls for item in (*call.args, *call.kwargs.values()) for r in references(item)}
+    used = {
+        r.layer
+        for unit in network.units
+        for call in unit.calls
+        for item in (*call.args, *call.kwargs.values())
+        for r in references(item)
+    }
     used |= {reference.layer for reference in references(network.outputs)}
-    return replace(network, units=tuple(unit for unit in network.units if unit.name in used or unit.name not in packs))
+    return replace(
+        network,
+        units=tuple(unit for unit in network.units if unit.name in used or unit.name not in packs),
+    )
 
 
 def _told(unit: Unit, packed: Mapping[str, Sequence[Argument]]) -> Unit:
@@ -79,11 +98,17 @@ def _told(unit: Unit, packed: Mapping[str, Sequence[Argument]]) -> Unit:
     config: dict[str, Value] = {"trainable": True, "dtype": FLOAT32}
     if op in _SLICES:
         calls = tuple(_sliced(op, attributes, _inputs(unit, call)) for call in unit.calls)
-        return replace(unit, class_name=SLICING, config={**config, "function": slicing.FUNCTION}, calls=calls)
+        return replace(
+            unit, class_name=SLICING, config={**config, "function": slicing.FUNCTION}, calls=calls
+        )
     if op not in OPS:
-        raise UnsayableError(f"is {op}, an op of TensorFlow that no operation of Keras 3 is known to compute")
+        raise UnsayableError(
+            f"is {op}, an op of TensorFlow that no operation of Keras 3 is known to compute"
+        )
     calls = tuple(_called(op, attributes, _inputs(unit, call), packed) for call in unit.calls)
-    return replace(unit, class_name=LAMBDA, config={**config, "function": OPS[op].function}, calls=calls)
+    return replace(
+        unit, class_name=LAMBDA, config={**config, "function": OPS[op].function}, calls=calls
+    )
 
 
 def _op(unit: Unit) -> str:
@@ -92,10 +117,21 @@ def _op(unit: Unit) -> str:
 
 
 def _attributes(unit: Unit) -> dict[str, Argument]:
-    """Return the attributes of an op that say more than types and counts, and the types by Keras' names."""
+    """
+    Return the attributes of an op that say more than types and counts, and the types by Keras'
+    names.
+    """
     node = unit.config.get("node_def")
     given = node.get("attr") if isinstance(node, dict) else None
-    return {key: _value(key, value) for key, value in given.items() if isinstance(value, dict) and not key.startswith("_")} if isinstance(given, dict) else {}
+    return (
+        {
+            key: _value(key, value)
+            for key, value in given.items()
+            if isinstance(value, dict) and not key.startswith("_")
+        }
+        if isinstance(given, dict)
+        else {}
+    )
 
 
 def _value(key: str, value: Mapping[str, Value]) -> Argument:
@@ -125,16 +161,26 @@ def _text(encoded: str) -> str:
 
 
 def _inputs(unit: Unit, call: Call) -> list[Argument]:
-    """Return all inputs of an op: the tensors that the layer is called with, and between them the constants."""
+    """
+    Return all inputs of an op: the tensors that the layer is called with, and between them the
+    constants.
+    """
     constants = unit.config.get("constants")
-    found: list[Argument] = [reference for argument in call.args for reference in references(argument)]
+    found: list[Argument] = [
+        reference for argument in call.args for reference in references(argument)
+    ]
     if isinstance(constants, dict):
         for index in sorted(constants, key=int):
             found.insert(int(index), constants[index])  # type: ignore[arg-type]  # numbers and lists of them
     return found
 
 
-def _called(op: str, attributes: Mapping[str, Argument], inputs: list[Argument], packed: Mapping[str, Sequence[Argument]]) -> Call:
+def _called(
+    op: str,
+    attributes: Mapping[str, Argument],
+    inputs: list[Argument],
+    packed: Mapping[str, Sequence[Argument]],
+) -> Call:
     known = OPS[op]
     named = len(known.inputs) - 1
     if REST in known.inputs:
@@ -149,8 +195,15 @@ def _called(op: str, attributes: Mapping[str, Argument], inputs: list[Argument],
         if attribute in known.attributes:
             given[known.attributes[attribute]] = value
         elif attribute in known.needed and value != known.needed[attribute]:
-            raise UnsayableError(f"is {op} with {attribute} {value}, which no operation of Keras 3 does")
-        elif attribute not in known.needed and not (attribute in _COUNTS or attribute == "Index" or attribute.startswith("T") or value in _TYPES.values()):
+            raise UnsayableError(
+                f"is {op} with {attribute} {value}, which no operation of Keras 3 does"
+            )
+        elif attribute not in known.needed and not (
+            attribute in _COUNTS
+            or attribute == "Index"
+            or attribute.startswith("T")
+            or value in _TYPES.values()
+        ):
             raise UnsayableError(f"is {op} with {attribute}, whose meaning is not known here")
     return Call(args=(first,), kwargs={**given, **known.said})
 
@@ -158,12 +211,20 @@ def _called(op: str, attributes: Mapping[str, Argument], inputs: list[Argument],
 def _sliced(op: str, attributes: Mapping[str, Argument], inputs: list[Argument]) -> Call:
     """Return a call that cuts out a part, whose bounds have to be constants."""
     if len(inputs) != _SLICES[op] or any(not isinstance(bounds, list) for bounds in inputs[1:]):
-        raise UnsayableError(f"is {op} with bounds that a tensor says, which no config of Keras 3 holds")
+        raise UnsayableError(
+            f"is {op} with bounds that a tensor says, which no config of Keras 3 holds"
+        )
     if op == "Slice":
         begins, sizes = (_numbers(item) for item in inputs[1:])
-        spec: list[Argument] = [_bounds(begin, None if size < 0 else begin + size) for begin, size in zip(begins, sizes, strict=True)]
+        spec: list[Argument] = [
+            _bounds(begin, None if size < 0 else begin + size)
+            for begin, size in zip(begins, sizes, strict=True)
+        ]
         return Call(args=(inputs[0],), kwargs={"slice_spec": spec})
-    masks = {name: mask if isinstance(mask := attributes.get(f"{name}_mask"), int) else 0 for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")}
+    masks = {
+        name: mask if isinstance(mask := attributes.get(f"{name}_mask"), int) else 0
+        for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")
+    }
     begins, ends, steps = (_numbers(item) for item in inputs[1:])
     spec = []
     for axis, (begin, end, step) in enumerate(zip(begins, ends, steps, strict=True)):
@@ -175,7 +236,13 @@ def _sliced(op: str, attributes: Mapping[str, Argument], inputs: list[Argument])
         elif "shrink_axis" in flags:
             spec.append(begin)
         else:
-            spec.append(_bounds(None if "begin" in flags else begin, None if "end" in flags else end, None if step == 1 else step))
+            spec.append(
+                _bounds(
+                    None if "begin" in flags else begin,
+                    None if "end" in flags else end,
+                    None if step == 1 else step,
+                )
+            )
     return Call(args=(inputs[0],), kwargs={"slice_spec": spec})
 
 

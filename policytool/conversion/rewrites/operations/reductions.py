@@ -10,9 +10,18 @@ _AXIS: Final = option("axis", default=None, default3=None)
 _KEEP: Final = option("keepdims", default=False, default3=False)
 
 
-def _reduction(function: str, op: str, *more: str, floats: bool = True, result: str | None = None) -> Row:
+def _reduction(
+    function: str, op: str, *more: str, floats: bool = True, result: str | None = None
+) -> Row:
     pairs = (tensor("input_tensor"), _AXIS, _KEEP)
-    return Row(functions=(function, *more), module="numpy", op=op, pairs=pairs, floats=floats, result=result)
+    return Row(
+        functions=(function, *more),
+        module="numpy",
+        op=op,
+        pairs=pairs,
+        floats=floats,
+        result=result,
+    )
 
 
 def _place(function: str, op: str, *more: str) -> Row:
@@ -41,7 +50,11 @@ ROWS: Final[tuple[Row, ...]] = (
         functions=("math.reduce_logsumexp", "reduce_logsumexp"),
         module="math",
         op="Logsumexp",
-        pairs=(tensor("input_tensor"), option("axis", default=None, default3=None, kind=Kind.LIST), _KEEP),
+        pairs=(
+            tensor("input_tensor"),
+            option("axis", default=None, default3=None, kind=Kind.LIST),
+            _KEEP,
+        ),
         floats=True,
     ),
     _reduction("math.reduce_any", "Any", "reduce_any", floats=False, result="bool"),
@@ -68,12 +81,20 @@ ROWS: Final[tuple[Row, ...]] = (
         functions=("math.top_k", "nn.top_k"),
         module="math",
         op="TopK",
-        pairs=(tensor("input"), option("k", default=1), option("sorted", default=True, default3=True)),
+        pairs=(
+            tensor("input"),
+            option("k", default=1),
+            option("sorted", default=True, default3=True),
+        ),
         ignored={"index_type": ("int32",)},
         others="int32",
     ),
     Row(
-        functions=("sort",), module="numpy", op="Sort", pairs=(tensor("values"), option("axis", default=-1, default3=-1)), ignored={"direction": ("ASCENDING",)}
+        functions=("sort",),
+        module="numpy",
+        op="Sort",
+        pairs=(tensor("values"), option("axis", default=-1, default3=-1)),
+        ignored={"direction": ("ASCENDING",)},
     ),
     Row(
         functions=("argsort",),

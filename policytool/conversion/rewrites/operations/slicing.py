@@ -28,8 +28,16 @@ def put3(builder: Builder, call: Call) -> Reference:
         raise UnsayableError("takes a part of a tensor, and the file does not say which")
     spec = call.kwargs[_SPEC]
     if any(True for _ in references(spec)):
-        raise UnsayableError("takes a part of a tensor that another tensor says, which no config of Keras 3 holds")
-    key: Argument = [_index3(item) for item in spec] if isinstance(spec, list | tuple) else spec if isinstance(spec, int) else [_index3(spec)]
+        raise UnsayableError(
+            "takes a part of a tensor that another tensor says, which no config of Keras 3 holds"
+        )
+    key: Argument = (
+        [_index3(item) for item in spec]
+        if isinstance(spec, list | tuple)
+        else spec
+        if isinstance(spec, int)
+        else [_index3(spec)]
+    )
     return builder.operation("numpy.GetItem", (call.args[0], key))
 
 
@@ -39,9 +47,15 @@ def _index3(item: Argument) -> Argument:
             return Slice(ellipsis=True)
         if set(item) <= set(_BOUNDS):
             return Slice(start=item.get("start"), stop=item.get("stop"), step=item.get("step"))
-    if item is None or (isinstance(item, int) and not isinstance(item, bool)) or isinstance(item, Slice):
+    if (
+        item is None
+        or (isinstance(item, int) and not isinstance(item, bool))
+        or isinstance(item, Slice)
+    ):
         return item
-    raise UnsayableError("takes a part of a tensor by a mask or a list, which Keras 3 reads otherwise")
+    raise UnsayableError(
+        "takes a part of a tensor by a mask or a list, which Keras 3 reads otherwise"
+    )
 
 
 def put2(builder: Builder, call: Call, *, ellipsis: bool) -> Reference:
@@ -58,15 +72,28 @@ def put2(builder: Builder, call: Call, *, ellipsis: bool) -> Reference:
     key = arguments[1]
     if any(True for _ in references(key)):
         raise UnsayableError("takes a part of a tensor that another tensor says")
-    if not ellipsis and any(isinstance(item, Slice) and item.ellipsis for item in (key if isinstance(key, list | tuple) else (key,))):
-        raise UnsayableError("takes a part of a tensor with an ellipsis, which TF 2.4 does not read back")
-    spec: Argument = [_index2(item) for item in key] if isinstance(key, list | tuple) else _index2(key)
+    if not ellipsis and any(
+        isinstance(item, Slice) and item.ellipsis
+        for item in (key if isinstance(key, list | tuple) else (key,))
+    ):
+        raise UnsayableError(
+            "takes a part of a tensor with an ellipsis, which TF 2.4 does not read back"
+        )
+    spec: Argument = (
+        [_index2(item) for item in key] if isinstance(key, list | tuple) else _index2(key)
+    )
     return builder.function(FUNCTION, arguments[0], {_SPEC: spec}, layer=SLICING)
 
 
 def _index2(item: Argument) -> Argument:
     if isinstance(item, Slice):
-        return {"class_name": _ELLIPSIS} if item.ellipsis else {key: getattr(item, key) for key in _BOUNDS}
+        return (
+            {"class_name": _ELLIPSIS}
+            if item.ellipsis
+            else {key: getattr(item, key) for key in _BOUNDS}
+        )
     if item is None or (isinstance(item, int) and not isinstance(item, bool)):
         return item
-    raise UnsayableError("takes a part of a tensor by a mask or an array, which Keras 2 does not write into a config")
+    raise UnsayableError(
+        "takes a part of a tensor by a mask or an array, which Keras 2 does not write into a config"
+    )

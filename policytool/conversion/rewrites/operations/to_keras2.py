@@ -21,14 +21,27 @@ if TYPE_CHECKING:
     from policytool.conversion.rewrites.operations._rows import Row
 
 _TURNED: Final = {
-    **{name: name for name in ("math.add", "math.multiply", "math.maximum", "math.minimum", "math.equal", "math.not_equal")},
+    **{
+        name: name
+        for name in (
+            "math.add",
+            "math.multiply",
+            "math.maximum",
+            "math.minimum",
+            "math.equal",
+            "math.not_equal",
+        )
+    },
     **{name: name for name in ("math.logical_and", "math.logical_or", "math.logical_xor")},
     "math.greater": "math.less",
     "math.less": "math.greater",
     "math.greater_equal": "math.less_equal",
     "math.less_equal": "math.greater_equal",
 }
-"""What computes the same of the two arguments the other way round: Keras 2 reads a number in front as float32 or int32, whatever stands behind it."""
+"""
+What computes the same of the two arguments the other way round: Keras 2 reads a number in front as
+float32 or int32, whatever stands behind it.
+"""
 
 _FIRST_LAMBDA: Final = "tf2.4"
 _NO_ELLIPSIS: Final = "tf2.4"
@@ -39,7 +52,8 @@ def put(builder: Builder, unit: Unit, call: Call, dtypes: Dtypes, loader: str) -
     """
     Add the op layers that compute what an operation does in one call, and return the result.
 
-    TF 2.3 and older have none: there a cast of floating-point numbers is an Activation of its dtype, which casts what it gets and gives it as it is.
+    TF 2.3 and older have none: there a cast of floating-point numbers is an Activation of its
+    dtype, which casts what it gets and gives it as it is.
 
     :raises UnsayableError: where there are none
     """
@@ -47,7 +61,12 @@ def put(builder: Builder, unit: Unit, call: Call, dtypes: Dtypes, loader: str) -
         return _put(builder, unit, call, dtypes, loader)
     source = call.args[0] if call.args else call.kwargs.get("x")
     dtype = unit.config.get("dtype")
-    if unit.class_name != "Cast" or not isinstance(dtype, str) or dtypes.of(source) not in names_of_dtypes.FLOATS or dtype not in names_of_dtypes.FLOATS:
+    if (
+        unit.class_name != "Cast"
+        or not isinstance(dtype, str)
+        or dtypes.of(source) not in names_of_dtypes.FLOATS
+        or dtype not in names_of_dtypes.FLOATS
+    ):
         raise UnsayableError(f"is {unit.class_name}, an operation; {loader} has no layer for it")
     return builder.layer("Activation", source, {"activation": "linear", "dtype": named(dtype)})
 
@@ -64,27 +83,38 @@ def _put(builder: Builder, unit: Unit, call: Call, dtypes: Dtypes, loader: str) 
         raise UnsayableError("swaps axes of a tensor whose rank the file does not hold")
     row = row_of(unit)
     if row is None:
-        raise UnsayableError(f"is {unit.class_name}, an operation that no function of TensorFlow is known to compute")
+        raise UnsayableError(
+            f"is {unit.class_name}, an operation that no function of TensorFlow is known to compute"
+        )
     function = row.functions[0]
     if not operations.resolves(loader, function):
         raise UnsayableError(f"is {unit.class_name}: {loader} does not find tf.{function}")
     arguments = named3(row, unit, call)
     if arguments is None:
-        raise UnsayableError(f"is {unit.class_name} with arguments that tf.{function} does not take")
+        raise UnsayableError(
+            f"is {unit.class_name} with arguments that tf.{function} does not take"
+        )
     _judge_rest(row, unit)
     return _called(builder, row, arguments, dtypes)
 
 
 def _judge_rest(row: Row, unit: Unit) -> None:
-    """Refuse keys of the operation's config that the function has no words for, but those that say what it does anyway."""
+    """
+    Refuse keys of the operation's config that the function has no words for, but those that say
+    what it does anyway.
+    """
     newest = operations.signature("keras3.15", row.module, row.op)
     known = {pair.keras3 for pair in row.pairs if pair.place is Place.CONFIG}
     for key, value in unit.config.items():
         if key not in known and (newest is None or newest.config.get(key) != value):
-            raise UnsayableError(f"is {unit.class_name} with {key}, which tf.{row.functions[0]} does not take")
+            raise UnsayableError(
+                f"is {unit.class_name} with {key}, which tf.{row.functions[0]} does not take"
+            )
 
 
-def _called(builder: Builder, row: Row, arguments: dict[str, Argument], dtypes: Dtypes) -> Reference:
+def _called(
+    builder: Builder, row: Row, arguments: dict[str, Argument], dtypes: Dtypes
+) -> Reference:
     function = row.functions[0]
     tensors, _ = split(row, arguments)
     dtype = of_tensors(row, arguments, dtypes)
@@ -102,40 +132,67 @@ def _called(builder: Builder, row: Row, arguments: dict[str, Argument], dtypes: 
             values[pair.tf] = _free(value)
         else:
             values[pair.tf] = _plain(row, pair, value)
-    values = {key: value for key, value in values.items() if value is not None or key == row.pairs[0].tf}
+    values = {
+        key: value for key, value in values.items() if value is not None or key == row.pairs[0].tf
+    }
     found = _function(builder, row, values, dtype)
     if row.result3 is not None:
         found = builder.function("cast", found, {"dtype": row.result3})
     return found
 
 
-def _function(builder: Builder, row: Row, values: dict[str, Argument], dtype: str | None) -> Reference:
-    """Add the function with its first argument in front; a number in front of tensors of 16 bits is put behind them."""
+def _function(
+    builder: Builder, row: Row, values: dict[str, Argument], dtype: str | None
+) -> Reference:
+    """
+    Add the function with its first argument in front; a number in front of tensors of 16 bits is
+    put behind them.
+    """
     first, *others = [pair.tf for pair in row.pairs]
     function = row.functions[0]
     front = values[first]
     if isinstance(front, Reference) or row.pairs[0].kind is not Kind.TENSOR:
-        if row.pairs[0].kind is Kind.FREE and any(not isinstance(values.get(key), Reference) for key in others[:1]) and dtype not in {*_OF_NUMBERS, None}:
-            raise UnsayableError(f"is {row.op} with a number in front of tensors of {dtype}, which Keras 2 does not read")
-        return builder.function(function, front, {key: values[key] for key in others if key in values})
+        if (
+            row.pairs[0].kind is Kind.FREE
+            and any(not isinstance(values.get(key), Reference) for key in others[:1])
+            and dtype not in {*_OF_NUMBERS, None}
+        ):
+            raise UnsayableError(
+                f"is {row.op} with a number in front of tensors of {dtype}, which Keras 2 does not "
+                "read"
+            )
+        return builder.function(
+            function, front, {key: values[key] for key in others if key in values}
+        )
     if function in _TURNED:
         return builder.function(_TURNED[function], values[others[0]], {others[0]: front})
     if function == "math.subtract":
-        return builder.function("math.add", builder.function("math.negative", values[others[0]]), {"y": front})
+        return builder.function(
+            "math.add", builder.function("math.negative", values[others[0]]), {"y": front}
+        )
     if dtype not in _OF_NUMBERS:
-        raise UnsayableError(f"is {row.op} with a number in front of tensors of {dtype}, which Keras 2 does not read")
+        raise UnsayableError(
+            f"is {row.op} with a number in front of tensors of {dtype}, which Keras 2 does not read"
+        )
     if dtype == "float32" and isinstance(front, int):
         front = float(front)
     return builder.function(function, front, {key: values[key] for key in others if key in values})
 
 
 def _tensor(builder: Builder, value: Argument, dtype: str | None, dtypes: Dtypes) -> Argument:
-    """Return a tensor in the dtype that Keras 3 promotes it to; a constant without its own, which the function gives it."""
+    """
+    Return a tensor in the dtype that Keras 3 promotes it to; a constant without its own, which the
+    function gives it.
+    """
     if isinstance(value, list | tuple):
         return [_tensor(builder, item, dtype, dtypes) for item in value]
     if isinstance(value, Reference):
         own = dtypes.of(value)
-        return builder.function("cast", value, {"dtype": dtype}) if dtype is not None and own != dtype else value
+        return (
+            builder.function("cast", value, {"dtype": dtype})
+            if dtype is not None and own != dtype
+            else value
+        )
     if isinstance(value, Constant):
         return value.value
     if isinstance(value, bool | int | float):
@@ -159,7 +216,9 @@ def _plain(row: Row, pair: Pair, value: Argument) -> Argument:
         return [value]
     if value is None and pair.default is not None:
         if pair.default is REQUIRED or pair.kind is not Kind.DTYPE:
-            raise UnsayableError(f"is {row.op} with no {pair.keras3}, which tf.{row.functions[0]} needs")
+            raise UnsayableError(
+                f"is {row.op} with no {pair.keras3}, which tf.{row.functions[0]} needs"
+            )
         return pair.default
     return value
 

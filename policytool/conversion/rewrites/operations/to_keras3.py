@@ -39,21 +39,30 @@ def put(builder: Builder, unit: Unit, call: Call, dtypes: Dtypes) -> Reference:
             return found
     row = row_of(unit)
     if row is None:
-        raise UnsayableError(f"calls tf.{function}, which no operation of Keras 3 is known to compute")
+        raise UnsayableError(
+            f"calls tf.{function}, which no operation of Keras 3 is known to compute"
+        )
     arguments = named2(row, call)
     if arguments is None:
         raise UnsayableError(f"calls tf.{function}, whose arguments the file does not hold")
     return _called(builder, row, arguments, dtypes)
 
 
-def _called(builder: Builder, row: Row, arguments: dict[str, Argument], dtypes: Dtypes) -> Reference:
+def _called(
+    builder: Builder, row: Row, arguments: dict[str, Argument], dtypes: Dtypes
+) -> Reference:
     known = {pair.tf for pair in row.pairs} | {_NAME}
     for key, value in arguments.items():
         if key not in known and value not in row.ignored.get(key, ()):
-            raise UnsayableError(f"calls tf.{row.functions[0]} with {key}, which {row.op} of Keras 3 does not take")
+            raise UnsayableError(
+                f"calls tf.{row.functions[0]} with {key}, which {row.op} of Keras 3 does not take"
+            )
     dtype = of_tensors(row, arguments, dtypes)
     if row.floats and dtype not in names_of_dtypes.FLOATS:
-        raise UnsayableError(f"calls tf.{row.functions[0]} of {dtype or 'tensors whose dtype is not known'}, which {row.op} of Keras 3 computes otherwise")
+        raise UnsayableError(
+            f"calls tf.{row.functions[0]} of {dtype or 'tensors whose dtype is not known'}, which "
+            f"{row.op} of Keras 3 computes otherwise"
+        )
     args: list[Argument] = []
     kwargs: dict[str, Argument] = {}
     config: dict[str, Value] = {}
@@ -78,7 +87,10 @@ def _plain(row: Row, pair: Pair, value: Argument) -> Value:
     if pair.kind is Kind.SHAPE:
         return shape(value)
     if any(True for _ in references(value)):
-        raise UnsayableError(f"calls tf.{row.functions[0]} with a tensor for {pair.tf}, which {row.op} of Keras 3 does not take")
+        raise UnsayableError(
+            f"calls tf.{row.functions[0]} with a tensor for {pair.tf}, which {row.op} of Keras 3 "
+            "does not take"
+        )
     if pair.kind is Kind.SPLITS and isinstance(value, list):
         return _cuts(value)
     if pair.kind is Kind.LIST and isinstance(value, int):
@@ -94,7 +106,8 @@ def _plain(row: Row, pair: Pair, value: Argument) -> Value:
 
 def shape(value: Argument) -> Value:
     """
-    Return the shape that a tensor is given, with -1 for what a tensor says: with all other sizes told it can be no other.
+    Return the shape that a tensor is given, with -1 for what a tensor says: with all other sizes
+    told it can be no other.
 
     :raises UnsayableError: where more than one size is left open
     """
@@ -102,7 +115,9 @@ def shape(value: Argument) -> Value:
         raise UnsayableError("makes its shape from a tensor, which no config of Keras 3 holds")
     sizes = [item if isinstance(item, int) else -1 for item in value]
     if sizes.count(-1) > 1:
-        raise UnsayableError("makes its shape from several tensors, which no config of Keras 3 holds")
+        raise UnsayableError(
+            "makes its shape from several tensors, which no config of Keras 3 holds"
+        )
     return list(sizes)
 
 
@@ -111,14 +126,19 @@ def _cuts(sizes: list[Argument]) -> Value:
     total = 0
     for size in sizes[:-1]:
         if not isinstance(size, int) or size < 0:
-            raise UnsayableError("splits by sizes of which one is open, which Keras 3 has no words for")
+            raise UnsayableError(
+                "splits by sizes of which one is open, which Keras 3 has no words for"
+            )
         total += size
         places.append(total)
     return places
 
 
 def _tensor(row: Row, pair: Pair, value: Argument, dtype: str | None) -> Argument:
-    """Return what an operation is called with: arrays get the dtype that TensorFlow gives them, that of the tensors beside them."""
+    """
+    Return what an operation is called with: arrays get the dtype that TensorFlow gives them, that
+    of the tensors beside them.
+    """
     value = number(value)
     if pair.kind is Kind.TENSORS and isinstance(value, list | tuple):
         return [_tensor(row, PLAIN, item, dtype) for item in value]
@@ -126,11 +146,15 @@ def _tensor(row: Row, pair: Pair, value: Argument, dtype: str | None) -> Argumen
         value = value.value
     if isinstance(value, list | tuple):
         if any(True for _ in references(value)):
-            raise UnsayableError(f"calls tf.{row.functions[0]} with a list of tensors for {pair.tf}")
+            raise UnsayableError(
+                f"calls tf.{row.functions[0]} with a list of tensors for {pair.tf}"
+            )
         if pair.kind is Kind.FREE:
             return Constant(value=list(value), dtype=_own(value))
         if dtype is None:
-            raise UnsayableError(f"calls tf.{row.functions[0]} with an array beside tensors whose dtype is not known")
+            raise UnsayableError(
+                f"calls tf.{row.functions[0]} with an array beside tensors whose dtype is not known"
+            )
         return Constant(value=list(value), dtype=dtype)
     if not isinstance(value, Reference | bool | int | float):
         raise UnsayableError(f"calls tf.{row.functions[0]} with {pair.tf}, which is no tensor")
