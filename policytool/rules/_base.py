@@ -137,4 +137,4 @@ class Rule:
     @property
     def summary(self) -> str:
         """What it looks for, in one line."""
-        return self.doc.strip().partition("\n")[0]
+        return " ".join(self.doc.strip().partition("\n\n")[0].split())

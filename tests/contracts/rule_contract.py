@@ -93,8 +93,8 @@ class RuleContract:
         assert rule.id[:3] in FAMILIES
         assert re.fullmatch(r"PT[1-9][0-9]{2}", rule.id)
         assert _NAME.fullmatch(rule.name)
-        lines = rule.doc.strip().splitlines()
-        assert lines[0].endswith(".")
-        assert len(lines) > 2, "a reason follows the summary"
+        paragraphs = rule.doc.strip().split("\n\n")
+        assert paragraphs[0].endswith(".")
+        assert len(paragraphs) > 1, "a reason follows the summary"
         assert "Source" in rule.doc, "a rule names where it is from"
         assert rule.example
